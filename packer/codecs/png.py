@@ -90,11 +90,6 @@ def decode_into(data: bytes, out: NDArray[Any]) -> None:
     out[...] = lines[:, 1:].view(dtype).reshape(shape)
 
 
-def holds(dtype: str, channels: int) -> bool:
-    """Return True for values that these files can hold."""
-    return dtype in ("|u1", "<u2") and channels in _COLORS
-
-
 def versions() -> dict[str, str]:
     """Return the name and version of what makes the bytes."""
     return {"zlib": zlib.ZLIB_RUNTIME_VERSION}

@@ -57,6 +57,11 @@ class ConversionTask:
         stored = self.storing.fields(self.maker.fields)
         return (*stored, KEY) if self.keyed else stored
 
+    @property
+    def gathered(self) -> bool:
+        """True if blocks lie in files of their own until the end, and so for a moment twice on the disk."""
+        return self.storing.gathered or any(f.own_size is not None for f in self.maker.fields)
+
     def rows_of(self, part: tuple[int, int]) -> int:
         """Return how many rows are in the shards k, k + n, k + 2 n ... (from 1) of (k, n)."""
         count, rows = len(self.order.samples), self.storing.shard_rows

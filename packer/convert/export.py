@@ -304,6 +304,8 @@ class _ExportedFolder:
             notes.append(f"The splits ({was}) come back as others ({now}).")
         for f in rows.masks:
             shape = f.shape or ()
+            if f.own_size is not None:
+                continue
             if shape[:2] != (rows.image.shape or ())[:2] or shape[2:] == (1,):
                 notes.append(
                     f"{f.name} comes back at the size of the images, and without an axis of one channel."
@@ -355,7 +357,7 @@ def _storing(rows: ExportRows) -> dict[str, Any]:
     shape, codec = rows.image.shape, pack.header.field("image").codec or {}
     options: dict[str, Any] = {}
     if shape is None:
-        options |= {"size": about.get("size", "keep"), "store": "jpeg"}
+        options |= {"size": about.get("size", "keep")} | ({"store": "jpeg"} if rows.encoded else {})
         options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
     else:
         height, width = shape[:2]

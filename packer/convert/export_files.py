@@ -37,6 +37,7 @@ from packer.read.row_selection import select_rows
 CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 """Channels of an image -> the name that packer convert has for them."""
 
+_PIECE_PICTURES = 16  # whole ones, of which the sizes are not known beforehand
 _PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # read at once by each worker
 _SAMPLES = 16  # rows encoded to see how large the files will be
 
@@ -68,14 +69,18 @@ class ExportRows:
         image = fields.get("image")
         self.encoded = holds_jpeg(pack)
         """True if rows are JPEG files."""
-        if image is None or "key" not in fields or not (self.encoded or _is_picture(image)):
+        if (
+            image is None
+            or "key" not in fields
+            or not (image.own_size is not None or self.encoded or _is_picture(image))
+        ):
             raise UsageError(
                 f"{pack.path}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
                 " each with its key. Pass a pack of images."
             )
         self.image = image.loaded
-        color = self.image.about.get("color")
-        self.channels = self.image.shape[2] if self.image.shape else 3 if color == "rgb" else 1
+        own = self.image.own_size
+        self.channels = (own.channels if own else None) or (self.image.shape or (0, 0, 1))[2]
         if format == "jpeg" and self.image.deep:
             raise UsageError("format jpeg: JPEG files hold 8 bits and no bands. Pass png.")
         if format == "jpeg" and self.channels == 4:
@@ -85,7 +90,7 @@ class ExportRows:
         self.masks = [f for f in pack.fields if _is_mask(f)]
         self.targets = TargetFields.of(pack)
         used = {"image", "key", *self.targets.names, *(f.name for f in self.masks)}
-        self.left = [f.name for f in pack.fields if f.name not in used and "of" not in f.about]
+        self.left = [f.name for f in pack.fields if f.name not in used and not f.measures]
         """Fields that are not exported."""
         self.reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
 
@@ -96,7 +101,11 @@ class ExportRows:
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """Yield (position, first row, rows) of runs that are read at once."""
         row_bytes = max(1, self.image.row_bytes + sum(f.row_bytes for f in self.masks))
-        step = 16 if self.image.shape is None else max(1, min(_PIECE_ROWS, _PIECE_BYTES // row_bytes))
+        step = (
+            _PIECE_PICTURES
+            if self.image.shape is None
+            else max(1, min(_PIECE_ROWS, _PIECE_BYTES // row_bytes))
+        )
         position = 0
         for start, stop in self.spans:
             for first in range(start, stop, step):
@@ -107,10 +116,11 @@ class ExportRows:
     def files(self, position: int, first: int, count: int) -> Iterator[ExportedFile]:
         """Yield the files of rows [first, first + count), images first. Raises FormatError."""
         run = one_run(first, first + count)
-        for i, data in enumerate(self._images(run, first)):
+        for i, data in enumerate(self._images(run)):
             yield ExportedFile(position + i, "image", data)
         for f in self.masks:
-            for i, values in enumerate(self.reader.array(f, run)):
+            pictures = self._pictures(f, run) if f.own_size is not None else self.reader.array(f, run)
+            for i, values in enumerate(pictures):
                 yield ExportedFile(position + i, f.name, png(values) if fits_png(f) else _npy(values))
 
     def estimate(self) -> int:
@@ -119,15 +129,13 @@ class ExportRows:
         sizes = [sum(len(file.data) for file in self.files(0, int(self.rows[i]), 1)) for i in chosen]
         return int(np.mean(sizes) * len(self.rows))
 
-    def _images(self, run: Runs, first: int) -> Iterator[bytes | memoryview]:
-        if self.encoded and (self.format == "jpeg" or self.image.shape is None):
-            stored = self.reader.read_ragged("image", run)
-            if self.format == "jpeg":
-                yield from stored
-                return
-            for number, data in enumerate(stored, first):
-                (image,) = decode_ragged(self.pack, self.pack.header.field("image"), [data], [number])
-                yield png(image)
+    def _images(self, run: Runs) -> Iterator[bytes | memoryview]:
+        if self.encoded and self.format == "jpeg":
+            yield from self.reader.read_ragged("image", run)
+            return
+        if self.image.own_size is not None:
+            for image in self._pictures(self.image, run):
+                yield png(image) if self.format == "png" else self._jpeg(image)
             return
         shape = self.image.shape
         assert shape is not None
@@ -135,6 +143,16 @@ class ExportRows:
         self.reader.read("image", run, pixels.reshape(run.total, -1).view(np.uint8))
         for image in pixels:
             yield tiff(image) if self.tiff else png(image) if self.format == "png" else self._jpeg(image)
+
+    def _pictures(self, f: Field, run: Runs) -> Iterator[NDArray[Any]]:
+        """Yield rows of a field of pictures of sizes of their own, decoded one by one."""
+        sides = [self.reader.array(side, run) for side in self.pack.fields if side.measures]
+        sizes = np.stack(sides, axis=1) if sides else None
+        rows = zip(self.reader.read_ragged(f.name, run), run.rows().tolist(), strict=True)
+        for i, (data, number) in enumerate(rows):
+            size = None if sizes is None else sizes[i : i + 1]
+            (values,) = decode_ragged(self.pack, f, [data], [number], size)
+            yield values
 
     def _jpeg(self, image: NDArray[np.uint8]) -> bytes:
         try:
@@ -157,13 +175,17 @@ def _is_picture(f: Field) -> bool:
 
 def _is_mask(f: Field) -> bool:
     """True if rows of a field are pixels that packer convert reads as pairs."""
-    return f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3) and f.name not in RESERVED
+    fixed = f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3)
+    return (fixed or f.own_size is not None) and f.name not in RESERVED
 
 
 def fits_png(f: Field) -> bool:
     """True if packer convert reads rows of a field back exactly from PNG files."""
-    channels = (f.shape or ())[2:] or (1,)
-    return (f.dtype, channels[0]) in (("|u1", 1), ("|u1", 3), ("|u1", 4), ("<u2", 1))
+    own = f.own_size
+    dtype, channels = (
+        (f.dtype, ((f.shape or ())[2:] or (1,))[0]) if own is None else (own.dtype, own.channels or 1)
+    )
+    return (dtype, channels) in (("|u1", 1), ("|u1", 3), ("|u1", 4), ("<u2", 1))
 
 
 def png(values: NDArray[Any]) -> memoryview:

@@ -22,6 +22,7 @@ from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
+from packer.convert.whole_pictures import check_stored
 from packer.errors import ImageError, UsageError
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
@@ -267,7 +268,7 @@ def convert_images(
         if found is not None:
             return run.report(found, plan.notes, already=True)
         announce = partial(on_plan, plan) if on_plan is not None else lambda: None
-        written = run.write(task, plan.bytes * (2 if task.storing.gathered else 1), then=announce)
+        written = run.write(task, plan.bytes * (2 if task.gathered else 1), then=announce)
     return run.report(written, plan.notes)
 
 
@@ -303,18 +304,9 @@ def plan_conversion(
     Raises UsageError, SourceError.
     """
     size = RowSize.of_option(options["size"])
-    allowed = ("rgb", "gray") if size.limits else ("rgb",)
-    if size.ragged and (options["store"] != "jpeg" or options["channels"] not in allowed or pairs):
-        raise UsageError(
-            f"size {size.option}: needs ",
-            Option("store", "jpeg"),
-            ", and goes with neither ",
-            Option("channels", "rgba") if size.limits else Option("channels"),
-            " nor ",
-            Option("pairs"),
-            ". Pass one size, such as 256." if size.limits else ". Pass a size.",
-        )
     _check_deep(size, options)
+    if size.ragged:
+        check_stored(size, options["store"], options["channels"], options.get("compress"))
     spool = os.path.dirname(os.path.abspath(out))
     given = dict(options)
     fields = {} if made is None else {f.name: f for f in made.fields}
@@ -377,12 +369,15 @@ def plan_conversion(
                 images=opened.folder,
                 skip=skip,
                 soft=name in (options.get("soft") or ()),
+                whole=options["store"] if size.ragged else None,
             )
         )
         for name, folder in pairs.items()
     ]
     storing = RowStorage.of(options)
-    maker = ImageRows(opened, spec, targets, partners, size=size, quality=storing.quality)
+    maker = ImageRows(
+        opened, spec, targets, partners, size=size, quality=storing.quality, raw=options["store"] == "raw"
+    )
     order = _order(opened, targets, options)
     trades = estimate(maker, storing, order, compare=compare)
     storing = storing.sharded(trades[0].row_bytes, shard_size)
@@ -428,8 +423,12 @@ def plan_conversion(
             ),
             *opened.notes,
             *maker.notes(),
-            *(() if size.rule == "keep" else [*survey(opened, spec, size), *_missing_loops()]),
-            *_growth(size, trades[0].row_bytes, float(opened.sizes.mean()), storing.quality),
+            *(
+                ()
+                if size.rule == "keep" and storing.store == "jpeg"
+                else [*survey(opened, spec, size), *_missing_loops()]
+            ),
+            *_growth(size, storing.store, trades[0].row_bytes, float(opened.sizes.mean()), storing.quality),
         ),
     )
     return PreparedConversion(task, plan)
@@ -460,7 +459,7 @@ def _check_deep(size: RowSize, options: Mapping[str, Any]) -> None:
     )
     if size.ragged:
         raise UsageError(
-            f"size {size.option}: keeps whole pictures as JPEG files, which hold 8 bits and no bands. Pass a number or HxW, for example "
+            f"size {size.option}: keeps whole pictures, of 8 bits and without bands. Pass a number or HxW, for example "
             "256, or no ",
             asked,
             ".",
@@ -491,9 +490,9 @@ def _missing_loops() -> list[str]:
     return [] if native.COMPILED else [native.without("pixels")]
 
 
-def _growth(size: RowSize, row_bytes: float, file_bytes: float, quality: int) -> list[str]:
+def _growth(size: RowSize, store: str, row_bytes: float, file_bytes: float, quality: int) -> list[str]:
     """Return a note where whole pictures take more than the files they come from."""
-    if not size.limits or row_bytes < _GROWN * file_bytes:
+    if not size.limits or store == "raw" or row_bytes < _GROWN * file_bytes:
         return []
     return [
         f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}: pictures that shrink are encoded anew, with"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.convert.row_maker import MadeRow
 from packer.convert.sample_order import Samples
-from packer.convert.whole_pictures import WholePictures
+from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
@@ -50,12 +50,15 @@ class ImageRows:
         *,
         size: RowSize | None = None,
         quality: int = 90,
+        raw: bool = False,
     ) -> None:
         """size: of the rows, None: that of ``spec``. Of sizes of their own, images that need not shrink are the source's own JPEG files,
-        others are encoded with that quality.
+        others are encoded with that quality; raw: all are pixels.
         """
         self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
-        self._whole = WholePictures(size, spec, quality) if size is not None and size.ragged else None
+        self._whole = None
+        if size is not None and size.ragged:
+            self._whole = WholePictures(size, spec, quality, raw=raw, sized=bool(pairs))
         self._pixels = pixels_of(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused: dict[int, str] = {}
@@ -66,7 +69,7 @@ class ImageRows:
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
-            self.ragged_bytes = self._whole.size.usual_bytes(int(source.sizes.mean()))
+            self.ragged_bytes = self._whole.usual_bytes(int(source.sizes.mean()))
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
 
     def part(self, samples: Samples) -> ImageRows:
@@ -104,7 +107,11 @@ class ImageRows:
         if self._placed:
             geometry = ImagePlacement.of(fit, size, target)
             for pair in self._pairs:
-                read += pair.read(sample, geometry, row[pair.field.name])
+                own, name = pair.field.own_size, pair.field.name
+                out = row[name] if own is None else np.empty(own.shape(*target), own.dtype)
+                read += pair.read(sample, geometry, out)
+                if own is not None:
+                    ragged[name] = store_partner(pair.field, out)
             for name, value in self._targets.place(sample, geometry).items():
                 if isinstance(value, bytes):
                     ragged[name] = value

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.row_maker import MadeRow
-from packer.convert.whole_pictures import WholePictures
+from packer.convert.whole_pictures import RAW_BYTES, WholePicture, WholePictures, store_partner
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
+from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
@@ -66,7 +67,7 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
 class PackRows:
     """A RowMaker over the rows of a pack.
 
-    Rows of JPEG files are passed on as they are when they stay JPEG files of the same size.
+    Rows of JPEG files are passed on as they are when they stay JPEG files of the same size, and so are whole pictures and their masks.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class PackRows:
         whole: WholePictures | None = None,
     ) -> None:
         """numbers: for each part, the label of each of its classes, [] to leave labels as they are; spec: the new size, None: as it
-        is; jpeg: whether images are to be stored as JPEG files; whole: what makes smaller ones of pictures of sizes of their own.
+        is; jpeg: whether images are to be stored as JPEG files; whole: what makes other ones of pictures of sizes of their own, None to
+        pass them on.
         """
         self._pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = RowReader(pack, pack.fields)
@@ -87,15 +89,20 @@ class PackRows:
         self._local = threading.local()
         self._image = next((f for f in pack.fields if f.name == "image"), None)
         loaded = None if self._image is None else self._image.loaded
+        self._own = None if self._image is None else self._image.own_size
         self._passed = (
-            (jpeg or whole is not None) and spec is None and self._image is not None and self._image.ragged
+            (jpeg or self._own is not None)
+            and spec is None
+            and self._image is not None
+            and self._image.ragged
         )
         if loaded is not None and loaded.compressed:
             loaded = replace(loaded, codec=None)
         if spec is not None and loaded is not None:
             _check_shrinks(pack, loaded, spec)
             self._pixels = pixels_of(spec)
-            loaded = replace(loaded, shape=spec.shape, about={**loaded.about, "fit": spec.fit}, codec=None)
+            about = {k: v for k, v in loaded.about.items() if k != "size"}
+            loaded = replace(loaded, shape=spec.shape, about={**about, "fit": spec.fit}, codec=None)
         elif loaded is not None and loaded.ragged and not self._passed:
             raise UsageError(
                 f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass ",
@@ -106,18 +113,29 @@ class PackRows:
             loaded = whole.image
         anew = spec is not None or whole is not None  # heights and widths are others, or there are none
         self.fields: tuple[Field, ...] = tuple(
-            self._made(f, loaded) for f in pack.fields if f.name != "key" and not (anew and "of" in f.about)
+            self._made(f, loaded) for f in pack.fields if f.name != "key" and not (anew and f.measures)
         )
         self.fields += whole.sizes if whole is not None else ()
         # Of images of sizes of their own that are passed on, the new pack has mean and deviation if this one has.
         self._counted = loaded is not None and loaded.ragged and "image" in pack.header.statistics
-        made = {"image", *(f.name for f in self.fields if anew and "of" in f.about)}
+        made = {"image", *(f.name for f in self.fields if anew and f.measures)}
         self._bulk = [f for f in self.fields if not f.ragged and f.name not in made and not self._moved(f)]
         self.ragged_bytes = 0
         if loaded is None or loaded.ragged:
-            ragged = [f.name for f in self.fields if f.ragged and (loaded is None or f.name == "image")]
+            ragged = [
+                f.name
+                for f in pack.fields
+                if f.ragged
+                and f.name != "key"
+                and (loaded is None or f.own_size is not None or f.name == "image")
+            ]
             nbytes = sum(e.nbytes for name in ragged for e in pack.header.extents[name]) // pack.rows
-            self.ragged_bytes = nbytes if whole is None else whole.size.usual_bytes(nbytes)
+            self.ragged_bytes = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+
+    @property
+    def remade(self) -> bool:
+        """True if pictures of sizes of their own are made anew, as such."""
+        return self._whole is not None
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return the fields that stay as they are."""
@@ -146,23 +164,32 @@ class PackRows:
         if "box_label" in ragged and self._numbers:
             number = self._numbers[int(self._parts(run.starts)[0])]
             ragged["box_label"] = number[np.frombuffer(ragged["box_label"], "<i8")].tobytes()
-        size = self._fill(run, row, ragged.get("image"))
+        size = self._fill(run, row, ragged.get("image"), sample)
         geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
         pixels = None
         if self._whole is not None:
-            picture = self._whole(ragged["image"])
+            picture = self._made_whole(self._whole, ragged["image"], sample)
             ragged["image"], pixels = picture.data, self._whole.note(picture, row)
+            pixels = picture.pixels if self._counted else pixels
             geometry = ImagePlacement.of("stretch", picture.source, picture.size)
         for f in self.fields:
             if f.name != "image" and geometry is not None and self._moved(f):
                 stored = None
+                own = self._pack.header.field(f.name).own_size
+                if own is not None:
+                    stored = self._picture(f.name, ragged.pop(f.name), sample)
+                    out = row.get(f.name)
+                    placed = np.empty(own.shape(*geometry.result), own.dtype) if out is None else out
+                    _place(f, geometry, stored, ragged, placed)
+                    if out is None:
+                        ragged[f.name] = store_partner(f, placed)
+                    continue
                 if not f.ragged:
                     stored = np.empty(self._pack.header.field(f.name).shape or (), f.dtype)
                     self._reader.read(f.name, run, stored.reshape(1, -1).view(np.uint8))
                 _place(f, geometry, stored, ragged, row.get(f.name))
         if self._counted and pixels is None:
-            image = self._pack.header.field("image")
-            (pixels,) = decode_ragged(self._pack, image, [ragged["image"]], [sample])
+            pixels = self._picture("image", ragged["image"], sample)
         if not self._passed:
             ragged.pop("image", None)
         nbytes = sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
@@ -180,7 +207,28 @@ class PackRows:
         run = one_run(sample, sample + 1)
         return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
 
-    def _fill(self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None) -> tuple[int, int]:
+    def _picture(self, name: str, data: bytes, sample: int) -> NDArray[Any]:
+        """Decode a row of a field of pictures of sizes of their own."""
+        run = one_run(sample, sample + 1)
+        sizes = [self._reader.array(f, run) for f in self._pack.fields if f.measures]
+        known = np.stack(sizes, axis=1) if sizes else None
+        (values,) = decode_ragged(self._pack, self._pack.header.field(name), [data], [sample], known)
+        return np.asarray(values)
+
+    def _made_whole(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
+        """Return a whole picture anew: of its file where that may be passed on or shrinks, else of its pixels."""
+        if self._own is not None and self._own.codec == "jpeg" and whole.of_files:
+            return whole(data)
+        return whole.again(self._picture("image", data, sample))
+
+    def _usual_bytes(self, whole: WholePictures, nbytes: int) -> int:
+        """Return about how many bytes a row will have that has so many now."""
+        raw = self._own is not None and self._own.codec is None
+        return whole.usual_bytes(nbytes // (RAW_BYTES if raw else 1))
+
+    def _fill(
+        self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None, sample: int
+    ) -> tuple[int, int]:
         """Fill in the row's picture; returns its (height, width) in the pack."""
         if "image" not in row:
             return 0, 0
@@ -188,6 +236,10 @@ class PackRows:
         if self._spec is None:
             self._reader.read("image", run, out.reshape(1, -1).view(np.uint8))
             return 0, 0
+        if encoded is not None and self._own is not None and self._own.codec is None:
+            pixels = self._picture("image", encoded, sample)
+            self._pixels.again(pixels, out)
+            return pixels.shape[0], pixels.shape[1]
         if encoded is not None:
             return self._pixels(encoded, out)
         local = self._local
@@ -211,8 +263,19 @@ class PackRows:
         """Return a field as it is made."""
         if f.name == "image" and image is not None:
             return image
-        if self._spec is None or "sampling" not in f.about:
+        anew = self._spec is not None or self._whole is not None
+        if not anew or "sampling" not in f.about:
             return replace(f, codec=None) if f.compressed else f
+        own, soft = f.own_size, f.about["sampling"] == "linear"
+        if self._spec is None:
+            assert own is not None
+            assert self._whole is not None
+            about, codec = partner(own.dtype, own.channels or 1, soft=soft, raw=self._whole.raw)
+            return Field(f.name, "|u1", None, about, codec)
+        if own is not None:
+            about, _ = partner(own.dtype, own.channels or 1, soft=soft, raw=True)
+            about = {"layout": about["layout"], "fit": self._spec.fit, "sampling": about["sampling"]}
+            return Field(f.name, own.dtype, own.shape(*self._spec.size), about)
         return Field(
             f.name, f.dtype, (*self._spec.size, *(f.shape or ())[2:]), {**f.about, "fit": self._spec.fit}
         )
@@ -251,15 +314,12 @@ def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
         )
 
 
-def check_whole(pack: Pack, image: Field, rule: RowSize, store: str | None) -> None:
+def check_whole(pack: Pack, image: Field, rule: RowSize) -> None:
     """Raise UsageError unless images of a pack can shrink to sizes of their own by a rule."""
-    masks = [f.name for f in pack.fields if "sampling" in f.about]
     if not rule.limits:
         found = "is about files that are packed, not about packs"
     elif image.shape is not None:
         found = f"is about images of sizes of their own; those of {pack.path} have {image.shape[0]}x{image.shape[1]}"
-    elif store == "raw" or masks:
-        found = "is about JPEG rows" if store == "raw" else f"does not go with masks ({', '.join(masks)})"
     else:
         return
     raise UsageError(f"size {rule.option}: {found}. Pass a number or HxW, for example 256, or leave it out.")

@@ -19,7 +19,7 @@ from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.convert.shard_run import append_shards, check_growable, list_shards
-from packer.convert.whole_pictures import WholePictures
+from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field
@@ -329,7 +329,7 @@ def repack(
         if size is not None:
             rule = RowSize.parse(size, any_size=any_size)
             if rule.ragged:
-                check_whole(opened, image, rule, store)
+                check_whole(opened, image, rule)
             spec = _spec(image, rule, fit)
             if image.shape is not None and image.shape[:2] == spec.size:
                 spec = None
@@ -442,9 +442,28 @@ def _opened(
     stored = next((f.codec for f in pack.fields if f.name == "image"), None) or {}
     passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
     whole = None
-    if spec is not None and rule is not None and rule.ragged:
-        whole, spec = WholePictures(rule, spec, storing.quality), None
+    image = next((f for f in pack.fields if f.name == "image"), None)
+    if image is not None and image.own_size is not None and (spec is None or (rule and rule.ragged)):
+        whole, spec = _whole(pack, image, rule, storing, quality), None
     return _PackSource(pack, classes, storing, PackRows(pack, numbers, spec, jpeg=passes, whole=whole))
+
+
+def _whole(
+    pack: Pack, image: Field, rule: RowSize | None, storing: RowStorage, quality: int | None
+) -> WholePictures | None:
+    """Return what makes whole pictures anew, None if they stay as they are. Raises UsageError if they cannot be stored so."""
+    own = image.own_size
+    assert own is not None
+    raw = storing.store == "raw"
+    anew = quality is not None and rule is None and not raw
+    if rule is None and raw is (own.codec is None) and not anew and storing.compress == "none":
+        return None
+    rule = rule or RowSize.of_option(image.about.get("size", "keep"))
+    channels = str(image.about.get("color", "gray"))
+    check_stored(rule, storing.store, channels, storing.compress)
+    spec = PixelSpec((rule.height, rule.width), "stretch", channels)
+    masks = any("sampling" in f.about for f in pack.fields)
+    return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, anew=anew)
 
 
 def _storing(
@@ -461,7 +480,10 @@ def _storing(
     image = next((f for f in pack.fields if f.name == "image"), None)
     main = image or next((f for f in pack.fields if f.compressed), None)
     codec = dict((main and main.codec) or {})
-    store = store or ("jpeg" if image is not None and image.ragged else "raw")
+    pixels = (
+        image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
+    )
+    store = store or ("raw" if pixels else "jpeg")
     format = format or format_of(out)
     if compress is None:
         kept = main is not None and main.compressed and store == "raw" and format == "h5"
@@ -476,8 +498,11 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask) -> Report
     found = run.found(task.members["provenance"], rows)
     if found is not None:
         return run.report(found, already=True)
-    stored = 2 * source.pack.nbytes / source.pack.rows
-    return run.report(run.write(task, round(min(source.row_bytes, stored) * rows)))
+    if isinstance(source.rows, PackRows) and source.rows.remade:
+        nbytes = 2 * estimate(source.rows, source.storing, task.order, compare=False)[0].row_bytes * rows
+    else:
+        nbytes = min(source.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
+    return run.report(run.write(task, round(nbytes)))
 
 
 def _finished(out: str, task: ConversionTask) -> RunResult | None:

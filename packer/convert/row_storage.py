@@ -186,10 +186,14 @@ def estimate(
     image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
     rest = sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
-        if any("size" in f.about for f in maker.fields):
+        if any(
+            f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
+            for f in maker.fields
+        ):
             made = [sum(map(len, row.ragged.values())) for _, row in _rows(maker, picked)]
             ragged = sum(made) / len(made) if made else maker.ragged_bytes
-            return (StorageEstimate(storing.name, rest + keys + ragged + 8),)
+            offsets = 8 * sum(f.ragged for f in maker.fields)
+            return (StorageEstimate(storing.name, rest + keys + ragged + offsets),)
         return (StorageEstimate("as given", rest + keys + maker.ragged_bytes + 8),)
     other = rest + keys + maker.ragged_bytes
     found = {"raw": image.row_bytes + other}

@@ -1,24 +1,30 @@
-"""Rows that are whole pictures, each of a size of its own, as JPEG files; and how large each of them is."""
+"""Rows that are whole pictures, each of a size of its own, as JPEG files or raw; how large each of them is; their masks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg
-from packer.errors import ImageError
+from packer.codecs import jpeg, png
+from packer.errors import ImageError, UsageError
 from packer.format.header import Field
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
+from packer.sentence import Option
 
 SIZES = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width"))
-"""Fields of the height and width of each image, where a rule made them."""
+"""Fields of the height and width of each image."""
+
+RAW_BYTES = 10
+"""Bytes of pixels for each of a file, about."""
 
 
 class WholePicture(NamedTuple):
-    """A row. data: a JPEG file; pixels: uint8 [h, w, C], upright; source: (height, width) before it shrank, upright.
+    """A row. data: a JPEG file, or the pixels' bytes; pixels: uint8 [h, w, C], upright; source: (height, width) before it shrank, upright.
 
     narrowed: the input had more than 8 bits a channel. The pixels may lie in memory that the thread's next picture takes.
     """
@@ -37,39 +43,102 @@ class WholePicture(NamedTuple):
 class WholePictures:
     """A function from image files to such rows; one object serves any number of threads, with equal results."""
 
-    def __init__(self, size: RowSize, spec: PixelSpec, quality: int) -> None:
-        """size: of sizes of their own; spec: the channels and the most pixels; quality: of rows that are not the file itself."""
-        self.size, self._spec, self._quality = size, spec, quality
-        self._pixels = DecodeResize(spec)
+    def __init__(
+        self,
+        size: RowSize,
+        spec: PixelSpec,
+        quality: int,
+        *,
+        raw: bool = False,
+        sized: bool = False,
+        anew: bool = False,
+    ) -> None:
+        """size: of sizes of their own; spec: the channels and the most pixels; quality: of rows that are not the file itself.
+
+        raw: rows are pixels, not JPEG files; sized: heights and widths are needed in any case; anew: files
+            that could be passed on are encoded with that quality.
+        """
+        self.of_files = not anew
+        """True if rows are made of files, where there are such, not of their pixels."""
+        self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
+        self._pixels = DecodeResize(replace(spec, fit="stretch"))
         about = {"layout": "HWC", "color": spec.channels} | ({"size": size.option} if size.limits else {})
-        self.image = Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
+        self.image = Field("image", "|u1", None, about, None if raw else {"name": "jpeg", "shape": None})
         """The field of these rows."""
-        self.sizes = SIZES if size.limits else ()
+        self.sizes = SIZES if size.limits or raw or sized else ()
         """Fields that say how large each row is."""
 
     def __call__(self, data: bytes) -> WholePicture:
         """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
 
-        Raises: ImageError with the reason, but not the file's name.
+        Raw rows are the pixels of any file. Raises: ImageError with the reason, but not the file's name.
         """
-        try:
-            height, width, _ = jpeg.size(data)
-            if self.size.of(height, width) == (height, width):
-                channels = self._spec.shape[2] if self.size.limits else None
-                pixels = jpeg.decode(data, self._spec.max_pixels, channels)
-                return WholePicture(data, pixels, (height, width), narrowed=False)
-        except ValueError:
-            pass  # no JPEG, or one for Pillow; what is damaged is found there, too
+        if not self.raw:
+            try:
+                height, width, _ = jpeg.size(data)
+                if self.size.of(height, width) == (height, width):
+                    channels = self._spec.shape[2] if self.size.limits else None
+                    pixels = jpeg.decode(data, self._spec.max_pixels, channels)
+                    return WholePicture(data, pixels, (height, width), narrowed=False)
+            except ValueError:
+                pass  # no JPEG, or one for Pillow; what is damaged is found there, too
         pixels, source = self._pixels.whole(data, self.size)
-        try:
-            encoded = jpeg.encode(pixels, self._quality)
-        except ValueError as error:
-            raise ImageError(f"cannot be stored as JPEG ({error}).") from None
-        return WholePicture(encoded, pixels, source, self._pixels.narrowed)
+        return WholePicture(self._stored(pixels), pixels, source, self._pixels.narrowed)
+
+    def again(self, pixels: NDArray[np.uint8]) -> WholePicture:
+        """Return a row of pixels, uint8 [h, w, C], upright; not modified. Raises: ImageError as a call does."""
+        height, width = source = pixels.shape[0], pixels.shape[1]
+        if (size := self.size.of(height, width)) != source:
+            smaller = np.empty((*size, pixels.shape[2]), np.uint8)
+            self._pixels.again(pixels, smaller)
+            pixels = smaller
+        return WholePicture(self._stored(np.ascontiguousarray(pixels)), pixels, source, narrowed=False)
 
     def note(self, picture: WholePicture, row: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
         """Fill in how large a row is. Returns: the pixels that count for mean and standard deviation, or None."""
-        if not self.size.limits:
-            return None
-        row["height"][...], row["width"][...] = picture.size
-        return picture.pixels
+        if self.sizes:
+            row["height"][...], row["width"][...] = picture.size
+        return picture.pixels if self.size.limits or self.raw else None
+
+    def usual_bytes(self, given: int) -> int:
+        """Return about how many bytes a row has. given: of the files as they are, on average."""
+        if not self.raw:
+            return self.size.usual_bytes(given)
+        most = self.size.height * self.size.width * self._spec.shape[2]
+        return min(RAW_BYTES * given, most) if self.size.limits else RAW_BYTES * given
+
+    def _stored(self, pixels: NDArray[np.uint8]) -> bytes:
+        if self.raw:
+            return pixels.tobytes()
+        try:
+            return jpeg.encode(pixels, self._quality)
+        except ValueError as error:
+            raise ImageError(f"cannot be stored as JPEG ({error}).") from None
+
+
+def check_stored(size: RowSize, store: str, channels: str | int, compress: str | None) -> None:
+    """Raise UsageError unless rows of sizes of their own can be stored so."""
+    allowed = ("rgb", "gray") if size.limits else ("rgb",)
+    if store == "jpeg" and channels not in allowed:
+        raise UsageError(
+            f"size {size.option}: JPEG rows of it are {' or '.join(allowed)}, not {channels}. Pass ",
+            Option("store", "raw"),
+            ", or ",
+            Option("channels", "rgb"),
+            ".",
+        )
+    if compress not in (None, "none"):
+        raise UsageError(
+            f"compress {compress}: is about rows of one size, and size {size.option} keeps whole pictures. Pass ",
+            Option("store", "jpeg"),
+            ", or no ",
+            Option("compress"),
+            ".",
+        )
+
+
+def store_partner(field: Field, values: NDArray[Any]) -> bytes:
+    """Return a row of a mask or soft map of a whole picture, as its field says. values: [h, w] or [h, w, C]."""
+    own = field.own_size
+    assert own is not None
+    return values.astype(own.dtype, copy=False).tobytes() if own.codec is None else png.encode(values)

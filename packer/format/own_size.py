@@ -58,12 +58,16 @@ class OwnSize(NamedTuple):
         return prod(self.shape(height, width)) * int(self.dtype[2])
 
 
-def mask_about(dtype: str, channels: int, *, soft: bool) -> dict[str, Any]:
-    """Return what the field of an image's partners says of itself."""
+def partner(
+    dtype: str, channels: int, *, soft: bool, raw: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what the field of images' partners, such as masks, says of itself: `about` and `codec`.
+
+    raw: stored without a codec, as what PNG files cannot hold always is.
+    """
     about: dict[str, Any] = {"layout": "HW" if channels == 1 else "HWC", "of": "image"}
     about["sampling"] = "linear" if soft else "nearest"
-    return (
-        about
-        | ({"channels": channels} if channels > 1 else {})
-        | ({"dtype": dtype} if dtype != "|u1" else {})
-    )
+    about |= {"channels": channels} if channels > 1 else {}
+    about |= {"dtype": dtype} if dtype != "|u1" else {}
+    packed = not raw and dtype in _PNG_DTYPES and channels in _PNG_CHANNELS
+    return about, {"name": "png", "shape": None} if packed else None

@@ -41,6 +41,8 @@ from packer.progress import Progress
 from packer.remote.urls import is_url
 from packer.starting import cores
 
+_ROWS_AT_ONCE = 1 << 16
+
 Table = NDArray[np.uint64]
 
 
@@ -178,6 +180,8 @@ class _Check:
         table = stored if sealed is None else sealed
         if table is not None:
             self._rows(table, found, checks)
+        if not self.problems:
+            self._pictures()
 
     def _add(self, kind: str, file: str, text: str, array: str | None = None, **place: Any) -> None:
         path = os.path.join(self._pack.path, file) if file else self._pack.path
@@ -373,6 +377,32 @@ class _Check:
                     block=first // size,
                     rows=(first, stop),
                 )
+
+    def _pictures(self) -> None:
+        """Report raw pictures of sizes of their own whose bytes are not those of their height and width."""
+        pack, size = self._pack, self._header.block_rows
+        raw = [(f, f.own_size) for f in self._header.fields]
+        for f, own in ((f, own) for f, own in raw if own is not None and own.codec is None):
+            for start in range(0, pack.rows, _ROWS_AT_ONCE):
+                stop = min(start + _ROWS_AT_ONCE, pack.rows)
+                nbytes = np.diff(pack.read(f.name + OFFSETS, start, stop + 1).astype(np.int64))
+                height, width = (
+                    pack.read(name, start, stop).astype(np.int64) for name in ("height", "width")
+                )
+                wrong = (height < 1) | (width < 1) | (nbytes != height * width * own.nbytes(1, 1))
+                if not wrong.any():
+                    continue
+                row = start + int(wrong.argmax())
+                self._add(
+                    "rows",
+                    self._header.extents[f.name][0].file,
+                    f"row {row:,} of {f.name!r} has {nbytes[row - start]:,} bytes, not those of its height"
+                    f" {height[row - start]:,} and width {width[row - start]:,}, although the checksums agree",
+                    f.name,
+                    block=row // size,
+                    rows=(row, row + 1),
+                )
+                break
 
 
 def _span(rows: tuple[int, int]) -> str:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import newest_file
 from packer.format.header import Field
+from packer.format.own_size import partner
 from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, read_file, split_archive
@@ -53,9 +54,18 @@ class Pair:
     """The partners of a list of images. A context manager; made by `open_pair`."""
 
     def __init__(
-        self, name: str, spec: PixelSpec, files: _PairedFiles, like: Field | None, soft: bool = False
+        self,
+        name: str,
+        spec: PixelSpec,
+        files: _PairedFiles,
+        like: Field | None,
+        soft: bool = False,
+        whole: str | None = None,
     ) -> None:
-        """Find out what the values are: as in ``like``, or else in the first file that can be read. soft: sampled linearly."""
+        """Find out what the values are: as in ``like``, or else in the first file that can be read.
+
+        soft: sampled linearly; whole: how rows of sizes of their own are stored.
+        """
         self._files: _PairedFiles | _SomePartners = files
         self._soft = soft
         self._name, self._max_pixels = name, spec.max_pixels
@@ -63,21 +73,16 @@ class Pair:
         """Image -> why it has no partner, in words that follow its name."""
         self.notes = files.notes
         """What the user may not expect, a sentence each."""
-        self._kind = (
-            self._first_kind() if like is None else MaskKind(like.dtype, ((like.shape or ())[2:] or (1,))[0])
-        )
-        single = self._kind.channels == 1
-        self.field = Field(
-            name,
-            self._kind.dtype,
-            spec.size if single else (*spec.size, self._kind.channels),
-            {
-                "layout": "HW" if single else "HWC",
-                "fit": spec.fit,
-                "sampling": "linear" if soft else "nearest",
-            },
-        )
-        """As it is stored: [H, W], or [H, W, C] for several channels."""
+        self._kind = self._first_kind() if like is None else _kind_of(like)
+        dtype, channels = self._kind
+        about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
+        if whole is None:
+            shape = spec.size if channels == 1 else (*spec.size, channels)
+            about = {"layout": about["layout"], "fit": spec.fit, "sampling": about["sampling"]}
+            self.field = Field(name, dtype, shape, about)
+        else:
+            self.field = Field(name, "|u1", None, about, codec)
+        """As it is stored: [H, W], or [H, W, C] for several channels; or of its image's own size."""
         self.sizes = files.sizes
         """int64 [N], bytes of each image's partner."""
         self.times = files.times
@@ -182,6 +187,7 @@ def open_pair(
     images: str | None = None,
     skip: bool = False,
     soft: bool = False,
+    whole: str | None = None,
 ) -> Pair:
     """Find the partner of each image.
 
@@ -191,7 +197,7 @@ def open_pair(
     spec: the images' size and fit, and the most pixels a file may have. like: of the same dtype and channels; None: as the first
         file that can be read. spool_dir: where a compressed tar is decompressed to. images: folder that the keys are below, if they
         are files: none of them is a partner. skip: refuse images without a partner, or with several, instead of raising.
-    soft: sample linearly, not the nearest value.
+    soft: sample linearly, not the nearest value. whole: "raw" or "jpeg", how whole pictures are stored; None: all have one size.
     Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
         partner or several, or none of the first files can be read.
     """
@@ -207,10 +213,18 @@ def open_pair(
         else _in_archive(name, place, keys, spool_dir, skip)
     )
     try:
-        return Pair(name, spec, files, like, soft)
+        return Pair(name, spec, files, like, soft, whole)
     except BaseException:
         files.close()
         raise
+
+
+def _kind_of(field: Field) -> MaskKind:
+    """Return the type of the values of a pack's field."""
+    own = field.own_size
+    if own is not None:
+        return MaskKind(own.dtype, own.channels or 1)
+    return MaskKind(field.dtype, ((field.shape or ())[2:] or (1,))[0])
 
 
 # Files

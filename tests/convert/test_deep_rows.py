@@ -219,7 +219,7 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
     ("options", "message"),
     [
         ({"store": "jpeg"}, "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or no dtype='uint16'."),
-        ({"size": "max=64", "store": "jpeg"}, "size max=64: keeps whole pictures as JPEG files, which hold 8 bits and no bands. Pass a "
+        ({"size": "max=64", "store": "jpeg"}, "size max=64: keeps whole pictures, of 8 bits and without bands. Pass a "
          "number or HxW, for example 256, or no dtype='uint16'."),
         ({"channels": "rgba"}, "channels rgba: is about uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep four "
          "channels as they are."),

@@ -113,17 +113,6 @@ def test_a_kept_file_that_is_cut_short_is_bad(mixed: Path, tmp_path: Path):
     assert "colour.jpg" not in rows_of(open_pack(tmp_path / "p"))
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"store": "jpeg", "channels": "gray"}, {"store": "jpeg", "pairs": {"mask": "m"}}]
-)
-def test_what_keep_does_not_go_with(mixed: Path, tmp_path: Path, options: dict[str, object]):
-    with pytest.raises(UsageError) as error:
-        convert_images(mixed, tmp_path / "p", size="keep", **options)
-    assert str(error.value) == (
-        "size keep: needs store='jpeg', and goes with neither channels= nor pairs=. Pass a size."
-    )
-
-
 def test_boxes_and_points_of_kept_files_stay_in_the_upright_picture(tmp_path: Path, encode: Encode):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jpg").write_bytes(turned(encode, 6))  # 40 wide, 64 high when upright
@@ -197,18 +186,6 @@ def test_grey_whole_pictures(mixed: Path, tmp_path: Path):
     pack = open_pack(tmp_path / "p")
     assert {jpeg_size(data)[2] for data in pack.read_ragged("image")} == {1}
     assert len(pack.header.statistics["image"]["mean"]) == 1
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"store": "jpeg", "channels": "rgba"}, {"store": "jpeg", "pairs": {"mask": "m"}}],
-)
-def test_what_whole_pictures_do_not_go_with(mixed: Path, tmp_path: Path, options: dict[str, object]):
-    with pytest.raises(UsageError) as error:
-        convert_images(mixed, tmp_path / "p", size="max=32", **options)
-    assert str(error.value) == (
-        "size max=32: needs store='jpeg', and goes with neither channels='rgba' nor pairs=. Pass one size, such as 256."
-    )
 
 
 def test_whole_pictures_are_not_fitted(mixed: Path, tmp_path: Path):

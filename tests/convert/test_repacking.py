@@ -430,11 +430,6 @@ def test_kept_files_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, 
     files = [(photo_folder / key).read_bytes() for key in pack.keys()]
     assert opened(tmp_path / "b.h5").read_ragged("image") == files
     assert opened(tmp_path / "m").read_ragged("image") == files * 2
-    with pytest.raises(UsageError) as error:
-        repack(tmp_path / "a", tmp_path / "c", store="raw")
-    assert str(error.value) == (
-        f"{tmp_path}/a: its images have sizes of their own; they need one to be stored as pixels. Pass size=."
-    )
     repack(tmp_path / "a", tmp_path / "c", store="raw", size=32)
     assert images_of(opened(tmp_path / "c")) == images_of(convert(photo_folder, "direct"))
 
@@ -777,7 +772,6 @@ def test_a_pack_is_shuffled_anew(photo_folder: Path, tmp_path: Path, convert: Co
     ("made", "given", "found"),
     [
         ({}, {"size": "max=16"}, "size max=16: is about images of sizes of their own; those of {p} have 32x32"),
-        ({"size": "keep", "store": "jpeg"}, {"size": "min=16", "store": "raw"}, "size min=16: is about JPEG rows"),
         ({"size": "keep", "store": "jpeg"}, {"size": "keep"}, "size keep: is about files that are packed, not about packs"),
     ],
 )  # fmt: skip

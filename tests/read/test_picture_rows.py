@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from packer.codecs import png
 from packer.errors import FormatError
 from packer.format.header import Field
-from packer.format.own_size import mask_about
+from packer.format.own_size import partner
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.read.row_reader import decode_ragged
@@ -21,7 +21,6 @@ DRAWS = np.random.default_rng(0)
 IMAGES: list[NDArray[Any]] = [DRAWS.integers(0, 256, (*size, 4)).astype("u1") for size in SIDES]
 DEPTHS: list[NDArray[Any]] = [DRAWS.random((*size, 2)).astype("<f4") for size in SIDES]
 MASKS: list[NDArray[Any]] = [DRAWS.integers(0, 1 << 16, size).astype("<u2") for size in SIDES]
-PNG = {"name": "png", "shape": None}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,8 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     }
     fields = (
         Field("image", "|u1", None, {"layout": "HWC", "color": "rgba"}),
-        Field("depth", "|u1", None, mask_about("<f4", 2, soft=True)),
-        Field("mask", "|u1", None, mask_about("<u2", 1, soft=False), PNG),
+        Field("depth", "|u1", None, *partner("<f4", 2, soft=True, raw=False)),
+        Field("mask", "|u1", None, *partner("<u2", 1, soft=False, raw=False)),
         *(Field(side, "<i4", (), {"of": "image"}) for side in ("height", "width")),
     )
     with PackWriter(out, fields=fields, rows=3, block_rows=2, format="h5") as writer:
@@ -80,7 +79,7 @@ def test_rows_that_do_not_fit_are_named(
 
 
 def test_an_unknown_codec_is_refused(pack: Pack):
-    later = Field("mask", "|u1", None, mask_about("|u1", 1, soft=False), {"name": "later"})
+    later = Field("mask", "|u1", None, partner("|u1", 1, soft=False, raw=False)[0], {"name": "later"})
     with pytest.raises(FormatError) as error:
         decode_ragged(pack, later, [b""], [0])
     assert str(error.value) == (
