@@ -7,7 +7,7 @@
     annotations.py       masks, boxes, keypoints and labels moved as the images are
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
     geometric.py         flips, crops and resizes, composed to one affine matrix a sample
-    padding.py           Pad
+    padding.py           Pad, LetterBox
     detection.py         ScaleJitter, RandomZoomOut, RandomIoUCrop
     rotations.py         rotations and affine maps
     warps.py             RandomPerspective, ElasticTransform
@@ -55,7 +55,7 @@ from packer.augment.geometric import (
     Resize,
 )
 from packer.augment.mixing import CutMix, MixUp
-from packer.augment.padding import Pad
+from packer.augment.padding import LetterBox, Pad
 from packer.augment.pipeline import Pipeline
 from packer.augment.policies import RandAugment, TrivialAugmentWide
 from packer.augment.rotations import RandomAffine, RandomRotation
@@ -76,6 +76,7 @@ __all__ = [
     "FiveCrop",
     "GaussianBlur",
     "HorizontalFlips",
+    "LetterBox",
     "MixUp",
     "Normalize",
     "Pad",

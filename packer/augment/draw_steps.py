@@ -26,7 +26,10 @@ from packer.augment.transform import (
 from packer.augment.validation import ParamLayout, check_drawn
 from packer.errors import UsageError
 
-EQUAL_SIZES = "RandomResizedCrop(size), Resize((height, width)), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) make them alike"
+EQUAL_SIZES = (
+    "RandomResizedCrop(size), Resize((height, width)), LetterBox(size), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
+    "make them alike"
+)
 
 
 class DrawStep(NamedTuple):

@@ -400,18 +400,32 @@ def resize_sampling(name: str, interpolation: Any, antialias: Any) -> tuple[str,
 class Resize(SinglePartTransform, GeometryPart):
     """Resize each image, as torchvision.transforms.v2.Resize.
 
-    size: (height, width), or the shorter side in pixels: the longer keeps the proportion, rounded down.
-    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest". antialias: widen the filter when it shrinks.
+    size: (height, width), or the shorter side in pixels: the longer keeps the proportion, rounded down; None with max_size.
+    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest". max_size: with the shorter side, what the longer has at most,
+    in proportion; with size None the longer side. antialias: widen the filter when it shrinks.
     """
 
     any_size = True
 
     def __init__(
-        self, size: int | Sequence[int], interpolation: str = "bilinear", *, antialias: bool = True
+        self,
+        size: int | Sequence[int] | None,
+        interpolation: str = "bilinear",
+        max_size: int | None = None,
+        antialias: bool = True,
     ) -> None:
         self.interpolation, self.sampling = resize_sampling("Resize", interpolation, antialias)
-        self.size = validation.sides("Resize", "size", size)
         self._shorter = not (isinstance(size, Sequence) and len(size) == 2)
+        self._longer = None if max_size is None else validation.side("Resize", "max_size", max_size)
+        self._longest = size is None and max_size is not None
+        self.size = validation.sides("Resize", "size", max_size if self._longest else size)
+        if self._longer is not None and not (
+            self._longest or (self._shorter and self.size[0] < self._longer)
+        ):
+            raise UsageError(
+                f"Resize: size is {size!r} and max_size {max_size!r}; max_size is allowed with a size of one smaller number, or "
+                "None. Leave max_size out, or pass a larger one."
+            )
         self.antialias = validation.flag("Resize", "antialias", antialias)
 
     def check(self, shape: Shape) -> Shape:
@@ -430,11 +444,18 @@ class Resize(SinglePartTransform, GeometryPart):
         if not self._shorter:
             return self.size
         height, width = size
-        side = self.size[0]
-        if isinstance(height, np.ndarray):
-            tall = height > width
-            return np.where(tall, side * height // width, side), np.where(tall, side, side * width // height)
-        return (side, side * width // height) if height <= width else (side * height // width, side)
+        low, high = np.minimum(height, width), np.maximum(height, width)
+        short: Any = self.size[0]
+        long: Any = short * high // low
+        if self._longest:
+            short, long = self.size[0] * low // high, self.size[0]
+        elif self._longer is not None:
+            wide = long > self._longer
+            short = np.where(wide, self._longer * short // long, short)
+            long = np.where(wide, self._longer, long)
+        short, long = np.maximum(short, 1), np.maximum(long, 1)
+        made = np.where(height > width, long, short), np.where(height > width, short, long)
+        return made if isinstance(height, np.ndarray) else (int(made[0]), int(made[1]))
 
 
 class RandomResizedCrop(SinglePartTransform, GeometryPart):

@@ -1,13 +1,16 @@
-"""Padding of images to a larger size."""
+"""Padding of images: by margins, or to a size that all have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from packer.augment import validation
-from packer.augment.geometric import AffinePlacement
+from packer.augment.geometric import AffinePlacement, resize_sampling
 from packer.augment.passes import pass_spec
+from packer.augment.passes.pass_spec import Outside
 from packer.augment.transform import GeometryPart, Params, Shape, SinglePartTransform
 from packer.errors import UsageError
 
@@ -53,3 +56,49 @@ class Pad(SinglePartTransform, GeometryPart):
     def _size(self, height: Any, width: Any) -> tuple[Any, Any]:
         left, top, right, bottom = self.padding
         return height + top + bottom, width + left + right
+
+
+class LetterBox(SinglePartTransform, GeometryPart):
+    """Resize each image to fit into a size, its proportion kept, and pad the rest: Ultralytics' LetterBox with auto=False.
+
+    size: side in pixels, or (height, width), of the result. fill: of the padding, one number or one a channel, in the images' own
+    scale; masks get the pipeline's mask_fill. scaleup: enlarge images that are smaller. center: the image in the middle, the rest
+    rounded down to the left and the top; else in the top left corner. interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or
+    "nearest". antialias: widen the filter when it shrinks, which Ultralytics does not.
+    """
+
+    any_size = True
+    outside: Outside | None = "fill"
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        fill: float | Sequence[float] = 114,
+        *,
+        scaleup: bool = True,
+        center: bool = True,
+        interpolation: str = "bilinear",
+        antialias: bool = True,
+    ) -> None:
+        self.size = validation.sides("LetterBox", "size", size)
+        self.fill = validation.colour("LetterBox", "fill", fill)
+        self.scaleup = validation.flag("LetterBox", "scaleup", scaleup)
+        self.center = validation.flag("LetterBox", "center", center)
+        self.interpolation, self.sampling = resize_sampling("LetterBox", interpolation, antialias)
+        self.antialias = validation.flag("LetterBox", "antialias", antialias)
+
+    def check(self, shape: Shape) -> Shape:
+        return (shape[0], *self.size)
+
+    def place(self, placement: AffinePlacement, params: Params) -> None:
+        height, width = placement.size
+        factor = np.minimum(self.size[0] / height, self.size[1] / width)
+        if not self.scaleup:
+            factor = np.minimum(factor, 1)
+        down, across = (np.maximum(np.rint(side * factor), 1) for side in (height, width))
+        nothing, antialias = np.zeros(len(placement)), bool(self.antialias)
+        placement.stretch(
+            nothing, nothing, nothing + width, nothing + height, (down, across), antialias, self.sampling
+        )
+        top, left = ((self.size[0] - down) // 2, (self.size[1] - across) // 2) if self.center else (0, 0)
+        placement.cut_padded(-left, -top, self.size, self.outside)

@@ -209,7 +209,7 @@ def test_overlaps_are_as_large_as_asked_for() -> None:
 
 
 LATE = (
-    "RandomResizedCrop(size), Resize((height, width)), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
+    "RandomResizedCrop(size), Resize((height, width)), LetterBox(size), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
     "make them alike"
 )
 

@@ -10,6 +10,7 @@ import torch
 
 from packer.augment import (
     CenterCrop,
+    LetterBox,
     Normalize,
     Pad,
     Pipeline,
@@ -18,7 +19,7 @@ from packer.augment import (
     RandomRotation,
     parse,
 )
-from tests.augment.conftest import noise_images, one, refusal, separately
+from tests.augment.conftest import noise_images, one, refusal, separately, smooth_images
 
 MODES = ("constant", "edge", "reflect", "symmetric")
 PADDINGS: list[Any] = [3, [2], (2, 5), (1, 0, 4, 7), 0]
@@ -135,3 +136,31 @@ MARGINS = "one, two or four whole numbers from 0 up are allowed. Pass (left, top
 )
 def test_mistakes_are_sentences(attempt: Any, sentence: str) -> None:
     assert refusal(attempt) == sentence
+
+
+@pytest.mark.parametrize("options", [{}, {"scaleup": False}, {"center": False}])
+@pytest.mark.parametrize("size", [(24, 24), (48, 41), (61, 30), (9, 40)])
+def test_letterboxes_are_resized_and_padded_as_ultralytics_does(
+    size: tuple[int, int], options: dict[str, bool], implementation: str, torchvision: Any
+) -> None:
+    """By its arithmetic, and torchvision's resize: pixels to one level."""
+    images = smooth_images(4, 3, 31, 40)
+    pipeline = one(LetterBox(size, **options), images, implementation)
+    ratio = min(size[0] / 31, size[1] / 40)
+    if "scaleup" in options:
+        ratio = min(ratio, 1.0)
+    height, width = round(31 * ratio), round(40 * ratio)
+    top, left = (round((all_ - own) / 2 - 0.1) for all_, own in zip(size, (height, width), strict=True))
+    if "center" in options:
+        top = left = 0
+    margins = [left, top, size[1] - width - left, size[0] - height - top]
+    f = torchvision.functional
+    expected = f.pad(f.resize(images, [height, width]), margins, 114)
+    made = pipeline(images, np.arange(4))
+    assert (made.int() - expected.int()).abs().max() <= 1
+    padding = f.pad(torch.zeros(1, height, width), margins, 1) == 1
+    assert (made == 114)[:, :, padding[0]].all()
+    boxes = pipeline.apply_boxes(torch.tensor([[[4.0, 3, 30, 31]]]), [{}])[0, 0]
+    scaled = torch.tensor([4.0, 3, 30, 31]) * torch.tensor([width / 40, height / 31] * 2)
+    torch.testing.assert_close(boxes, scaled + torch.tensor([left, top] * 2), atol=1e-3, rtol=0)
+    assert pipeline.stages == ("pass",)

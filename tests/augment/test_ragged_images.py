@@ -16,6 +16,7 @@ from packer.augment import (
     ColorJitter,
     CutMix,
     GaussianBlur,
+    LetterBox,
     Normalize,
     Pad,
     Pipeline,
@@ -56,6 +57,8 @@ PIPELINES: list[Sequence[Transform]] = [
     [RandomVerticalFlip(), Pad(9, padding_mode="edge"), CenterCrop(40)],
     [RandomResizedCrop((20, 30), interpolation="bicubic"), ColorJitter(0.4), Normalize(0.5, 0.5)],
     [RandomCrop((35, 60), 1, True, 7), RandomHorizontalFlip()],
+    [RandomHorizontalFlip(), LetterBox((30, 41)), ColorJitter(0.4)],
+    [Resize(26, max_size=40), RandomCrop((35, 60), pad_if_needed=True)],
     [RandomHorizontalFlip(), ScaleJitter((40, 30)), RandomCrop((24, 30), pad_if_needed=True)],
     [Pad(1, 7), RandomZoomOut(7, (1, 2)), Resize((21, 30)), ColorJitter(0.4), Normalize(0.5, 0.5)],
 ]
@@ -205,7 +208,7 @@ def test_smaller_images_give_nearly_the_same(by: int) -> None:
 
 
 ALIKE = (
-    "RandomResizedCrop(size), Resize((height, width)), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
+    "RandomResizedCrop(size), Resize((height, width)), LetterBox(size), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
     "make them alike"
 )
 ADD = f"Pipeline: the images differ in size; {ALIKE}. Add one of them."

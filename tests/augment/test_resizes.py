@@ -358,6 +358,22 @@ def test_torchvisions_interpolation_mode_is_understood() -> None:
     assert Resize(8, Mode()).sampling == "nearest"  # type: ignore[arg-type]
 
 
-def test_torchvisions_third_argument_of_resize_is_not_taken_for_another() -> None:
-    with pytest.raises(TypeError):
-        Resize(8, "bilinear", 16)  # type: ignore[misc]  # max_size there
+@pytest.mark.parametrize(("size", "longest"), [(16, 20), (16, 17), (None, 25), (None, 200), ([7], 9)])
+def test_the_longer_side_is_torchvisions(size: Any, longest: int, torchvision: Any) -> None:
+    """Of images of one size, and of those that differ."""
+    shapes = np.array([[24, 20], [20, 24], [33, 33], [3, 100], [60, 7], [19, 16]])
+    resize, theirs = Resize(size, "bilinear", longest), torchvision.Resize(size, max_size=longest)
+    expected = [list(theirs(torch.zeros(1, *shape)).shape[1:]) for shape in shapes.tolist() if min(shape) > 3]
+    some = shapes[shapes.min(axis=1) > 3]
+    _, heights, widths = resize.output_shape((1, some[:, 0], some[:, 1]))  # type: ignore[arg-type]
+    assert np.stack([heights, widths], axis=1).tolist() == expected
+    assert [list(resize.output_shape((1, *shape))[1:]) for shape in some.tolist()] == expected
+
+
+@pytest.mark.parametrize("arguments", [{"size": 16, "max_size": 16}, {"size": (9, 9), "max_size": 20}])
+def test_a_longer_side_that_is_not_longer_is_refused(arguments: Any) -> None:
+    size, longest = arguments.values()
+    assert refusal(lambda: Resize(**arguments)) == (
+        f"Resize: size is {size!r} and max_size {longest}; max_size is allowed with a size of one smaller number, or None. "
+        "Leave max_size out, or pass a larger one."
+    )
