@@ -358,7 +358,7 @@ class Pipeline:
         masks: of the images' full sizes, [P, 1], at most 4 bytes a number. out: [N, h, w] of their dtype, contiguous; filled.
         """
         prepared = self.prepare(params, len(masks))
-        columns = masks.placed(prepared.host[:, : self.first.width])
+        columns = masks.placed(prepared.host[:, : self.first.what.width])
         begin, fill = (begin_soft, self.soft_fill) if soft else (begin_masks, self.mask_fill)
         begin(self.first, columns, masks.pixels, fill, self.implementation, out)  # type: ignore[arg-type]
 

@@ -26,6 +26,7 @@ from packer.augment import (
     ScaleJitter,
     Transform,
 )
+from packer.augment.ragged_images import side_by_side
 from tests.augment.conftest import assert_alike, refusal, smooth_images
 
 SHAPE = (3, 40, 52)
@@ -277,3 +278,20 @@ def test_boxes_are_asked_for(boxes: Any) -> None:
     assert "an array [k, 4] for each of 2 images, left, top, right, bottom, is needed. Pass" in refusal(
         lambda: pipeline.sample(np.arange(2), boxes=boxes)
     )
+
+
+def test_masks_of_images_that_differ_in_size_go_with_them() -> None:
+    draws, sizes = np.random.default_rng(0), [(40, 52), (31, 20), (64, 48)]
+    images = [draws.integers(1, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    transforms = [RandomZoomOut(), RandomIoUCrop(), Resize((20, 24), "nearest"), RandomHorizontalFlip()]
+    pipeline = Pipeline(transforms, (3, None, None))
+    boxes = [np.array([[2.0, 3, 18, 21]])] * 3
+    drawn = pipeline.prepare(
+        pipeline.sample(np.arange(3), 2, sizes=np.array(sizes), boxes=boxes), sizes=np.array(sizes)
+    )
+    masks = torch.empty(3, 20, 24, dtype=torch.uint8)
+    pipeline.begin_masks(side_by_side([image[:, :, :1] for image in images]), drawn, masks)
+    made = pipeline.begin(side_by_side(images), drawn)
+    assert torch.equal(masks, made[:, 0])
+    assert torch.equal(pipeline.apply_masks(masks, drawn), masks)
+    assert len(made.unique()) > 99
