@@ -14,8 +14,9 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from packer import units
+from packer.source_kinds import ARROW_TABLES
 from packer.tables.reading.dialect import delimiter_of
-from packer.tables.reading.table_source import ARROW, ReadOptions
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.text_stream import TextStream
 
 MOST_BYTES = 200_000_000  # of files that are parsed: a larger table's parsing takes as many times longer
@@ -97,7 +98,7 @@ def parser(names: Sequence[str], reading: ReadOptions) -> tuple[Callable[[], flo
 def _asked(pandas: Any, name: str, reading: ReadOptions) -> tuple[str, Any, dict[str, Any]]:
     """Return a file, the function of pandas that reads it, and its options."""
     lowered = name.lower()
-    if lowered.endswith(ARROW):
+    if lowered.endswith(ARROW_TABLES):
         parquet = lowered.endswith((".parquet", ".pq"))
         return name, pandas.read_parquet if parquet else pandas.read_feather, {}
     with closing(TextStream(name, reading.encoding)) as stream:

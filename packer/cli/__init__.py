@@ -10,7 +10,7 @@
     console.py            text for people, JSON for programs
 
 Start with convert_command.py. Imports: bench, convert, format, inputs, load, orders, previews, progress, samples,
-tables, tables.reading, tables.transform.
+tables, tables.transform.
 """
 
 from __future__ import annotations

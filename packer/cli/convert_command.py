@@ -18,6 +18,7 @@ from packer.cli.conversion_output import (
 )
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, TABLES, InputOption
 from packer.errors import UsageError
+from packer.source_kinds import is_array_file, is_table
 
 if TYPE_CHECKING:
     from packer.convert.image_conversion import ConversionPlan
@@ -95,9 +96,6 @@ def _is_parquet(source: str) -> bool:
 
 def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
     """Return the kind of input that a source is, and the function that converts it."""
-    from packer.samples.array_sources import is_array_file
-    from packer.tables.reading.table_source import is_table
-
     if is_array_file(source):
         return ARRAYS, _convert_arrays
     if not is_table(source):
@@ -122,16 +120,15 @@ def _convert_images(
     said: list[str] = []
 
     def announce(plan: ConversionPlan) -> None:
-        if not (quiet or as_json):
-            said.extend(plan.notes)
-            announce_plan(source if not others else f"{source} and {len(others):,} more", out, plan)
+        said.extend(plan.notes)
+        announce_plan(source if not others else f"{source} and {len(others):,} more", out, plan)
 
     report = convert_images(
         sources if others else source,
         out,
         pairs=parse_pairs(pairs),
         progress=not quiet,
-        on_plan=announce,
+        on_plan=None if quiet or as_json else announce,  # the other ways to store are compared for it
         **options,
     )
     tell_conversion(report, said, "image", as_json=as_json, quiet=quiet)
@@ -176,7 +173,6 @@ def _convert_arrays(
     **options: Any,
 ) -> None:
     """Run packer.pack_dataset on files of arrays and tell of it."""
-    from packer.samples.array_sources import is_array_file
     from packer.samples.pack_dataset import pack_dataset
 
     for source in sources:

@@ -139,7 +139,6 @@ def _made_of(path: str) -> str:
 def _describe(pack: Pack) -> list[str]:
     """Return a pack in lines for people."""
     from packer.format.header import NORMALIZE, VERSION
-    from packer.tables.transform.table_summary import describe
 
     header = pack.header
     lines = [
@@ -159,6 +158,8 @@ def _describe(pack: Pack) -> list[str]:
         numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
         lines.append(f"normalize  {numbers}: what Normalize() as text means, taken with --like")
     if header.table is not None:
+        from packer.tables.transform.table_summary import describe
+
         lines += describe(header.table)
         measured = next(
             (c["statistics"]["rows"] for c in header.table["columns"] if c["statistics"]), pack.rows

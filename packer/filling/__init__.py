@@ -15,5 +15,5 @@
 
 Only filling_process.py, which runs in a process of its own, imports what converts.
 
-Start with filling_pack.py. Imports: convert, format, inputs, orders, read, remote, tables, tables.reading.
+Start with filling_pack.py. Imports: convert, format, inputs, orders, read, remote, tables.
 """

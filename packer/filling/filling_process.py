@@ -165,11 +165,11 @@ class _Filling:
 
 
 def _is_table(source: str) -> bool:
-    """Return True for a table. Folders are images: what reads tables is loaded for nothing then, which takes 0.1 s."""
+    """Return True for a table; folders are images."""
     if os.path.isdir(source):
         return False
     from packer.inputs.dataset_layouts import holds_images
-    from packer.tables.reading.table_source import is_table
+    from packer.source_kinds import is_table
 
     return is_table(source) and not holds_images(source)
 

@@ -18,8 +18,8 @@ from packer.samples.columns import ArrayColumn, FileColumn, SourceColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option
+from packer.source_kinds import is_array_file
 
-ENDINGS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
 _HDF5 = (".h5", ".hdf5", ".hdf")
 _DECODED_BYTES = 256 << 20  # of compressed datasets: larger ones are staged in raw form, not held in memory
 _LISTED = 12
@@ -27,11 +27,6 @@ _LABELS = re.compile(
     r"(y|labels?|targets?|class(es)?|class_?ids?|categor(y|ies))\Z|.*(_y|_labels?|_targets?)\Z|y_.*\Z", re.I
 )
 _CLASSES = re.compile(r"(list_)?class(es|_?names)|label_?names", re.I)
-
-
-def is_array_file(name: object) -> bool:
-    """Return True for a path whose ending is that of a file of arrays."""
-    return isinstance(name, (str, os.PathLike)) and os.fspath(name).lower().endswith(ENDINGS)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from packer.convert.conversion_run import Conversion, Report, check_room
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.progress import Progress
-from packer.samples.array_sources import ArraySource, is_array_file, open_arrays
+from packer.samples.array_sources import ArraySource, open_arrays
 from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
 from packer.samples.dataset_rows import (
     PROBED,
@@ -34,6 +34,7 @@ from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
 from packer.samples.values import ValueRefusedError
 from packer.sentence import Option
+from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
 
 

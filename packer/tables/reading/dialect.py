@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
+from packer.source_kinds import compression
 from packer.tables.reading.record_parser import end_of_records, split_records
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.reading.text_stream import compression
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import TableColumn
 

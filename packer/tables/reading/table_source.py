@@ -13,12 +13,10 @@ import numpy as np
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.format.file_io import newest_file
-from packer.tables.reading.text_stream import COMPRESSIONS, compression, unreadable
+from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
+from packer.tables.reading.text_stream import unreadable
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
-
-TEXT = (".csv", ".tsv", ".tab", ".psv", ".data")
-ARROW = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
 
 
 @dataclass(frozen=True)
@@ -155,18 +153,6 @@ def compare_names(name: str, found: Sequence[str], first: str, columns: Sequence
             )
 
 
-def is_table(name: str) -> bool:
-    """Tell whether a file, or the files a glob matches, are tables by name."""
-    return bool(_kind(name))
-
-
-def _kind(name: str) -> str:
-    """Return the suffix of a table: one of TEXT or ARROW; "" of what is none."""
-    name = name.lower()
-    plain = name.removesuffix(compression(name))
-    return next((s for s in TEXT if plain.endswith(s)), next((s for s in ARROW if name.endswith(s)), ""))
-
-
 def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
     """Open files that hold one table, one after the other.
 
@@ -178,12 +164,12 @@ def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
         raise UsageError("a table: no file is given; at least one is needed. Pass one.")
     names = expand(sources)
     for name in names:
-        if not _kind(name):
+        if not table_suffix(name):
             raise UsageError(
-                f"{name}: not a table by its name; those end in {', '.join(TEXT)} (each also with {', '.join(COMPRESSIONS)}), "
-                f"or in {', '.join(ARROW)}. Rename it."
+                f"{name}: not a table by its name; those end in {', '.join(TEXT_TABLES)} (each also with {', '.join(COMPRESSIONS)}), "
+                f"or in {', '.join(ARROW_TABLES)}. Rename it."
             )
-    arrow = [_kind(name) in ARROW for name in names]
+    arrow = [table_suffix(name) in ARROW_TABLES for name in names]
     if any(arrow) != all(arrow):
         one, other = names[arrow.index(True)], names[arrow.index(False)]
         raise UsageError(

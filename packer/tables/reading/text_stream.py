@@ -13,6 +13,7 @@ from typing import Any
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.sentence import Option
+from packer.source_kinds import compression
 
 _AT_A_TIME = 512 * 1024  # bytes of the compressed file; more brings nothing
 _ZSTD_MAGIC = 0xFD2FB528
@@ -189,11 +190,6 @@ def unreadable(name: str, error: OSError) -> SourceError:
     return SourceError(f"{name}: cannot be read ({error.strerror}); readable files are needed. Check it.")
 
 
-def compression(name: str) -> str:
-    """Return the suffix of a compressed file, "" for others."""
-    return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
-
-
 Opened = tuple[Any, "tuple[type[Exception], ...]"]
 """What has `readinto` for the decompressed bytes, and the errors of its own that it raises for damaged data."""
 
@@ -271,4 +267,3 @@ _KINDS: dict[str, tuple[tuple[bytes, ...], Callable[[io.FileIO], Opened]]] = {
     ".bz2": ((b"BZh",), lambda file: (bz2.BZ2File(file), (ValueError,))),
     ".xz": ((b"\xfd7zXZ\x00",), lambda file: (lzma.LZMAFile(file), (lzma.LZMAError,))),  # noqa: SIM115
 }
-COMPRESSIONS = tuple(_KINDS)

@@ -1,4 +1,4 @@
-"""Which names are tables, and what opens them."""
+"""Opening tables by their names."""
 
 from __future__ import annotations
 
@@ -7,41 +7,12 @@ from pathlib import Path
 import pytest
 
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.table_source import ReadOptions, is_table, open_table
+from packer.tables.reading.table_source import ReadOptions, open_table
 
 
 @pytest.fixture(autouse=True)
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a.csv",
-        "A.CSV",
-        "x/*.tsv",
-        "a.tab",
-        "a.psv",
-        "a.data",
-        "a.csv.gz",
-        "a.tsv.ZST",
-        "*.csv.bz2",
-        "a.csv.xz",
-        "a.parquet",
-        "*.pq",
-        "a.arrow",
-        "a.feather",
-        "a.ipc",
-    ],
-)
-def test_tables(name: str) -> None:
-    assert is_table(name)
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.tar.gz", "photos", "csv", "a.gz", "a.parquet.gz", "a.csv.zip"])
-def test_what_is_no_table(name: str) -> None:
-    assert not is_table(name)
 
 
 def test_files_and_globs() -> None:

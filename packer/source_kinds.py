@@ -1,0 +1,33 @@
+"""The kind of a source by the suffix of its name: a table, a file of arrays, or images. Loads nothing else of the package."""
+
+from __future__ import annotations
+
+import os
+
+TEXT_TABLES = (".csv", ".tsv", ".tab", ".psv", ".data")
+ARROW_TABLES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")  # of tables of text
+ARRAYS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
+
+
+def compression(name: str) -> str:
+    """Return the suffix of a compressed file of text; "" of any other."""
+    return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
+
+
+def table_suffix(name: str) -> str:
+    """Return the suffix of a table, one of TEXT_TABLES or ARROW_TABLES; "" of any other file."""
+    name = name.lower()
+    plain = name.removesuffix(compression(name))
+    text = next((suffix for suffix in TEXT_TABLES if plain.endswith(suffix)), "")
+    return text or next((suffix for suffix in ARROW_TABLES if name.endswith(suffix)), "")
+
+
+def is_table(name: str) -> bool:
+    """Return True if a file, or the files a glob matches, are tables by name."""
+    return bool(table_suffix(name))
+
+
+def is_array_file(name: object) -> bool:
+    """Return True for a path whose ending is that of a file of arrays."""
+    return isinstance(name, (str, os.PathLike)) and os.fspath(name).lower().endswith(ARRAYS)
