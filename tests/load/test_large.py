@@ -28,7 +28,7 @@ batches = iter(dataset)
 first = next(batches)
 seconds = time.process_time() - began
 rows = len(first.label)
-for _ in range(110):
+for _ in range(64):
     rows += len(next(batches).label)
 state = dataset.state_dict()
 dataset.load_state_dict(state | {"rows": 987_654_321})
@@ -64,8 +64,8 @@ def test_the_first_batch_of_a_billion_rows(billion: Path, order: str):
     )
     found = json.loads(done.stdout)
     print(order, found)
-    assert (found["rows"], found["late"], found["len"]) == (111 * 1024, 1024, -(-ROWS // 1024))
+    assert (found["rows"], found["late"], found["len"]) == (65 * 1024, 1024, -(-ROWS // 1024))
     # Of the processor, as others may use the machine. A nanosecond a row would be a second, thrice the imports.
     assert found["seconds"] < found["importing"]
-    # One byte a row would be a gigabyte, and the pages of the scattered rows, were they kept, 454 MB beside the imports.
-    assert found["peak_mb"] < 400
+    # One byte a row would be a gigabyte, and the pages of the scattered rows, were they kept, 272 MB beside the imports.
+    assert found["peak_mb"] < 290
