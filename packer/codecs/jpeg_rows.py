@@ -27,3 +27,13 @@ def part(data: bytes, first: int, stop: int) -> tuple[bytes, int, int] | None:
         progressive, damaged or anything else that is not a baseline JPEG in one scan: decode the whole file then.
     """
     return native.loops.jpeg_rows(data, first, stop) if native.COMPILED else None
+
+
+def with_markers(data: bytes) -> bytes | None:
+    """Add a restart marker after each row of MCUs of a JPEG file; its pixels stay, bit for bit, and all else that it holds.
+
+    Where a row begins the DC values are written as such, not as differences from those before; all other codes are copied.
+    Returns: the file, 0.1 to 0.2 % longer, data itself if it has such markers, or None if it is not a baseline JPEG in one
+        scan, has only one row of MCUs, other restart markers or no codes for such values, or is damaged.
+    """
+    return native.loops.jpeg_with_restarts(data) if native.COMPILED else None

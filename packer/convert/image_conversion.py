@@ -426,7 +426,7 @@ def plan_conversion(
             *(
                 ()
                 if size.rule == "keep" and storing.store == "jpeg"
-                else [*survey(opened, spec, size), *_missing_loops()]
+                else [*survey(opened, spec, size), *_missing_loops(size, storing.store)]
             ),
             *_growth(size, storing.store, trades[0].row_bytes, float(opened.sizes.mean()), storing.quality),
         ),
@@ -485,9 +485,10 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     )
 
 
-def _missing_loops() -> list[str]:
-    """Return a note where pixels are made without the compiled loops."""
-    return [] if native.COMPILED else [native.without("pixels")]
+def _missing_loops(size: RowSize, store: str) -> list[str]:
+    """Return a note where rows are made without the compiled loops."""
+    markers = ["markers"] if size.limits and store == "jpeg" else []
+    return [] if native.COMPILED else [native.without("pixels", *markers)]
 
 
 def _growth(size: RowSize, store: str, row_bytes: float, file_bytes: float, quality: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg, png
+from packer.codecs import jpeg, jpeg_rows, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
@@ -71,6 +71,7 @@ class WholePictures:
     def __call__(self, data: bytes) -> WholePicture:
         """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
 
+        Where a rule makes the sizes, upright JPEG rows get restart markers, so that the loader can decode a part of them.
         Raw rows are the pixels of any file. Raises: ImageError with the reason, but not the file's name.
         """
         if not self.raw:
@@ -79,6 +80,8 @@ class WholePictures:
                 if self.size.of(height, width) == (height, width):
                     channels = self._spec.shape[2] if self.size.limits else None
                     pixels = jpeg.decode(data, self._spec.max_pixels, channels)
+                    if jpeg.jpeg_orientation(data) == 1:
+                        data = self._marked(data)
                     return WholePicture(data, pixels, (height, width), narrowed=False)
             except ValueError:
                 pass  # no JPEG, or one for Pillow; what is damaged is found there, too
@@ -111,9 +114,12 @@ class WholePictures:
         if self.raw:
             return pixels.tobytes()
         try:
-            return jpeg.encode(pixels, self._quality)
+            return self._marked(jpeg.encode(pixels, self._quality))
         except ValueError as error:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None
+
+    def _marked(self, data: bytes) -> bytes:
+        return (jpeg_rows.with_markers(data) or data) if self.size.limits else data
 
 
 def check_stored(size: RowSize, store: str, channels: str | int, compress: str | None) -> None:

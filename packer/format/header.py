@@ -29,8 +29,8 @@ Pictures of sizes of their own
 
 Codecs
     A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG files; ``shape`` is
-    the shape that all of them decode to, null if they differ. ``png``: a ragged field whose rows are PNG files as
-    ``packer/codecs/png.py`` writes them, ``shape`` null. Any other name: a fixed field of an HDF5 pack whose chunks
+    the shape that all of them decode to, null if they differ; the files MAY have restart markers. ``png``: a ragged field whose
+    rows are PNG files as ``packer/codecs/png.py`` writes them, ``shape`` null. Any other name: a fixed field of an HDF5 pack whose chunks
     went through a registered HDF5 filter, one chunk a block, the last one filled up with zeros to the length of the others;
     ``packer/codecs/block_codecs.py`` lists them. A reader that does not know a field's codec MUST refuse that field, not the pack.
 

@@ -39,6 +39,7 @@ COSTS = {
     "augment": "augmenting on the CPU takes 25 to 170 times as long",
     "csv": "reading CSV takes 27 times as long",
     "pixels": "converting images takes 2 to 3 times as long",
+    "markers": "JPEG rows of whole pictures get no restart markers, and all of each is decoded when a part is loaded",
     "gather": "copying rows out of a pack takes 2 to 10 times as long, and a file cut short meanwhile ends the process",
     "sums": "statistics of tables take 11 times as long",
 }

@@ -18,6 +18,7 @@ static PyMethodDef methods[] = {
     ENTRY(channel_sums, "As channel_sums_opencv in convert/block_workers.py."),
     /* jpeg_restarts.c */
     ENTRY(jpeg_rows, "As part in codecs/jpeg_rows.py."),
+    ENTRY(jpeg_with_restarts, "As with_markers in codecs/jpeg_rows.py."),
     /* csv.c */
     ENTRY(parse_csv, "As _parse_plain in tables/reading/record_parser.py."),
     ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser.py."),

@@ -150,6 +150,7 @@ LOOP(willneed_rows);
 LOOP(resample);
 LOOP(channel_sums);
 LOOP(jpeg_rows);
+LOOP(jpeg_with_restarts);
 LOOP(parse_csv);
 LOOP(end_of_csv_records);
 LOOP(block_sums);

@@ -33,11 +33,14 @@ def photo() -> Pixels:
     return np.clip(pixels + np.random.default_rng(1).normal(0, 6, pixels.shape), 0, 255).astype(np.uint8)
 
 
-def with_markers(photo: Pixels, sampling: str, interval: int | None = None) -> bytes:
-    """A JPEG with a restart marker after each row of MCUs, or after so many MCUs."""
+def with_markers(
+    photo: Pixels, sampling: str, interval: int | None = None, quality: int = 92, optimized: int = 0
+) -> bytes:
+    """A JPEG with a restart marker after each row of MCUs, or after so many MCUs; 0: without."""
     if interval is None:
         interval = -(-photo.shape[1] // MCUS[sampling][1])
-    options = [cv2.IMWRITE_JPEG_QUALITY, 92, cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
+    options += [cv2.IMWRITE_JPEG_OPTIMIZE, optimized]
     if sampling == "grey":
         photo = photo[..., 0]
     else:
@@ -125,9 +128,55 @@ def test_whole_files_are_decoded_where_nothing_can_be_left_out(photo: Pixels) ->
 
 def test_hostile_files(photo: Pixels) -> None:
     data = with_markers(photo, "420")
-    for damaged in (*flipped(data, 2000), *noise(200)):
+    plain = with_markers(photo, "422", 0)
+    for damaged in (*flipped(data, 1000), *flipped(plain, 1000), *noise(200)):
         cut = jpeg_rows.part(damaged, 50, 60)
         if cut is not None:
             assert len(cut[0]) < len(damaged)
             assert cut[1] <= 50
             assert cut[2] >= 60
+
+
+@pytest.mark.parametrize("optimized", [0, 1])
+@pytest.mark.parametrize("sampling", MCUS)
+def test_markers_change_no_pixel(photo: Pixels, sampling: str, optimized: int) -> None:
+    rough = np.random.default_rng(2).integers(0, 256, photo.shape, dtype=np.uint8)
+    for pixels, quality in ((photo, 60), (photo, 95), (rough, 100)):
+        data = with_markers(pixels, sampling, 0, quality=quality, optimized=optimized)
+        marked = jpeg_rows.with_markers(data)
+        if marked is None:  # tables of this picture's codes alone need not have one for a row's first value
+            assert optimized
+            continue
+        rows = -(-HEIGHT // MCUS[sampling][0])
+        assert len(marked) < len(data) + 6 + 8 * rows
+        assert jpeg_rows.with_markers(marked) is marked
+        assert jpeg_rows.part(marked, 50, 60)
+        for ours, before in zip(decoded(marked), decoded(data), strict=True):
+            assert np.array_equal(ours, before)
+
+
+def test_markers_leave_all_else_as_it_is(photo: Pixels) -> None:
+    buffer = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x010E] = "\xff"
+    Image.fromarray(photo).save(buffer, "JPEG", exif=exif, icc_profile=b"profile", comment=b"\xff\xda")
+    data = buffer.getvalue() + b"\xff\xd8 more"
+    marked = jpeg_rows.with_markers(data) or b""
+    scan = data.rindex(b"\xff\xda")
+    assert marked[:scan] == data[:scan]
+    assert marked[scan : scan + 20] == b"\xff\xdd\x00\x04\x00\x05" + data[scan : scan + 14]
+    assert marked.endswith(b"\xff\xd9\xff\xd8 more")
+
+
+def test_no_markers_for_what_is_damaged_or_out_of_the_ordinary(photo: Pixels) -> None:
+    data = with_markers(photo, "420", 0)
+    assert jpeg_rows.with_markers(data)
+    for end in range(0, len(data), 97):
+        assert jpeg_rows.with_markers(data[:end]) is None
+        assert jpeg_rows.with_markers(data[:end] + b"\xff\xd9") is None
+    assert jpeg_rows.with_markers(data[:-2] + b"\x00\xff\xd9") is None
+    assert jpeg_rows.with_markers(with_markers(photo[:16], "420", 0)) is None
+    assert jpeg_rows.with_markers(with_markers(photo, "420", 2)) is None
+    buffer = io.BytesIO()
+    Image.fromarray(photo).save(buffer, "JPEG", progressive=True)
+    assert jpeg_rows.with_markers(buffer.getvalue()) is None
