@@ -100,12 +100,16 @@ class PixelFormat:
 
 
 class PassStage:
-    """A pass over images, put together part by part: `take` until it returns False."""
+    """A pass over images, put together part by part: `take` until it returns False.
+
+    moves_only: True if it takes geometry alone, so that its results have the images' own type.
+    """
 
     mixing: MixPart | None = None
 
-    def __init__(self, source: PixelFormat) -> None:
+    def __init__(self, source: PixelFormat, moves_only: bool = False) -> None:
         self.source = self.result = source
+        self._moves_only = moves_only
         self._geometry: list[tuple[GeometryPart, int]] = []
         self._colours: list[tuple[ColorPart, int]] = []
         self._erasers: list[tuple[ErasePart, int]] = []
@@ -173,6 +177,8 @@ class PassStage:
         part = entry.part
         if isinstance(part, GeometryPart):
             return self._take_geometry(part, entry.transform)
+        if self._moves_only:
+            return False
         if isinstance(part, ColorPart):
             return self._take_colour(part, entry.transform)
         if isinstance(part, ScalePart):
@@ -369,10 +375,10 @@ class PartStage:
 Stage = PassStage | PartStage
 
 
-def staged(entries: Sequence[StagedPart], source: PixelFormat) -> list[Stage]:
-    """Put parts into stages. Raises UsageError if one cannot take the images it would get."""
+def staged(entries: Sequence[StagedPart], source: PixelFormat, moves_first: bool = False) -> list[Stage]:
+    """Put parts into stages. moves_first: the first is geometry alone. Raises UsageError if one cannot take the images it would get."""
     stages: list[Stage] = []
-    current = PassStage(source)
+    current = PassStage(source, moves_first)
     for entry in entries:
         whole = entry.part if isinstance(entry.part, WholeImagePart | MixPart) else None
         if whole is None and current.take(entry):

@@ -81,6 +81,8 @@ class Pipeline:
     seed: of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
     mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there; NaN for no value, of whole numbers 0.
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
+    split: images that differ in size are made alike by `begin` in their own dtype, and all else is left to `apply`, which may then run
+        on another device: less is copied there.
     Raises UsageError if a transform cannot take the images it would get.
     """
 
@@ -94,6 +96,7 @@ class Pipeline:
         mask_fill: int = 0,
         soft_fill: float = 0.0,
         implementation: str = "auto",
+        split: bool = False,
     ) -> None:
         if dtype not in _DTYPES:
             raise UsageError(
@@ -111,6 +114,7 @@ class Pipeline:
         none = isinstance(soft_fill, float) and math.isnan(soft_fill)
         self.soft_fill = math.nan if none else as_number("Pipeline", "soft_fill", soft_fill)
         self.implementation = implementation
+        self.split = split
         self._steps = steps(self.transforms)
         self._stages: list[Stage] = []
         self._shapes: list[Any] = []  # before each transform, and at last
@@ -124,9 +128,14 @@ class Pipeline:
         return f"Pipeline({list(self.transforms)}, {about})"
 
     def at(
-        self, shape: Shape | tuple[int, None, None], seed: int | None = None, dtype: torch.dtype | None = None
+        self,
+        shape: Shape | tuple[int, None, None],
+        seed: int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        split: bool | None = None,
     ) -> Pipeline:
-        """Return the same transforms for images of this (C, H, W), and with another seed or dtype if given."""
+        """Return the same transforms for images of this (C, H, W), and with another seed, dtype or `split` if given."""
         return Pipeline(
             self.transforms,
             shape,
@@ -135,6 +144,7 @@ class Pipeline:
             mask_fill=self.mask_fill,
             soft_fill=self.soft_fill,
             implementation=self.implementation,
+            split=self.split if split is None else split,
         )
 
     @property
@@ -452,7 +462,8 @@ class Pipeline:
             entries += [StagedPart(part, number) for part in step.parts(self._layouts[-1])]
         limit = _LIMITS.get(self.dtype, 1.0)
         first = self._shapes[0]
-        self._stages = staged(entries, PixelFormat(first[0], (first[1], first[2]), self.dtype, limit))
+        source = PixelFormat(first[0], (first[1], first[2]), self.dtype, limit)
+        self._stages = staged(entries, source, self.split and self.ragged)
         moving = [stage for stage in self._stages if stage.moves]
         if any(stage.keeps_centres for stage in moving[1:]):
             raise UsageError(

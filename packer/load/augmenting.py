@@ -305,11 +305,12 @@ def fit_views(
     fields: Sequence[Field],
     path: str,
     num_classes: int | None,
-    ragged: bool = False,
+    ragged: str | None = None,
 ) -> dict[str, Pipeline]:
     """Return the pipelines bound to the shape of the images. num_classes: number of classes of the labels, None if unknown.
 
-    ragged: whether images that differ in size can be made alike as they are read.
+    ragged: the device, where images that differ in size can be made alike as they are read; None where they cannot. For another
+    device than the CPU their first stage is geometry alone: uint8 is a quarter of float32 to copy, and the device does the rest.
     Raises UsageError for images that a pipeline cannot take, and for fields that cannot be augmented with them.
     """
     image = next((f for f in fields if f.name == "image"), None)
@@ -317,9 +318,10 @@ def fit_views(
         raise UsageError(
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
         )
-    if ragged and is_encoded(image):
+    if ragged is not None and is_encoded(image):
         _check_ragged(fields, path)
-        made = {name: _fitted(pipeline, image, path, (None, None)) for name, pipeline in views.items()}
+        split = ragged != "cpu"
+        made = {name: _fitted(pipeline, image, path, (None, None), split) for name, pipeline in views.items()}
     else:
         made = {name: fit(pipeline, image, path) for name, pipeline in views.items()}
     for name, pipeline in made.items():
@@ -358,8 +360,10 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
     return _fitted(pipeline, image, path, shape[:2])
 
 
-def _fitted(pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...]) -> Pipeline:
-    """size: (h, w), None each if images differ in size."""
+def _fitted(
+    pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...], split: bool = False
+) -> Pipeline:
+    """size: (h, w), None each if images differ in size. split: as of Pipeline."""
     import torch
 
     shape = image.loaded.shape
@@ -377,7 +381,7 @@ def _fitted(pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...]) 
             f"augment: the pipeline is for images of {pipeline.dtype} and those of {path} are {dtype}; the same is "
             f"allowed. Pass Pipeline([...], dtype={dtype})."
         )
-    return pipeline.at(found)
+    return pipeline.at(found, split=split or None)
 
 
 def _check_ragged(fields: Sequence[Field], path: str) -> None:

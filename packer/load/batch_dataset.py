@@ -607,7 +607,7 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _fitted(self, fields: tuple[Field, ...]) -> dict[str, Pipeline]:
         """Return the pipelines for the fields that they get."""
-        ragged = self._transform is None
+        ragged = self.device if self._transform is None else None
         return augmenting.fit_views(self._views, fields, self.pack.path, self._num_classes, ragged)
 
     def _source(

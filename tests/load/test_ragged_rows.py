@@ -19,10 +19,12 @@ from packer.augment import (  # noqa: E402
     GaussianBlur,
     MixUp,
     Normalize,
+    Pipeline,
     RandomHorizontalFlip,
     RandomIoUCrop,
     RandomResizedCrop,
     RandomRotation,
+    RandomSolarize,
     Resize,
     ToDtype,
 )
@@ -31,6 +33,7 @@ from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load.augmenting import fit_views, parse_views  # noqa: E402
+from packer.load.device import CopyingDevice  # noqa: E402
 
 ROWS = 23
 IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": "jpeg"})
@@ -260,6 +263,56 @@ def test_views_boxes_and_mixed_labels(pack: str) -> None:
         labels = next(iter(mixed)).label
     assert labels.shape == (6, 3)
     torch.testing.assert_close(labels.sum(1), torch.ones(6))
+
+
+class Copies(CopyingDevice):
+    """A device that is this machine's memory, by a copy; notes the types and bytes that it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.sent: dict[str, set[tuple[str, int]]] = {}
+
+    def send(self, arrays: Any) -> Any:
+        for name, array in arrays.items():
+            self.sent.setdefault(name, set()).add((str(array.dtype), array.nbytes // len(array)))
+        return super().send(arrays)
+
+
+def on_a_device(pack: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[list[Any], Copies]:
+    """The batches of an epoch for a device other than the CPU, and what was copied."""
+    device = Copies()
+    monkeypatch.setattr("packer.load.device.device_of", lambda name: device)
+    with PackedBatchDataset(pack, 6, device="mps", **options) as dataset:
+        return list(dataset), device
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_device_gets_bytes_and_does_the_rest(
+    pack: str, monkeypatch: pytest.MonkeyPatch, dtype: Any
+) -> None:
+    """Of two views: the threads cut, with the draws of the CPU, and colours and scale are left to the device."""
+    cut: list[Any] = [RandomResizedCrop(20), RandomHorizontalFlip()]
+    rest: list[Any] = [RandomSolarize(128, p=0.5), Normalize((0.5,) * 3, (0.5,) * 3, dtype=dtype)]
+    options: dict[str, Any] = {"fields": ["image", "label", "boxes", "row"], "shuffle": True, "seed": 5}
+    both = {"a": [*cut, *rest], "b": cut}
+    made, device = on_a_device(pack, monkeypatch, augment=both, **options)
+    assert device.sent["a"] == device.sent["b"] == {("uint8", 20 * 20 * 3)}
+    monkeypatch.undo()
+    bytes_of = [*PackedBatchDataset(pack, 6, augment={"a": cut, "b": cut}, **options)]
+    floats = [*PackedBatchDataset(pack, 6, augment=both, **options)]
+    for batch, uint8, wanted in zip(made, bytes_of, floats, strict=True):
+        pipeline = Pipeline(
+            [*cut, *rest], (3, 20, 20)
+        )  # the same operations, of which the first two are not needed
+        drawn = pipeline.sample(batch.row, seed=5)
+        after = Pipeline(rest, (3, 20, 20)).apply(uint8.a, drawn[2:])
+        assert batch.a.dtype == dtype
+        assert torch.equal(batch.a, after)
+        assert torch.equal(batch.b, wanted.b)
+        assert torch.equal(batch.label, wanted.label)
+        assert all(map(torch.equal, batch.boxes, wanted.boxes))
+        near = (batch.a - wanted.a).abs() <= 1 / 255 + (dtype == torch.bfloat16) / 128
+        assert near.float().mean() > 0.98  # a colour beside the threshold may be rounded past it
 
 
 def test_mistakes_are_sentences(pack: str, tmp_path: Path) -> None:
