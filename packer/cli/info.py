@@ -217,6 +217,8 @@ def _stored(f: Field) -> str:
         return ("x".join(map(str, f.loaded.shape or ())) or "one a row") + how
     if {"row_shape", "dtype"} <= set(f.about):
         return f"{f.about['dtype'].lstrip('<|')} [{', '.join(['n', *map(str, f.about['row_shape'])])}]"
+    if f.own_size is not None and not how:
+        return "of any size, raw"
     return ("of any size" if how else "bytes of any length") + how
 
 

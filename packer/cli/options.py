@@ -75,8 +75,8 @@ REWORKING = options(WORKERS, JSON, QUIET)
 # fmt: off
 CONVERT = options(
     option("--size", "N|HxW|max=N|min=N|keep",
-           "Side, or height x width, in pixels; powers of two; default: 256, of arrays as they are. With --store jpeg whole pictures: the"
-           " longest side at most max=N, the shortest min=N; keep: the files as they are.",
+           "Side, or height x width, in pixels; powers of two; default: 256, of arrays as they are. Whole pictures: the longest side at"
+           " most max=N, the shortest min=N; keep: each at its own size.",
            about=_PICTURES),
     ANY_SIZE,
     option("--fit", FIT,

@@ -22,7 +22,7 @@ from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
-from packer.convert.whole_pictures import check_stored
+from packer.convert.whole_pictures import check_stored, partner_versions
 from packer.errors import ImageError, UsageError
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
@@ -121,9 +121,9 @@ def convert_images(
     out, format
         A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
     size, any_size, fit
-        Side, "HxW" or (H, W) in pixels, default 256, powers of two unless any_size. With store="jpeg" also whole pictures, each of a
-        size of its own: "max=512", the longest side at most that, or "min=256", the shortest side: aspect kept, the other side
-        rounded down, never enlarged; "keep": the files' own bytes. JPEG files that need not shrink keep their bytes.
+        Side, "HxW" or (H, W) in pixels, default 256, powers of two unless any_size. Also whole pictures, each of a size of its own:
+        "max=512", the longest side at most that, or "min=256", the shortest side: aspect kept, the other side rounded down, never
+        enlarged; "keep": as they are. With store="jpeg" JPEG files that need not shrink keep their bytes.
         fit, of one size, is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba". Or the number of bands that every file has, which are then kept as they are, each by
@@ -391,7 +391,12 @@ def plan_conversion(
     provenance = {
         "options": {name: value for name, value in said.items() if value is not None},
         "source": maker.fingerprint(),
-        "versions": {"packer": __version__, **decoder_versions(), **storing.versions()},
+        "versions": {
+            "packer": __version__,
+            **decoder_versions(),
+            **storing.versions(),
+            **partner_versions(maker.fields),
+        },
     }
     members = {
         "classes": None if targets.classes is None else tuple(targets.classes),

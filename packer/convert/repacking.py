@@ -19,7 +19,7 @@ from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.convert.shard_run import append_shards, check_growable, list_shards
-from packer.convert.whole_pictures import WholePictures, check_stored
+from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field
@@ -289,7 +289,8 @@ def repack(
     size
         Images can only shrink; masks, boxes and keypoints follow. Images of sizes of their own also to "max=256" or "min=256".
     store, quality, compress
-        Default: as the pack has them. Rows of JPEG files are passed on untouched unless size, store or quality change.
+        Default: as the pack has them. Rows of JPEG files are passed on untouched unless size, store or quality change. Images of sizes
+        of their own keep these when the store changes.
     shuffle, seed
         Mix the rows (of each split), drawn from seed; else they keep their order.
     out, any_size, fit, format, shard_rows, shard_size, workers, overwrite, resume, progress, on_progress
@@ -415,6 +416,7 @@ class _PackSource(NamedTuple):
                 "packer": __version__,
                 **({} if table else decoder_versions()),
                 **self.storing.versions(),
+                **({} if table else partner_versions(self.rows.fields)),
             },
         }
         keyed = not table and any(f.name == "key" for f in self.pack.fields)

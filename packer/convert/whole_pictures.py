@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -141,6 +141,11 @@ def check_stored(size: RowSize, store: str, channels: str | int, compress: str |
             Option("compress"),
             ".",
         )
+
+
+def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
+    """Return the versions of what makes the bytes of PNG rows, if there are any."""
+    return png.versions() if any((f.codec or {}).get("name") == "png" for f in fields) else {}
 
 
 def store_partner(field: Field, values: NDArray[Any]) -> bytes:

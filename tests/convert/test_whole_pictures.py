@@ -117,6 +117,7 @@ def test_masks_and_soft_maps_have_the_size_of_their_image(
         assert (field.about, field.codec) == wanted
         assert field.by_default
     assert verify_pack(tmp_path / "p.h5").ok
+    assert ("zlib" in pack.header.provenance["versions"]) is (store == "jpeg")
 
 
 def test_raw_rows_shrink_and_turn_as_rows_of_one_size_do(tmp_path: Path):

@@ -129,7 +129,10 @@ def roles(fields: Sequence[Field]) -> Roles:
     masks, unplaced = {}, []
     for f in fields:
         shape = f.shape or ()
-        layered = len(shape) == 3 and f.about.get("layout") == "HWC"
+        layered = (len(shape) == 3 or f.ragged) and f.about.get("layout") == "HWC"
+        if f.name != "image" and f.own_size is not None:
+            masks[f.name] = layered
+            continue
         if f.name == "image" or f.ragged or len(shape) not in (2, 3) or f.name == "keypoints":
             continue
         if "sampling" in f.about and (len(shape) == 2 or layered):

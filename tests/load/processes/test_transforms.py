@@ -5,7 +5,9 @@ import re
 import pytest
 
 from packer.errors import UsageError
-from packer.load.processes.transforms import PythonTransform
+from packer.format.header import Field
+from packer.format.own_size import partner
+from packer.load.processes.transforms import PythonTransform, roles
 from packer.starting import cores
 
 
@@ -33,3 +35,14 @@ def test_the_number_of_processes():
 def test_wrong_arguments(options: dict[str, object], message: str):
     with pytest.raises(UsageError, match=re.escape(message)):
         PythonTransform(**({"fn": len} | options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_masks_of_sizes_of_their_own_move_with_their_image(raw: bool):
+    codec = None if raw else {"name": "jpeg", "shape": None}
+    fields = (
+        Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, codec),
+        Field("mask", "|u1", None, *partner("|u1", 1, soft=False, raw=raw)),
+        Field("layers", "|u1", None, *partner("|u1", 3, soft=False, raw=raw)),
+    )
+    assert roles(fields).masks == {"mask": False, "layers": True}
