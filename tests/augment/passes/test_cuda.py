@@ -565,7 +565,9 @@ def test_whole_pictures_on_a_gpu_equal_plain(transforms: str) -> None:
     sizes = rng.integers(120, 700, (48, 2))
     waves = [np.add.outer(np.arange(h) * 2, np.arange(w)) % 256 for h, w in sizes.tolist()]
     images = side_by_side([np.stack([wave] * 3, axis=2).astype(np.uint8) for wave in waves])
-    pipeline = Pipeline(f"{transforms}, RandomHorizontalFlip(), Normalize((0.5,), (0.5,))", (3, None, None))
+    pipeline = Pipeline(
+        f"{transforms}, RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))", (3, None, None)
+    )
     drawn = pipeline.prepare(pipeline.sample(np.arange(48), sizes=sizes), sizes=sizes)
     what = pipeline.first.what
     columns = images.placed(drawn.host[:, : what.width]).cuda()
