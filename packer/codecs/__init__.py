@@ -4,7 +4,6 @@
     blosc2.py        Blosc2 frames: pixels as differences of their neighbours, then Zstandard
     jpeg.py          rows stored as JPEG bytes: encode, decode into memory that the caller owns; which way up a picture is
     jpeg_rows.py     parts of JPEG files: rows of MCUs, cut out at restart markers
-    npy.py           rows stored as .npy files: arrays of any shape, read in place
     png.py           rows stored as PNG files without filters: masks that differ in size
     zstd.py          Zstandard frames
 

@@ -387,7 +387,7 @@ def _fitted(
 def _check_ragged(fields: Sequence[Field], path: str) -> None:
     """Raise UsageError for fields to which images that differ in size cannot be brought."""
     for f in fields:
-        whole = f.ragged and np.dtype(dtype_of(f)).itemsize <= 4
+        whole = f.own_size is not None and f.own_size.channels is None
         if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not whole:
             raise UsageError(
                 f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks of the "

@@ -55,7 +55,7 @@ class AugmentedFileRows(FileRows):
         self._augmenter, self._image = augmenter, image
         self._masks = [reader.pack.header.field(name) for name in (*augmenter.masks, *augmenter.soft)]
         channels = channels_of(image)
-        wider = channels == 3 and (image.codec or {})["name"] == "jpeg"
+        wider = channels == 3 and image.codec is not None  # raw rows are copied as they are
         wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
         self._pixel = 4 if wider else channels
         self._local = threading.local()

@@ -8,31 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg, jpeg_rows, npy, png
+from packer.codecs import jpeg, jpeg_rows, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.read.picture_rows import MAX_PIXELS
+from packer.read.picture_rows import MAX_PIXELS, raw_pixels
+from packer.read.row_reader import picture_sizes
 
 _LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
-_SIZES = {"jpeg": jpeg.size, "npy": npy.size, "png": png.size}
-_ARRAYS = {"npy": npy.array, "png": png.array}
-_CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
 
 
 def is_encoded(field: Field) -> bool:
-    """Return True for a field of images that differ in size, each stored as a file."""
-    return field.ragged and field.about.get("layout") == "HWC" and (field.codec or {}).get("name") in _SIZES
+    """Return True for a field of images that differ in size."""
+    return field.own_size is not None and field.about.get("layout") == "HWC"
 
 
 def channels_of(field: Field) -> int:
     """Return the channels of such images."""
-    return _CHANNELS.get(field.about.get("color", ""), 1)
+    return (field.own_size and field.own_size.channels) or 1
 
 
 def dtype_of(field: Field) -> str:
-    """Return NumPy's type string of the numbers of such a field."""
-    return str(field.about.get("dtype", "|u1"))
+    """Return NumPy's type string of the numbers of such images, or of their masks."""
+    return "|u1" if field.own_size is None else field.own_size.dtype
 
 
 class EncodedImages:
@@ -44,10 +42,14 @@ class EncodedImages:
 
     def __init__(self, pack: Pack, field: Field, rows: Sequence[bytes], numbers: Sequence[int]) -> None:
         self._pack, self._field, self._rows, self._numbers = pack, field, rows, numbers
-        self.codec: str = (field.codec or {})["name"]
+        assert field.own_size is not None
+        self._own = field.own_size
         self.sizes = np.empty((len(rows), 2), np.int64)
         self.reducible = np.zeros(len(rows), np.bool_)
-        read_size = _SIZES[self.codec]
+        if self._own.codec is None:
+            self.sizes[:] = picture_sizes(pack, numbers)
+            return
+        read_size = jpeg.size if self._own.codec == "jpeg" else png.size
         for i, row in enumerate(rows):
             try:
                 *self.sizes[i], _ = read_size(row)
@@ -56,7 +58,7 @@ class EncodedImages:
             if self.sizes[i].prod() > MAX_PIXELS:
                 height, width = self.sizes[i].tolist()
                 raise self._damaged(i, ValueError(f"a picture of {width:,} x {height:,} pixels"))
-            if self.codec == "jpeg":  # of a turned one the smaller pixels would begin at the other edge
+            if self._own.codec == "jpeg":  # of a turned one the smaller pixels would begin at the other edge
                 self.reducible[i] = self.sizes[i].min() >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1
 
     def check_sizes(self, sizes: NDArray[np.int64]) -> None:
@@ -78,8 +80,9 @@ class EncodedImages:
         """
         data = self._rows[number]
         try:
-            if self.codec != "jpeg":
-                array = _ARRAYS[self.codec](data)
+            if self._own.codec != "jpeg":
+                raw = self._own.codec is None
+                array = raw_pixels(self._own, data, self.sizes[number].tolist()) if raw else png.array(data)
                 if array.dtype != out.dtype or array.size != out.size:
                     raise ValueError(f"{array.dtype} {list(array.shape)} for {out.dtype} {list(out.shape)}")
                 rows = slice(None) if seen is None else slice(*seen)

@@ -1,4 +1,4 @@
-"""Rows that are pictures of sizes of their own, as arrays: JPEG, PNG and .npy files, or raw bytes beside heights and widths."""
+"""Rows that are pictures of sizes of their own, as arrays: JPEG and PNG files, or raw bytes beside heights and widths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg, npy, png
+from packer.codecs import jpeg, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.own_size import OwnSize
@@ -17,7 +17,7 @@ from packer.format.pack import Pack
 MAX_PIXELS = 1 << 30
 """Of a row that is a picture of a size of its own: more is damage, not a picture."""
 
-_CODECS = (None, "jpeg", "npy", "png")
+_CODECS = (None, "jpeg", "png")
 
 
 def check_codec(pack: Pack, field: Field) -> None:
@@ -50,8 +50,6 @@ def decode_picture(own: OwnSize, row: bytes, size: Sequence[int] | None) -> NDAr
     if own.codec is None:
         assert size is not None
         return raw_pixels(own, row, size).copy()
-    if own.codec == "npy":
-        return npy.array(row).copy()
     height, width, _ = png.size(row)
     if height * width > MAX_PIXELS:
         raise ValueError(f"a PNG file of {width:,} x {height:,} pixels")

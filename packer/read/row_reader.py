@@ -446,10 +446,19 @@ def decode_ragged(
 
 def picture_sizes(pack: Pack, numbers: Sequence[int]) -> NDArray[np.int32]:
     """Read the fields height and width of rows: int32 [N, 2]. Raises FormatError."""
-    fields = [pack.header.field(name) for name in ("height", "width")]
-    reader = RowReader(pack, fields)
+    reader = _sizes.get(id(pack))
+    if reader is None or reader.pack is not pack:
+        reader = RowReader(pack, [pack.header.field(name) for name in ("height", "width")])
+        while len(_sizes) >= _MOST_SIZES:
+            _sizes.pop(next(iter(_sizes), 0), None)
+        _sizes[id(pack)] = reader
     runs = Runs(np.asarray(numbers, np.int64), np.ones(len(numbers), np.int64))
-    return np.stack([reader.array(f, runs) for f in fields], axis=1)
+    return np.stack([reader.array(f, runs) for f in reader.fields], axis=1)
+
+
+_MOST_SIZES = 16
+_sizes: dict[int, RowReader] = {}
+"""What reads the heights and widths of the packs that were read last, by their id: opened once, not for each batch."""
 
 
 def _plain(field: Field, row: bytes) -> Any:

@@ -22,25 +22,28 @@ from packer.augment import (  # noqa: E402
     RandomRotation,
     Resize,
 )
-from packer.codecs import jpeg, npy, png  # noqa: E402
+from packer.codecs import jpeg, png  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 
 ROWS = 12
 MASKS = ("mask", "instance", "matte", "depth")
-RAW, JPEG = {"name": "npy", "shape": None}, {"name": "jpeg", "shape": None}
+JPEG = {"name": "jpeg", "shape": None}
 
 
-def field(name: str, codec: str, sampling: str, dtype: str | None = None) -> Field:
-    about = {"layout": "HW", "sampling": sampling} | ({"dtype": dtype} if dtype else {})
-    return Field(name, "|u1", None, about, {"name": codec, "shape": None})
+def field(name: str, sampling: str, dtype: str = "|u1") -> Field:
+    about = {"layout": "HW", "of": "image", "sampling": sampling} | (
+        {"dtype": dtype} if dtype != "|u1" else {}
+    )
+    return Field(name, "|u1", None, about, None if dtype == "<f4" else {"name": "png", "shape": None})
 
 
-def written(path: Path, codec: dict[str, Any], wrong: int | None = None) -> str:
+def written(path: Path, codec: dict[str, Any] | None, wrong: int | None = None) -> str:
     """A pack of smooth pictures of sizes of their own. wrong: a row whose mask has another size."""
     rng = np.random.default_rng(3)
     ragged: dict[str, list[bytes]] = {name: [] for name in ("image", *MASKS)}
+    sizes = []
     for row in range(ROWS):
         height, width = rng.integers(30, 70, 2)
         y, x = np.mgrid[0:height, 0:width]
@@ -49,21 +52,24 @@ def written(path: Path, codec: dict[str, Any], wrong: int | None = None) -> str:
         mask = (x // 7 + 3 * (y // 5)).astype(np.uint8)
         depth = (x * y / 50).astype(np.float32)
         depth[rng.random(depth.shape) < 0.1] = np.nan
-        ragged["image"].append(npy.encode(image) if codec is RAW else jpeg.encode(image, 90))
+        ragged["image"].append(jpeg.encode(image, 90) if codec else image.tobytes())
+        sizes.append((height, width))
         ragged["mask"].append(png.encode(mask[:, : -1 if row == wrong else None]))
         ragged["instance"].append(png.encode((300 * mask.astype(int) % 65_536).astype(np.uint16)))
         ragged["matte"].append(png.encode(image[..., 0]))
-        ragged["depth"].append(npy.encode(depth))
+        ragged["depth"].append(depth.tobytes())
     fields = (
         Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, codec),
-        field("mask", "png", "nearest"),
-        field("instance", "png", "nearest", "<u2"),
-        field("matte", "png", "linear"),
-        field("depth", "npy", "linear", "<f4"),
+        field("mask", "nearest"),
+        field("instance", "nearest", "<u2"),
+        field("matte", "linear"),
+        field("depth", "linear", "<f4"),
         Field("row", "<i8", ()),
+        *(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width")),
     )
     with PackWriter(str(path), fields=fields, rows=ROWS, block_rows=ROWS, format="h5") as writer:
-        writer.write_block(0, {"row": np.arange(ROWS)})
+        tall, wide = (np.array(sides, np.int32) for sides in zip(*sizes, strict=True))
+        writer.write_block(0, {"row": np.arange(ROWS), "height": tall, "width": wide})
         writer.finish(rows=ROWS, ragged=ragged)
     return str(path)
 
@@ -71,7 +77,7 @@ def written(path: Path, codec: dict[str, Any], wrong: int | None = None) -> str:
 @pytest.fixture(scope="module", params=["raw", "jpeg"])
 def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("masks") / f"{request.param}.h5"
-    return written(path, RAW if request.param == "raw" else JPEG)
+    return written(path, None if request.param == "raw" else JPEG)
 
 
 def test_rows_come_as_they_are(pack: str) -> None:
