@@ -454,6 +454,7 @@ class Pipeline:
         for number, step in enumerate(self._steps):
             if isinstance(now[1], np.ndarray):
                 check_any_size(step)
+                check_least(step.transform, now)  # its sentence then names one size
             if step.gate is not None:
                 step.gate[0].output_shape(now)  # raises if it changes the size
             before, now = now, step.transform.output_shape(now)

@@ -258,3 +258,8 @@ def test_mixing_follows() -> None:
 def drawn_by(drawn, pipeline):  # type: ignore[no-untyped-def]
     """The draws of what follows the first stage."""
     return type(drawn)(drawn.host[:, pipeline.first.width :])
+
+
+def test_what_is_too_large_for_every_image_is_said_with_one_size() -> None:
+    with pytest.raises(UsageError, match="size is 24x24 and the images are 20x20; up to 20x20"):
+        Pipeline([Resize(20), CenterCrop(24)], (3, None, None))
