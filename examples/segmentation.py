@@ -1,7 +1,7 @@
 """Train a small U-Net on whole pictures and their masks, and judge it on whole pictures, each of its own size.
 
-    packer convert photos/ people.h5 --size max=512 --store jpeg --pair mask=masks/ --split train=0.85,val=0.15
-    python examples/segmentation.py people.h5 --epochs 12 --sheet overlays.png
+    packer convert photos/ people.h5 --size max=256 --store jpeg --pair mask=masks/ --split train=0.85,val=0.15
+    python examples/segmentation.py people.h5 --epochs 20 --sheet overlays.png
 
 Each epoch sees another part of every picture, at another scale and aspect: RandomResizedCrop is drawn when a row is read, and moves
 its mask in step. Pictures to judge are not cut: `collate="pad"` puts those of like size (`order=Buckets()`) into one tensor, and
@@ -112,9 +112,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train a small U-Net from a pack of whole pictures.")
     parser.add_argument("pack", help="a pack of RGB images with a field mask, and the splits train and val")
     parser.add_argument(
-        "--size", type=int, default=192, help="side of the crops, in pixels, a multiple of 16"
+        "--size", type=int, default=128, help="side of the crops, in pixels, a multiple of 16"
     )
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sheet", help="write overlays of held-out pictures to this PNG file")
@@ -135,7 +135,7 @@ def main() -> None:
         device=options.device,
         fields=["image", "mask"],
         augment=[
-            RandomResizedCrop(options.size, scale=(0.3, 1.0)),
+            RandomResizedCrop(options.size, scale=(0.4, 1.0)),
             RandomHorizontalFlip(),
             Normalize(normalize["mean"], normalize["std"]),
         ],
