@@ -6,7 +6,9 @@ JPEG files make 1/2, 1/4 or 1/8 of the pixels in less time, and where the result
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +56,7 @@ def placed(
     return torch.from_numpy(made)
 
 
-def side_by_side(images: list[NDArray[np.uint8]]) -> RaggedImages:
+def side_by_side(images: Sequence[NDArray[Any]]) -> RaggedImages:
     """Return images [h, w, C], each of its own size, in one new memory."""
     sizes = np.array([image.shape[:2] for image in images], np.int64).reshape(-1, 2)
     areas = sizes.prod(axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from packer.augment import Normalize
 from packer.augment.annotations import moved_lists
+from packer.augment.pass_stages import PreparedDraws
+from packer.augment.ragged_images import side_by_side
 from packer.format.pack import Pack
 from packer.load.augmenting import fit_views, mixed_labels, pipeline_of
 from packer.previews.preview_batch import PreviewBatch, shown
@@ -32,7 +35,7 @@ class Previewer:
         read = ("image", "label", "boxes") if made.needs_boxes else ("image", "label")
         fields = [f.loaded for f in pack.fields if f.name in read]
         (self._image,) = (f for f in fields if f.name == "image")
-        (fitted,) = fit_views({"image": made}, fields, pack.path, self._classes).values()
+        (fitted,) = fit_views({"image": made}, fields, pack.path, self._classes, ragged="cpu").values()
         self.pipeline = fitted.at(fitted.shape or (0, 0, 0), seed + made.seed)
 
     @property
@@ -49,8 +52,16 @@ class Previewer:
         if pipeline.mixes:
             batch = replace(batch, boxes=None, box_label=None, points=None)
             batch = replace(batch, masks={}) if pipeline.blends else batch
-        images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
-        drawn = pipeline.prepare(pipeline.sample(batch.counters, epoch, boxes=batch.boxes), len(images))
+        if pipeline.ragged:
+            together = side_by_side(batch.images)
+            sizes = together.sizes
+            drawn = pipeline.prepare(
+                pipeline.sample(batch.counters, epoch, boxes=batch.boxes, sizes=sizes), sizes=sizes
+            )
+            images = pipeline.begin(together, drawn)
+        else:
+            images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
+            drawn = pipeline.prepare(pipeline.sample(batch.counters, epoch, boxes=batch.boxes), len(images))
         label, boxes, box_label, points = batch.label, batch.boxes, batch.box_label, batch.points
         if label is not None and pipeline.mixes:
             label = mixed_labels(pipeline, torch.from_numpy(label), drawn, self._classes).numpy()
@@ -68,14 +79,21 @@ class Previewer:
             batch,
             images=self._visible(pipeline.apply(images, drawn), white),
             label=label,
-            masks={
-                name: pipeline.apply_masks(torch.from_numpy(masks), drawn).numpy()
-                for name, masks in batch.masks.items()
-            },
+            masks={name: list(self._moved(masks, drawn)) for name, masks in batch.masks.items()},
             boxes=boxes,
             box_label=box_label,
             points=points,
         )
+
+    def _moved(self, masks: Sequence[NDArray[np.int32]], drawn: PreparedDraws) -> NDArray[np.int32]:
+        """Return masks as the results have them: int32 [N, h, w]."""
+        if self.pipeline.ragged:
+            alike = torch.empty((len(masks), *self.pipeline.first.result.size), dtype=torch.int32)
+            self.pipeline.begin_masks(side_by_side([mask[..., None] for mask in masks]), drawn, alike)
+        else:
+            alike = torch.from_numpy(np.stack(masks))
+        moved: NDArray[np.int32] = self.pipeline.apply_masks(alike, drawn).numpy()
+        return moved
 
     def _visible(self, images: Tensor, white: int) -> list[NDArray[np.uint8]]:
         """Return results as N of uint8 [h, w, C]."""

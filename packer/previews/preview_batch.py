@@ -16,6 +16,7 @@ from packer.format.pack import Pack
 from packer.load.order_choice import context, parse_order
 from packer.orders.epochs import Epoch, Share, read_request
 from packer.orders.runs import Runs
+from packer.read.encoded_images import dtype_of
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import is_mask, select, select_fields
 
@@ -29,8 +30,8 @@ class PreviewBatch:
     """Rows of a pack, in memory.
 
     rows: int64 [N], their numbers in the pack. counters: int64 [N], the counters of their draws.
-    images: N of [h, w, C], as they are stored, or uint8 that `shown` made. label: [N] or [N, K], or None. masks: name -> int32
-    [N, h, w]. boxes: N of float32 [n, 4], or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is
+    images: N of [h, w, C], as they are stored, or uint8 that `shown` made. label: [N] or [N, K], or None. masks: name -> N of int32
+    [h, w]. boxes: N of float32 [n, 4], or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is
     none, or None.
     """
 
@@ -38,7 +39,7 @@ class PreviewBatch:
     counters: NDArray[np.int64]
     images: list[NDArray[Any]]
     label: NDArray[Any] | None
-    masks: dict[str, NDArray[np.int32]]
+    masks: dict[str, Sequence[NDArray[np.int32]]]
     boxes: list[NDArray[np.float32]] | None
     box_label: list[NDArray[np.int64]] | None
     points: NDArray[np.float32] | None
@@ -121,7 +122,7 @@ def read_batch(
         images=list(found["image"]),
         label=found.get(_LABEL),
         masks={
-            name: found[name].reshape(len(rows), *(fields[name].shape or ())[:2]).astype(np.int32)
+            name: [np.asarray(mask, np.int32).reshape(mask.shape[:2]) for mask in found[name]]
             for name in masks
         },
         boxes=found.get(_BOXES),
@@ -132,8 +133,9 @@ def read_batch(
 
 def _is_drawn(f: Field, image: Field) -> bool:
     """True if a field is a mask of one whole number a pixel."""
-    whole = np.dtype(f.dtype).kind in "iub" and (f.shape or ())[2:] in ((), (1,))
-    return whole and is_mask(f, (image.shape or ())[:2])
+    layers = () if f.own_size is None else (f.own_size.channels or 1,)
+    whole = np.dtype(dtype_of(f)).kind in "iub" and (f.shape or ())[2:] + layers in ((), (1,))
+    return whole and is_mask(f, (None, None) if image.shape is None else image.shape[:2])
 
 
 def captions(

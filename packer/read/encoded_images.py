@@ -29,8 +29,8 @@ def channels_of(field: Field) -> int:
 
 
 def dtype_of(field: Field) -> str:
-    """Return NumPy's type string of the numbers of such images, or of their masks."""
-    return "|u1" if field.own_size is None else field.own_size.dtype
+    """Return NumPy's type string of the numbers of such images, or of their masks; of other fields, their own."""
+    return field.dtype if field.own_size is None else field.own_size.dtype
 
 
 class EncodedImages:

@@ -246,8 +246,39 @@ def test_images_of_their_own_size(photo_folder: Path, tmp_path: Path, size: str)
     convert_images(photo_folder, tmp_path / "k.h5", size=size, store="jpeg")
     made = preview(tmp_path / "k.h5", tmp_path / "a.png")
     assert made.rows == 25
-    with pytest.raises(UsageError, match=r"kept their own\. Run packer repack with a size= first\."):
+    with pytest.raises(UsageError, match=r"the images differ in size; .* make them alike"):
         preview(tmp_path / "k.h5", tmp_path / "a.png", augment="RandomHorizontalFlip()")
+
+
+@pytest.mark.parametrize("store", ["jpeg", "raw"])
+def test_whole_pictures_and_their_masks_are_augmented(tmp_path: Path, store: str) -> None:
+    pytest.importorskip("torch")
+    from packer.previews.contact_sheet import _previewer
+    from packer.previews.preview_batch import read_batch
+
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+    for number, (width, height) in enumerate([(40, 30), (64, 20), (24, 70)]):
+        left = Image.new("L", (width, height))
+        left.paste(7, (0, 0, width // 2, height))
+        left.save(tmp_path / "masks" / f"{number}.png")
+        left.point(lambda v: 30 * v).convert("RGB").save(tmp_path / "images" / f"{number}.png")
+    pairs = {"mask": tmp_path / "masks"}
+    convert_images(
+        tmp_path / "images", tmp_path / "p.h5", size="max=64", store=store, pairs=pairs, quality=100
+    )
+    pack = open_pack(tmp_path / "p.h5")
+    plain = read_batch(pack, np.arange(3))
+    assert [mask.shape for mask in plain.masks["mask"]] == [image.shape[:2] for image in plain.images]
+    batch = _previewer("RandomHorizontalFlip(), Resize((16, 16), 'nearest'), Normalize()", pack, 3)(plain, 1)
+    sides = set()
+    for image, mask in zip(batch.images, batch.masks["mask"], strict=True):
+        assert image.shape == (16, 16, 3)
+        assert ((image[..., 0] > 105) == (mask == 7)).all()
+        sides.add(int(mask[0, 0]))
+    assert sides == {0, 7}  # some are flipped
+    made = preview(pack, tmp_path / "a.png", augment="RandomResizedCrop(20)")
+    assert (made.rows, made.overlaid) == (3, ("mask",))
 
 
 def test_splits_rows_and_columns(photo_folder: Path, tmp_path: Path) -> None:
