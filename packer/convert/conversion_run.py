@@ -151,8 +151,16 @@ class Conversion:
             check_room(self.out, nbytes)
         then()
         self.bar.start(rows)
+        alone = os.path.lexists(self.out) or self.running.only is not None
         with self.bar, interrupted(self.out):
-            return (self.engine or write_pack)(task, self.out, self.running)
+            try:
+                return (self.engine or write_pack)(task, self.out, self.running)
+            except UsageError:
+                # Perhaps another process has given the same pack its name since `found` looked for it.
+                found = None if alone else self.found(task.members["provenance"], None)
+                if found is None:
+                    raise
+                return found
 
     def report(self, written: RunResult, notes: Sequence[str] = (), *, already: bool = False) -> Report:
         """Return the report of what was written, or found. notes: of the plan."""

@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from packer.convert import conversion_run
 from packer.convert.conversion_run import Report
+from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
@@ -541,3 +543,21 @@ def test_a_table_that_changes_after_its_header_was_read_is_refused(tmp_path: Pat
         f"{path}: was changed while it was read. Run the same command again when it is whole."
     )
     assert not out.exists()
+
+
+def test_a_pack_that_another_process_finishes_meanwhile(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = conversion_run.write_pack
+
+    def late(task: ConversionTask, out: str, running: conversion_run.RunOptions) -> Any:
+        monkeypatch.undo()
+        convert_images(photo_folder, out, size=32)
+        return write(task, out, running)
+
+    monkeypatch.setattr(conversion_run, "write_pack", late)
+    report = convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True)
+    assert (report.rows, report.resumed) == (24, 24)
+    monkeypatch.setattr(conversion_run, "write_pack", late)
+    with pytest.raises(UsageError, match="exists; nothing is overwritten unasked"):
+        convert_images(photo_folder, tmp_path / "q.h5", size=32)
