@@ -28,6 +28,8 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from packer import native
+
 Data: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 
 MAX_SCANS = 100
@@ -86,6 +88,21 @@ def decode_into(data: Data, out: NDArray[np.uint8]) -> None:
     if found != out.shape:
         raise ValueError(f"a JPEG of {_words(*found)}; the row has {_words(*out.shape)}")
     _decode(data, out)
+
+
+def fill_plain(data: bytes, out: NDArray[np.uint8]) -> bool:
+    """Decode a JPEG file with which nothing else has to be done: of the size of ``out``, without Exif data, baseline, in one scan.
+
+    data: a file. out: uint8 [H, W, C], C 1 or 3, C-contiguous. Returns: False, ``out`` undefined, for any other file, damaged ones among
+    them; so takes a picture of 32x32 half the time that it takes to look at all that a file may ask for.
+    """
+    if not native.COMPILED or native.loops.jpeg_plain_size(data) != out.shape[:2]:
+        return False
+    try:
+        simplejpeg.decode_jpeg(data, _COLORSPACES[out.shape[2]], buffer=out)
+    except ValueError:
+        return False
+    return True
 
 
 def decode(data: Data, max_pixels: int, channels: int | None = None) -> NDArray[np.uint8]:

@@ -381,7 +381,7 @@ class WorkerState:
         self._encoded_columns = {name: quality for name, quality in encoded.items() if name in known}
         self._pixels = next((f for f in fixed.values() if f.name == "image" and f.pixels), None)
         row_bytes = sum(f.row_bytes for f in self._made)
-        self._step = max(1, _PIECE_BYTES // max(1, row_bytes))
+        self._step = max(1, min(_PIECE_BYTES // max(1, row_bytes), writer.block_rows))
         self._columns_step = writer.block_rows
         if self._pixels is not None and self._pixels.name in known:
             self._columns_step = max(1, _PIECE_BYTES // self._pixels.row_bytes)
@@ -485,12 +485,11 @@ class WorkerState:
         """Make the rows from `start` on: decoded, resized, summed, encoded where they are stored so. Returns them by field."""
         if self._encoded:
             from packer.codecs import jpeg
-        buffers = self._buffers()
+        buffers, rows = self._buffers(), self._local.rows
         ragged: dict[str, list[bytes]] = {name: [] for name in (*self._ragged, *self._encoded)}
         good = 0
-        for i, sample in enumerate(samples.tolist()):
+        for i, (sample, row) in enumerate(zip(samples.tolist(), rows, strict=False)):
             self._check_stopped()
-            row = {name: buffer[i, ...] for name, buffer in buffers.items()}
             self._making[block] = sample + 1
             made = self._make_row(start + i, sample, row, result)
             good += made is not None
@@ -552,5 +551,6 @@ class WorkerState:
         local = self._local
         if not hasattr(local, "buffers"):
             local.buffers = {f.name: np.empty((self._step, *(f.shape or ())), f.dtype) for f in self._made}
+            local.rows = [{name: b[i, ...] for name, b in local.buffers.items()} for i in range(self._step)]
         buffers: dict[str, NDArray[Any]] = local.buffers
         return buffers

@@ -268,7 +268,7 @@ class FolderImages:
     def read(self, index: int) -> bytes:
         """See ImageSource."""
         listed = int(self.sizes[index]), int(self.times[index])
-        return read_file(on_disk(os.path.join(self.root, self.keys[index])), listed)
+        return read_file(on_disk(f"{self.root}/{self.keys[index]}"), listed)
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
         """Do nothing: the system reads ahead."""

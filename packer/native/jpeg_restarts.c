@@ -1,11 +1,12 @@
-/* The loops of codecs/jpeg_rows.py, which says what they are for: restart markers between the rows of MCUs of a JPEG file.
+/* The loops of codecs/jpeg_rows.py, which says what they are for: restart markers between the rows of MCUs of a JPEG file; and what
+the header says of a plain one, for codecs/jpeg.py.
 
 Whatever the bytes are, nothing outside them is read; what is out of the ordinary is refused with None.
 */
 #include "native.h"
 
 enum { SOI = 0xD8, EOI = 0xD9, RST0 = 0xD0, RST7 = 0xD7, SOF0 = 0xC0, SOF1 = 0xC1, DHT = 0xC4, DQT = 0xDB, SOS = 0xDA, DRI = 0xDD };
-enum { APP0 = 0xE0, APP15 = 0xEF, COM = 0xFE };
+enum { APP0 = 0xE0, APP1 = 0xE1, APP15 = 0xEF, COM = 0xFE };
 
 #define MOST_COMPONENTS 4
 #define MOST_ROWS (1 << 13) /* of MCUs: 65,535 pixels have 8,192 rows of 8 */
@@ -21,6 +22,7 @@ typedef struct {
 typedef struct {
     size_t frame, scan, pixels; /* where SOF's marker begins, that of SOS, and the compressed pixels */
     int width, height, components, interval; /* interval: -1 if nothing is said of it */
+    int exif;                      /* 1 if it has Exif data, which may say that it is to be turned */
     int columns, rows, row_pixels; /* MCUs in a row, rows of MCUs, pixels in one of these */
     Component component[MOST_COMPONENTS];
     const uint8_t *tables[2][4]; /* Huffman tables of DC and AC: 16 numbers of codes of 1 to 16 bits, then their symbols */
@@ -109,6 +111,8 @@ read_head(Head *head, const uint8_t *data, size_t size)
             return read_scan(head, segment, length);
         } else if (marker == DHT) {
             if (!read_tables(head, segment, length)) return 0;
+        } else if (marker == APP1) {
+            if (length >= 8 && !memcmp(segment + 2, "Exif\0", 6)) head->exif = 1;
         } else if (marker != DQT && marker != COM && !(marker >= APP0 && marker <= APP15))
             return 0;
         at += 2 + (size_t)length;
@@ -151,6 +155,19 @@ find_rows(const Head *head, const uint8_t *data, size_t size, size_t *ends)
         if (at[1] != RST0 + (row - 1) % 8 || last - at < 2) return 0;
     }
     return 0;
+}
+
+/* jpeg_plain_size(data) */
+LOOP(jpeg_plain_size)
+{
+    if (check_count(count, 1, "jpeg_plain_size(data)") < 0) return NULL;
+    Buffers buffers = {0};
+    const Py_buffer *view = get_buffer(&buffers, args[0], PyBUF_SIMPLE);
+    if (!view) return NULL;
+    Head head;
+    int plain = read_head(&head, view->buf, (size_t)view->len) && !head.exif && (head.components == 1 || head.components == 3);
+    release_buffers(&buffers);
+    return plain ? Py_BuildValue("ii", head.height, head.width) : Py_NewRef(Py_None);
 }
 
 /* jpeg_rows(data, first, stop) */

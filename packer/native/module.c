@@ -17,6 +17,7 @@ static PyMethodDef methods[] = {
     ENTRY(resample, "As resample_numpy in pixels/decode_resize.py."),
     ENTRY(channel_sums, "As channel_sums_opencv in convert/block_workers.py."),
     /* jpeg_restarts.c */
+    ENTRY(jpeg_plain_size, "As fill_plain in codecs/jpeg.py calls it."),
     ENTRY(jpeg_rows, "As part in codecs/jpeg_rows.py."),
     ENTRY(jpeg_with_restarts, "As with_markers in codecs/jpeg_rows.py."),
     /* csv.c */

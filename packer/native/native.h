@@ -149,6 +149,7 @@ LOOP(read_rows);
 LOOP(willneed_rows);
 LOOP(resample);
 LOOP(channel_sums);
+LOOP(jpeg_plain_size);
 LOOP(jpeg_rows);
 LOOP(jpeg_with_restarts);
 LOOP(parse_csv);

@@ -33,6 +33,7 @@ Against a float64 triangle of the whole picture, 77 photos of 400x533 in dB, mea
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
-from packer.codecs.jpeg import swaps_sides, upright
+from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
 from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
@@ -149,6 +150,7 @@ class DecodeResize:
     def __init__(self, spec: PixelSpec) -> None:
         self.spec = spec
         self._state = _ThreadState()
+        self._plain = spec.shape[2] != 4 and math.prod(spec.size) <= spec.max_pixels
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DecodeResize, (self.spec,)
@@ -164,6 +166,9 @@ class DecodeResize:
         spec = self.spec
         if out.shape != spec.shape or out.dtype != np.uint8:
             raise ValueError(f"out: {out.dtype} {list(out.shape)}; uint8 {list(spec.shape)} is needed.")
+        if self._plain and out.flags.c_contiguous and fill_plain(data, out):
+            self._state.narrowed = False
+            return spec.size
         image = self._decode(data, self._ratio)
         self._place(image, spec.fit, out)
         return _upright_size(image)

@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from packer import native
+from packer.codecs import jpeg as codec
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, UsageError
+from packer.pixels import decode_resize
 from packer.pixels.decode_resize import FITS, DecodeResize, PixelSpec, decoder_versions
 
 Encode = Callable[..., bytes]
@@ -87,6 +90,60 @@ def test_one_to_one_jpegs_are_simplejpegs_own_pixels(encode: Encode, photo: NDAr
 
     data = encode(photo[:61, :33], "JPEG", subsampling=2)
     assert np.array_equal(make(data, 61, 33), simplejpeg.decode_jpeg(data, "RGB"))
+
+
+def plain_and_odd(encode: Encode) -> dict[str, bytes]:
+    """JPEG files of 37x45: some with which nothing has to be done but decoding them, others with which more has to be done."""
+    pixels = np.random.default_rng(3).integers(0, 256, (37, 45, 3), dtype=np.uint8)
+    turned = Image.Exif()
+    turned[EXIF_TAG] = 6
+    cmyk = Image.fromarray(pixels).convert("CMYK")
+    return {
+        "4:2:0": encode(pixels, "JPEG"),
+        "4:2:2": encode(pixels, "JPEG", subsampling=1),
+        "4:4:4": encode(pixels, "JPEG", subsampling=0),
+        "RGB": encode(pixels, "JPEG", keep_rgb=True),
+        "grey": encode(pixels[..., 0], "JPEG"),
+        "progressive": encode(pixels, "JPEG", progressive=True),
+        "turned": encode(pixels, "JPEG", exif=turned),
+        "CMYK": encode(cmyk, "JPEG"),
+    }
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="the loops in C are not there")
+def test_plain_jpegs_are_decoded_in_place_to_the_same_pixels(
+    encode: Encode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = plain_and_odd(encode)
+    filled = {name for name, data in files.items() if codec.fill_plain(data, np.empty((37, 45, 3), np.uint8))}
+    assert filled == {"4:2:0", "4:2:2", "4:4:4", "RGB", "grey"}
+    assert not codec.fill_plain(files["4:2:0"], np.empty((45, 37, 3), np.uint8))
+    made = {
+        (name, c): make(data, 37, 45, channels=c) for name, data in files.items() for c in ("rgb", "gray")
+    }
+    monkeypatch.setattr(decode_resize, "fill_plain", lambda *_: False)
+    for (name, channels), pixels in made.items():
+        assert np.array_equal(pixels, make(files[name], 37, 45, channels=channels)), (name, channels)
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="the loops in C are not there")
+@pytest.mark.parametrize("name", ["4:2:0", "grey"])
+def test_damaged_plain_jpegs_end_as_others_do(
+    encode: Encode, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def end(data: bytes) -> bytes | str:
+        try:
+            return make(data, 37, 45).tobytes()
+        except ImageError as error:
+            return str(error)
+
+    data, draws = plain_and_odd(encode)[name], np.random.default_rng(0)
+    damaged = [data[:length] for length in range(0, len(data), 9)] + [data + b"\xff\xda" * 200]
+    for place in draws.integers(0, 700, 300).tolist():
+        damaged.append(data[:place] + bytes([data[place] ^ int(draws.integers(1, 256))]) + data[place + 1 :])
+    ends = [end(bad) for bad in damaged]
+    monkeypatch.setattr(decode_resize, "fill_plain", lambda *_: False)
+    assert ends == [end(bad) for bad in damaged]
 
 
 @pytest.mark.parametrize(("side", "least"), [(150, 42), (120, 42), (64, 40), (48, 42), (28, 40), (20, 44)])
