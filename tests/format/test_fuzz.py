@@ -19,7 +19,7 @@ from packer.format.pack_writer import PackWriter
 from tests.format.packs import keys_of, write_pack
 
 TOOLS = Path(__file__).parents[2] / "tools"
-CASES = 20  # of each kind of mutation and each pack
+CASES = 8  # of each kind of mutation and each pack
 MEMBERS: dict[str, Any] = {
     "classes": tuple(f"class {i}" for i in range(23)),
     "splits": {"train": ((0, 9),), "test": ((9, 12),)},

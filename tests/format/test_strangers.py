@@ -375,13 +375,17 @@ def test_an_array_that_numpy_reads_otherwise_is_not_loaded(tmp_path: Path, chang
         (b"[-Infinity]", "-Infinity is no number of JSON"),
         (b"[1e999]", "1e999 is no number that a float can hold"),
         (b'[{"a":1,"b":2,"a":3}]', "'a' is there twice"),
-        (b"," * MAX_VALUES, "it lists 16,777,217 values; at most 16,777,216 are read"),
         ("é".encode(), "'ascii' codec can't decode byte 0xc3 in position 0: ordinal not in range(128)"),
     ],
 )
 def test_json_bombs(text: bytes, reason: str):
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
         read_json(text)
+
+
+def test_json_of_too_many_values():
+    with pytest.raises(ValueError, match=r"^it lists 16,777,217 values; at most 16,777,216 are read$"):
+        read_json(b"," * MAX_VALUES)
 
 
 def test_json_that_is_read(tmp_path: Path):
