@@ -39,6 +39,7 @@ from packer.convert.export_files import (
 )
 from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles
 from packer.convert.export_shards import ExportedShards, ParquetExport, TarExport
+from packer.convert.image_rows import pixel_options
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
 from packer.format.pack import open_pack
@@ -355,20 +356,17 @@ def _storing(rows: ExportRows) -> dict[str, Any]:
     """Return the options of packer convert about how images are made and stored."""
     pack, about = rows.pack, rows.image.about
     shape, codec = rows.image.shape, pack.header.field("image").codec or {}
-    options: dict[str, Any] = {}
+    channels: dict[str, Any] = {"channels": CHANNELS[rows.channels]} if rows.channels in (1, 4) else {}
+    if rows.image.deep or about.get("color") == BANDS:
+        named, dtype = pixel_options(rows.image)
+        channels = {"channels": named} | ({"dtype": dtype} if dtype != "uint8" else {})
     if shape is None:
-        options |= {"size": about.get("size", "keep")} | ({"store": "jpeg"} if rows.encoded else {})
-        options |= {"channels": CHANNELS[rows.channels]} if rows.channels != 3 else {}
+        options = {"size": about.get("size", "keep")} | ({"store": "jpeg"} if rows.encoded else {}) | channels
     else:
         height, width = shape[:2]
-        options["size"] = f"{height}" if height == width else f"{height}x{width}"
+        options = {"size": f"{height}" if height == width else f"{height}x{width}"}
         options |= {"any_size": True} if height & (height - 1) or width & (width - 1) else {}
-        if rows.image.deep or about.get("color") == BANDS:
-            named = about.get("color") in ("gray", "rgb")
-            options["channels"] = about["color"] if named else rows.channels
-            options |= {"dtype": "uint16"} if rows.image.dtype == "<u2" else {}
-        elif rows.channels != 3:
-            options["channels"] = CHANNELS[rows.channels]
+        options |= channels
         options |= {"fit": about["fit"]} if about.get("fit") in FITS[1:] else {}
         options |= {"compress": codec["name"]} if codec and not rows.encoded else {}
     if pack.shards:

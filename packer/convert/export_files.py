@@ -135,14 +135,14 @@ class ExportRows:
             return
         if self.image.own_size is not None:
             for image in self._pictures(self.image, run):
-                yield png(image) if self.format == "png" else self._jpeg(image)
+                yield self._encoded(image)
             return
         shape = self.image.shape
         assert shape is not None
         pixels = np.empty((run.total, *shape), self.image.dtype)
         self.reader.read("image", run, pixels.reshape(run.total, -1).view(np.uint8))
         for image in pixels:
-            yield tiff(image) if self.tiff else png(image) if self.format == "png" else self._jpeg(image)
+            yield self._encoded(image)
 
     def _pictures(self, f: Field, run: Runs) -> Iterator[NDArray[Any]]:
         """Yield rows of a field of pictures of sizes of their own, decoded one by one."""
@@ -153,6 +153,10 @@ class ExportRows:
             size = None if sizes is None else sizes[i : i + 1]
             (values,) = decode_ragged(self.pack, f, [data], [number], size)
             yield values
+
+    def _encoded(self, image: NDArray[Any]) -> bytes | memoryview:
+        """Return an image's file."""
+        return tiff(image) if self.tiff else png(image) if self.format == "png" else self._jpeg(image)
 
     def _jpeg(self, image: NDArray[np.uint8]) -> bytes:
         try:

@@ -304,7 +304,7 @@ def plan_conversion(
     Raises UsageError, SourceError.
     """
     size = RowSize.of_option(options["size"])
-    _check_deep(size, options)
+    _check_deep(options)
     if size.ragged:
         check_stored(size, options["store"], options["channels"], options.get("compress"))
     spool = os.path.dirname(os.path.abspath(out))
@@ -455,20 +455,13 @@ def _parse_channels(channels: str | int | None) -> str | int | None:
     )
 
 
-def _check_deep(size: RowSize, options: Mapping[str, Any]) -> None:
+def _check_deep(options: Mapping[str, Any]) -> None:
     """Refuse what 16-bit images, and bands, do not go with. Raises UsageError."""
     if options.get("dtype") is None and options["channels"] in MODES:
         return
     asked = (
         Option("dtype", options["dtype"]) if options.get("dtype") else Option("channels", options["channels"])
     )
-    if size.ragged:
-        raise UsageError(
-            f"size {size.option}: keeps whole pictures, of 8 bits and without bands. Pass a number or HxW, for example "
-            "256, or no ",
-            asked,
-            ".",
-        )
     if options["store"] == "jpeg":
         raise UsageError(
             "store jpeg: JPEG files hold 8 bits and no bands. Pass ",

@@ -17,6 +17,7 @@ from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.header import Field
+from packer.format.own_size import CHANNELS
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
@@ -36,6 +37,19 @@ def image_field(spec: PixelSpec, about: Mapping[str, Any] | None = None) -> Fiel
     return Field(
         "image", dtype, spec.shape, {"layout": "HWC", "color": spec.color, "fit": spec.fit, **(about or {})}
     )
+
+
+def pixel_options(image: Field) -> tuple[str | int, str]:
+    """Return the options `channels` and `dtype` by which images of a pack were made, of bands their number: what `image_field` undoes."""
+    image, own = image.loaded, image.own_size
+    color = str(image.about.get("color", "rgb"))
+    if own is not None and own.codec is not None:
+        return color, "uint8"
+    count, dtype = (
+        (own.channels or 1, own.dtype) if own is not None else ((image.shape or ())[2], image.dtype)
+    )
+    named = CHANNELS.get(color) == count and (color != "rgba" or dtype == "|u1")
+    return color if named else count, np.dtype(dtype).name
 
 
 class ImageRows:

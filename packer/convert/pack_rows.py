@@ -25,6 +25,7 @@ from packer.pixels.soft_maps import place_soft
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.sentence import Option
 
+_OWN = ("size", "dtype", "channels")  # what fields of pictures of sizes of their own say of them
 _PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
 
 
@@ -101,8 +102,11 @@ class PackRows:
         if spec is not None and loaded is not None:
             _check_shrinks(pack, loaded, spec)
             self._pixels = pixels_of(spec)
-            about = {k: v for k, v in loaded.about.items() if k != "size"}
-            loaded = replace(loaded, shape=spec.shape, about={**about, "fit": spec.fit}, codec=None)
+            about = {k: v for k, v in loaded.about.items() if k not in _OWN}
+            dtype = np.dtype(spec.dtype).newbyteorder("<").str
+            loaded = replace(
+                loaded, dtype=dtype, shape=spec.shape, about={**about, "fit": spec.fit}, codec=None
+            )
         elif loaded is not None and loaded.ragged and not self._passed:
             raise UsageError(
                 f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass ",

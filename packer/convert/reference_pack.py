@@ -6,13 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from packer.convert.image_rows import pixel_options
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import open_pack
 from packer.inputs.file_names import as_text
-from packer.pixels.decode_resize import BANDS
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]
@@ -78,13 +76,14 @@ class ReferencePack(NamedTuple):
             raise UsageError(f"like {pack.path}: has no images; a pack of images is needed. Pass one.")
         shape = image.loaded.shape
         about = image.loaded.about
+        channels, dtype = pixel_options(image)
         return cls(
             pack.path,
             pack.header.classes,
             str(about.get("size", "keep")) if shape is None else list(shape[:2]),
             str(about.get("fit", "crop")),
-            shape[2] if shape is not None and about.get("color") == BANDS else str(about.get("color", "rgb")),
-            np.dtype(image.loaded.dtype).name,
+            channels,
+            dtype,
             next((f for f in pack.fields if f.name == "label"), None),
             pack.header.normalization,
         )

@@ -15,6 +15,7 @@ from packer.arguments import whole
 from packer.convert.conversion_run import Conversion, Report, already, clear_staged
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
+from packer.convert.image_rows import pixel_options
 from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
@@ -25,8 +26,9 @@ from packer.format.checksums import digest
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
-from packer.pixels.decode_resize import BANDS, PixelSpec, decoder_versions
+from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize
+from packer.sentence import Option
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
 
@@ -363,10 +365,8 @@ def repack(
 
 def _spec(image: Field, rule: RowSize, fit: str) -> PixelSpec:
     """Return the options by which images of a pack shrink."""
-    dtype = np.dtype(image.dtype).name
-    if image.shape is not None and (image.deep or image.about.get("color") == BANDS):
-        return PixelSpec((rule.height, rule.width), fit, image.shape[2], dtype=dtype)
-    return PixelSpec((rule.height, rule.width), fit, str(image.about.get("color", "rgb")))
+    channels, dtype = pixel_options(image)
+    return PixelSpec((rule.height, rule.width), fit, channels, dtype=dtype)
 
 
 def _pixels(pack: Pack, option: str) -> Field:
@@ -461,9 +461,13 @@ def _whole(
     if rule is None and raw is (own.codec is None) and not anew and storing.compress == "none":
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
-    channels = str(image.about.get("color", "gray"))
+    channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
+    if storing.store == "jpeg" and image.deep:
+        raise UsageError(
+            "store jpeg: JPEG files hold 8 bits and no bands. Pass ", Option("store", "raw"), "."
+        )
     check_stored(rule, storing.store, channels, storing.compress)
-    spec = PixelSpec((rule.height, rule.width), "stretch", channels)
+    spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
     masks = any("sampling" in f.about for f in pack.fields)
     return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, anew=anew)
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from packer.codecs import jpeg, jpeg_rows, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.deep_images import pixels_of
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -24,9 +25,10 @@ RAW_BYTES = 10
 
 
 class WholePicture(NamedTuple):
-    """A row. data: a JPEG file, or the pixels' bytes; pixels: uint8 [h, w, C], upright; source: (height, width) before it shrank, upright.
+    """A row. data: a JPEG file, or the pixels' bytes; pixels: [h, w, C], upright; source: (height, width) before it shrank, upright.
 
-    narrowed: the input had more than 8 bits a channel. The pixels may lie in memory that the thread's next picture takes.
+    narrowed: the input had more than 8 bits a channel, or 8 for a row of 16. The pixels may lie in memory that the thread's next
+    picture takes.
     """
 
     data: bytes
@@ -61,8 +63,11 @@ class WholePictures:
         self.of_files = not anew
         """True if rows are made of files, where there are such, not of their pixels."""
         self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
-        self._pixels = DecodeResize(replace(spec, fit="stretch"))
-        about = {"layout": "HWC", "color": spec.channels} | ({"size": size.option} if size.limits else {})
+        self._pixels = pixels_of(replace(spec, fit="stretch"))
+        about: dict[str, Any] = {"layout": "HWC", "color": spec.color}
+        about |= {"channels": spec.channels} if isinstance(spec.channels, int) else {}
+        about |= {"dtype": "<u2"} if spec.dtype != "uint8" else {}
+        about |= {"size": size.option} if size.limits else {}
         self.image = Field("image", "|u1", None, about, None if raw else {"name": "jpeg", "shape": None})
         """The field of these rows."""
         self.sizes = SIZES if size.limits or raw or sized else ()
@@ -88,11 +93,11 @@ class WholePictures:
         pixels, source = self._pixels.whole(data, self.size)
         return WholePicture(self._stored(pixels), pixels, source, self._pixels.narrowed)
 
-    def again(self, pixels: NDArray[np.uint8]) -> WholePicture:
-        """Return a row of pixels, uint8 [h, w, C], upright; not modified. Raises: ImageError as a call does."""
+    def again(self, pixels: NDArray[Any]) -> WholePicture:
+        """Return a row of pixels, [h, w, C], upright; not modified. Raises: ImageError as a call does."""
         height, width = source = pixels.shape[0], pixels.shape[1]
         if (size := self.size.of(height, width)) != source:
-            smaller = np.empty((*size, pixels.shape[2]), np.uint8)
+            smaller = np.empty((*size, pixels.shape[2]), pixels.dtype)
             self._pixels.again(pixels, smaller)
             pixels = smaller
         return WholePicture(self._stored(np.ascontiguousarray(pixels)), pixels, source, narrowed=False)
@@ -107,10 +112,10 @@ class WholePictures:
         """Return about how many bytes a row has. given: of the files as they are, on average."""
         if not self.raw:
             return self.size.usual_bytes(given)
-        most = self.size.height * self.size.width * self._spec.shape[2]
+        most = self.size.height * self.size.width * self._spec.shape[2] * np.dtype(self._spec.dtype).itemsize
         return min(RAW_BYTES * given, most) if self.size.limits else RAW_BYTES * given
 
-    def _stored(self, pixels: NDArray[np.uint8]) -> bytes:
+    def _stored(self, pixels: NDArray[Any]) -> bytes:
         if self.raw:
             return pixels.tobytes()
         try:

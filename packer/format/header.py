@@ -20,7 +20,8 @@ Fields and arrays
 
 Pictures of sizes of their own
     A ragged field with ``about.layout``, and no codec that has one shape. ``image`` ("HWC", ``about.color``) is ``jpeg``, or without a
-    codec: a row is then the pixels, uint8, row by row, channels last. Masks and soft maps have ``about.of`` "image", the image's
+    codec: a row is then the pixels, uint8 or what ``about.dtype`` says ("<u2"), row by row, channels last; of ``about.color`` "bands"
+    there are ``about.channels`` numbers a pixel. Masks and soft maps have ``about.of`` "image", the image's
     field, whose row has their height and width; ``about.sampling``; layout "HW", or "HWC" and ``about.channels``; and
     ``about.dtype`` if that is not uint8 ("<u2", "<f4"). They are ``png``, or without a codec the values, little-endian, as pixels are.
     Wherever a row has no codec there MUST be the fields ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture,
@@ -181,13 +182,17 @@ class Field:
 
     @property
     def deep(self) -> bool:
-        """True for such images of 16 bits, or of other than 1, 3 or 4 channels: no JPEG file can hold them."""
+        """True for images of 16 bits, or of other than 1, 3 or 4 channels: no JPEG file can hold them."""
+        own = self.own_size
+        if own is not None:
+            return own.dtype != "|u1" or own.channels not in (1, 3, 4)
         return self.pixels and (self.dtype != "|u1" or (self.shape or ())[2] not in (1, 3, 4))
 
     @property
     def most(self) -> int:
         """The largest number that a pixel of images can hold, which is 1.0 of their mean and std."""
-        return int(np.iinfo(self.dtype).max)
+        own = self.own_size
+        return int(np.iinfo(self.dtype if own is None else own.dtype).max)
 
     @property
     def own_size(self) -> OwnSize | None:

@@ -33,7 +33,8 @@ class OwnSize(NamedTuple):
         if layout == "HWC":
             color = about.get("color")
             # Images that were kept before there were others say no colour of grey ones.
-            channels = CHANNELS.get(str(color), 1) if "sampling" not in about else about["channels"]
+            counted = "sampling" in about or "channels" in about
+            channels = about["channels"] if counted else CHANNELS.get(str(color), 1)
         found = cls(name, str(about.get("dtype", "|u1")), channels)
         found._check()
         return found

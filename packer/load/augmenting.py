@@ -373,9 +373,9 @@ def _fitted(
             f"augment: the pipeline is for images {list(pipeline.shape)} and those of {path} are {list(found)}; the same "
             "shape is allowed. Make it without one."
         )
-    dtype = torch.from_numpy(np.empty(0, image.dtype)).dtype
+    dtype = torch.from_numpy(np.empty(0, dtype_of(image))).dtype
     if pipeline.dtype == torch.uint8 and dtype == torch.uint16:  # made for whole numbers
-        return pipeline.at(found, dtype=dtype)
+        return pipeline.at(found, dtype=dtype, split=split or None)
     if pipeline.dtype != dtype:
         raise UsageError(
             f"augment: the pipeline is for images of {pipeline.dtype} and those of {path} are {dtype}; the same is "
@@ -392,13 +392,6 @@ def _check_ragged(fields: Sequence[Field], path: str) -> None:
             raise UsageError(
                 f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks of the "
                 "images' own sizes can. Name the other fields."
-            )
-        if f.name == "image" and dtype_of(f) != "|u1":
-            raise UsageError(
-                f"augment: the images of {path} differ in size and have {np.dtype(dtype_of(f))} numbers; those of uint8 are made "
-                "alike as they are read. Run packer repack with a ",
-                Option("size"),
-                " first.",
             )
 
 

@@ -57,7 +57,7 @@ class AugmentedFileRows(FileRows):
         channels = channels_of(image)
         wider = channels == 3 and image.codec is not None  # raw rows are copied as they are
         wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
-        self._pixel = 4 if wider else channels
+        self._pixel, self._dtype = 4 if wider else channels, np.dtype(dtype_of(image))
         self._local = threading.local()
 
     def _read_part(
@@ -83,13 +83,15 @@ class AugmentedFileRows(FileRows):
             first = pipeline.first.result
             pixels = torch.from_numpy(bytes_of).view(first.dtype).view(stop - start, *first.size, -1)
             made.append(pixels.permute(0, 3, 1, 2))
-        groups, places = _groups(sizes.prod(axis=1), self._pixel, sum(one[:1].nbytes for one in made))
+        pixel_bytes = self._pixel * self._dtype.itemsize
+        groups, places = _groups(sizes.prod(axis=1), pixel_bytes, sum(one[:1].nbytes for one in made))
         columns = [
             placed(drawn.host[:, : pipeline.first.what.width], places, sizes, by)
             for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
         for group in groups:
-            memory = torch.from_numpy(self._decoded(images, group, places, sizes, by, seen, self._pixel))
+            decoded = self._decoded(images, group, places, sizes, by, seen, self._pixel, self._dtype)
+            memory = torch.from_numpy(decoded)
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
@@ -139,7 +141,7 @@ class AugmentedFileRows(FileRows):
         by: NDArray[np.int64],
         seen: NDArray[np.int64],
         channels: int,
-        dtype: DTypeLike = np.uint8,
+        dtype: DTypeLike,
     ) -> NDArray[Any]:
         """Decode some images, or masks, into this thread's memory: [P, C]; what no view sees of them may be anything."""
         height, width = sizes[group.stop - 1].tolist()

@@ -49,6 +49,7 @@ from packer.pixels.image_decoder import (
     read_image_header,
 )
 from packer.pixels.mask_decoder import decode_npy, decode_picture
+from packer.pixels.row_size import RowSize
 from packer.pixels.soft_maps import place_soft
 from packer.sentence import Option
 
@@ -82,20 +83,33 @@ class DeepPixels:
         Returns: (height, width) of the whole picture, upright.
         Raises: ImageError with the reason, but not the file's name; MissingDependencyError.
         """
-        spec, self._state.widened = self.spec, False
-        if isinstance(spec.channels, int):
-            values = _bands(data, spec.channels, np.dtype(spec.dtype), spec.max_pixels)
-        else:
-            values, self._state.widened = _colors(data, spec.channels, spec.max_pixels)
+        values = self._values(data)
         self.again(values, out)
         return values.shape[0], values.shape[1]
 
+    def whole(self, data: bytes, size: RowSize) -> tuple[NDArray[Any], tuple[int, int]]:
+        """Decode ``data`` whole, at the size that its row has; as of DecodeResize, in memory of its own."""
+        values = self._values(data)
+        source = values.shape[0], values.shape[1]
+        out = np.empty((*size.of(*source), values.shape[2]), values.dtype)
+        self.again(values, out)
+        return out, source
+
     def again(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
         """Fill ``out`` with the pixels of a row, [h, w, C], upright; not modified."""
-        geometry = ImagePlacement.of(self.spec.fit, pixels.shape[:2], self.spec.size)
-        if geometry.target[2:] != self.spec.size:
+        size = out.shape[0], out.shape[1]
+        geometry = ImagePlacement.of(self.spec.fit, pixels.shape[:2], size)
+        if geometry.target[2:] != size:
             out[...] = 0
         place_soft(pixels, geometry, out)
+
+    def _values(self, data: bytes) -> NDArray[Any]:
+        """Return what a file holds, [h, w, C], upright."""
+        spec, self._state.widened = self.spec, False
+        if isinstance(spec.channels, int):
+            return _bands(data, spec.channels, np.dtype(spec.dtype), spec.max_pixels)
+        values, self._state.widened = _colors(data, spec.channels, spec.max_pixels)
+        return values
 
     @property
     def narrowed(self) -> bool:

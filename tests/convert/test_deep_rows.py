@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import packer
-from packer import convert_images, open_pack
+from packer import PackedBatchDataset, convert_images, open_pack
 from packer.cli import cli
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError
 from packer.format.verify import verify_pack
-from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
 
 Arrays = dict[str, NDArray[np.uint16]]
 
@@ -60,11 +58,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 def rows_of(pack: Path) -> Arrays:
     """The rows of a pack by the names of their files, without axes of one channel."""
     opened = open_pack(pack)
-    reader = RowReader(opened, opened.fields)
-    images = reader.array(opened.header.field("image"), one_run(0, opened.rows))
-    reader.close()
-    return {key.decode(): image.squeeze(-1) if image.shape[-1] == 1 else image for key, image in
-            zip(opened.read_ragged("key"), images, strict=True)}  # fmt: skip
+    with PackedBatchDataset(opened, opened.rows, fields=("image", "key"), output="numpy") as batches:
+        ((images, keys),) = batches
+    return {key: image.squeeze(-1) if image.shape[-1] == 1 else image.copy() for key, image in
+            zip(keys, images, strict=True)}  # fmt: skip
 
 
 def same(found: Arrays, expected: Arrays) -> bool:
@@ -92,12 +89,14 @@ def test_rows_are_the_files_values(sources: Any, tmp_path: Path, kind: str, out:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", ["12x10", "max=64"])
 def test_what_is_done_to_packs_keeps_values(
-    sources: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    sources: Any, tmp_path: Path, kind: str, size: str, monkeypatch: pytest.MonkeyPatch
 ):
+    """Of images of one size, and of whole pictures."""
     monkeypatch.chdir(tmp_path)
     root, values = sources
-    made = {"size": "12x10", "any_size": True, "dtype": "uint16", "channels": KINDS[kind]}
+    made = {"size": size, "any_size": True, "dtype": "uint16", "channels": KINDS[kind]}
     convert_images(root / kind, "p.h5", **made)
     convert_images(
         root / kind / "a",
@@ -120,7 +119,7 @@ def test_what_is_done_to_packs_keeps_values(
     packer.append_images("s", root / kind / "b", labels=labels(root / kind / "b"))
     assert len(rows_of(Path("s"))) == 2 * before == 6
 
-    packer.repack("p.h5", "z.h5", compress="gzip")
+    packer.repack("p.h5", "z.h5", **({"compress": "gzip"} if size == "12x10" else {"seed": 3}))
     assert same(rows_of(Path("z.h5")), values[kind])
     packer.merge_packs(["p.h5", "p.h5"], "m.h5")
     assert same(rows_of(Path("m.h5")), values[kind])
@@ -153,10 +152,38 @@ def labels(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_repacked_smaller_is_converted_smaller(sources: Any, tmp_path: Path, kind: str):
+def test_whole_pictures_are_the_files_values_and_shrink_as_rows_of_one_size_do(
+    sources: Any, tmp_path: Path, kind: str
+):
+    root, values = sources
+    made = {"dtype": "uint16", "channels": KINDS[kind]}
+    convert_images(root / kind, tmp_path / "p.h5", size="keep", store="raw", **made)
+    assert same(rows_of(tmp_path / "p.h5"), values[kind])
+    pack = open_pack(tmp_path / "p.h5")
+    assert pack.fields[0].about == {"layout": "HWC", "color": kind, "dtype": "<u2"} | (
+        {"channels": 6} if kind == "bands" else {}
+    )
+    pixels = np.stack(list(values[kind].values())).reshape(6 * 120, -1) / 65_535
+    assert pack.header.statistics["image"]["mean"] == pytest.approx(pixels.mean(0), abs=1e-6)
+    convert_images(root / kind, tmp_path / "direct.h5", size="6x5", any_size=True, fit="stretch", **made)
+    convert_images(root / kind, tmp_path / "max.h5", size="max=6", **made)
+    packer.repack(tmp_path / "p.h5", tmp_path / "repacked.h5", size="max=6")
+    expected = rows_of(tmp_path / "direct.h5")
+    assert same(rows_of(tmp_path / "max.h5"), expected)
+    assert same(rows_of(tmp_path / "repacked.h5"), expected)
+    report = convert_images(root / kind, tmp_path / "like.h5", like=tmp_path / "max.h5")
+    assert "dtype uint16" in report.notes[0]
+    assert same(rows_of(tmp_path / "like.h5"), expected)
+    with pytest.raises(UsageError, match="JPEG files hold 8 bits and no bands"):
+        packer.repack(tmp_path / "p.h5", tmp_path / "jpeg.h5", store="jpeg")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", ["12x10", "max=64"])
+def test_repacked_smaller_is_converted_smaller(sources: Any, tmp_path: Path, kind: str, size: str):
     root, _ = sources
     made = {"any_size": True, "dtype": "uint16", "channels": KINDS[kind]}
-    convert_images(root / kind, tmp_path / "p.h5", size="12x10", **made)
+    convert_images(root / kind, tmp_path / "p.h5", size=size, **made)
     convert_images(root / kind, tmp_path / "direct.h5", size=5, fit="pad", **made)
     packer.repack(tmp_path / "p.h5", tmp_path / "small.h5", size=5, fit="pad", any_size=True)
     assert same(rows_of(tmp_path / "small.h5"), rows_of(tmp_path / "direct.h5"))
@@ -219,8 +246,7 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
     ("options", "message"),
     [
         ({"store": "jpeg"}, "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or no dtype='uint16'."),
-        ({"size": "max=64", "store": "jpeg"}, "size max=64: keeps whole pictures, of 8 bits and without bands. Pass a "
-         "number or HxW, for example 256, or no dtype='uint16'."),
+        ({"size": "max=64", "store": "jpeg"}, "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or no dtype='uint16'."),
         ({"channels": "rgba"}, "channels rgba: is about uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep four "
          "channels as they are."),
         ({"channels": "cmyk"}, "channels cmyk: is none of rgb, gray, rgba, auto and 1 to 1024. Pass one of them."),

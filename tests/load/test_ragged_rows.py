@@ -183,6 +183,51 @@ def test_an_image_is_what_torchvision_makes_of_the_whole_one(pack: str) -> None:
         assert (batch.image[i].int() - expected.int()).abs().max() <= 1
 
 
+@pytest.mark.parametrize("shape", [(31, 40, 1), (31, 40, 3), (31, 40, 6)])
+@pytest.mark.parametrize(
+    "augment",
+    [
+        [RandomResizedCrop(20), RandomHorizontalFlip()],
+        [RandomResizedCrop(20, scale=(0.5, 1)), Normalize(0.5, 0.25)],
+        [Resize((25, 22)), RandomRotation(30)],
+    ],
+    ids=["whole numbers", "normalized", "turned"],
+)
+def test_pictures_of_16_bits_are_made_as_rows_of_one_size_are(
+    tmp_path: Path, shape: tuple[int, int, int], augment: list[Any]
+) -> None:
+    """The same images twice: of one size, and as pictures of sizes of their own, which all happen to be equal."""
+    *_, channels = shape
+    pixels = np.random.default_rng(0).integers(0, 65_536, (ROWS, *shape), dtype=np.uint16)
+    color = {1: "gray", 3: "rgb"}.get(channels, "bands")
+    about = {"layout": "HWC", "color": color}
+    own = about | {"dtype": "<u2"} | ({"channels": channels} if color == "bands" else {})
+    sides = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width"))
+    for name, fields in (
+        ("one.h5", (Field("image", "<u2", shape, about),)),
+        ("own.h5", (Field("image", "|u1", None, own), *sides)),
+    ):
+        with PackWriter(str(tmp_path / name), fields=fields, rows=ROWS, block_rows=9, format="h5") as writer:
+            rows = {"image": pixels} | {
+                f.name: np.full(ROWS, size, "<i4") for f, size in zip(sides, shape, strict=False)
+            }
+            for block in range(3):
+                some = {f.name: rows[f.name][9 * block : 9 * block + 9] for f in fields if not f.ragged}
+                writer.write_block(block, some)
+            writer.finish(
+                rows=ROWS, ragged={"image": [row.tobytes() for row in pixels]} if fields[1:] else {}
+            )
+    options: dict[str, Any] = {"augment": augment, "seed": 4, "fields": ["image", "row"]}
+    with PackedBatchDataset(str(tmp_path / "one.h5"), ROWS, **options) as dataset:
+        expected = by_row(dataset)
+    with PackedBatchDataset(str(tmp_path / "own.h5"), 5, threads=3, ends="uneven", **options) as dataset:
+        found = by_row(dataset)
+    assert found.keys() == expected.keys()
+    for row, image in found.items():
+        assert image.dtype == expected[row].dtype
+        assert torch.equal(image.float(), expected[row].float()), row
+
+
 def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from packer.read.encoded_images import EncodedImages
 

@@ -52,7 +52,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and images.dtype in _SOURCES
         and what.dtype in _DTYPES
         and out.dtype == getattr(torch, what.dtype)
-        and 1 <= what.channels <= (_MOST_CHANNELS if what.noise or what.ragged else images.shape[1])
+        and 1 <= what.channels <= (_MOST_CHANNELS if what.noise else images.shape[1])
         and 0 <= what.steps <= _MOST_STEPS
         and (not what.steps or what.channels in (1, 3))
         and min(what.size) >= 1
@@ -148,7 +148,7 @@ def _run_apart(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None,
             box_fill=_some(what.box_fill, some),
         )
         made = out.new_empty(len(out), *what.size, part.channels).permute(0, 3, 1, 2)
-        run(part, images[:, some], columns, None, made)
+        run(part, images[:, some].contiguous() if what.ragged else images[:, some], columns, None, made)
         out[:, some].copy_(made)
 
 
