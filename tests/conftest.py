@@ -45,11 +45,9 @@ if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` 
 # that took twice as much of the processor as the tests of augmentation themselves.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# A process of the start method "forkserver" is forked from one that has imported torch, which takes two seconds, once for all tests;
-# so are those that fill packs (the fixture forked_helpers).
-multiprocessing.set_forkserver_preload(
-    ["torch", "packer.filling.filling_process", "packer.filling.remote_process"]
-)
+# A process of the start method "forkserver" is forked from one that has imported torch, which takes two seconds, once for all tests.
+if importlib.util.find_spec("torch"):
+    multiprocessing.set_forkserver_preload(["torch"])
 
 # What a shell starts in the background ignores SIGINT, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

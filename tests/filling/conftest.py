@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from packer.convert.image_conversion import convert_images
-from packer.filling import filling_client
-from tests.filling.forked_helper import start_helper
 from tests.remote.server_fixtures import bucket, server
 
 __all__ = ["bucket", "server"]
@@ -39,10 +35,3 @@ def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "whole.h5"
     convert_images(images, out)
     return out
-
-
-@pytest.fixture
-def forked_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that fill packs, started by this one, are forked; test_filling_client.py and scripts start them as users do."""
-    fake = SimpleNamespace(**vars(subprocess) | {"Popen": start_helper})
-    monkeypatch.setattr(filling_client, "subprocess", fake)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.part_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
-from packer.filling import filling_client, filling_pack
+from packer.filling import filling_pack
 from packer.filling.filling_messages import STATES, error_content, error_of
 from packer.filling.filling_pack import FillingPack, open_filling
 from packer.filling.unit_states import UnitStates
@@ -32,8 +33,6 @@ from packer.tables.table_conversion import convert_table
 from tests.filling.conftest import ROWS
 from tests.filling.crashing_process import DEADLY
 from tests.format.packs import files_of
-
-pytestmark = pytest.mark.usefixtures("forked_helpers")
 
 
 def fill(images: Path, out: Path, **options: Any) -> FillingPack:
@@ -60,7 +59,7 @@ def helper() -> int | None:
                 parent = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError):
                 continue
-            if b"filling_process import main" in command and parent == os.getpid():
+            if b"filling_process" in command and parent == os.getpid():
                 return int(name)
     return None
 
@@ -181,9 +180,8 @@ def test_the_process_that_fills_is_killed(images: Path, whole: Path, tmp_path: P
     out = tmp_path / "p.h5"
     pack, expected = fill(images, out), open_pack(whole)
     for some in np.array_split(np.random.default_rng(2).permutation(ROWS), 4):
-        for one in filling_client._helpers:
-            if one.poll() is None:
-                one.kill()
+        if number := helper():
+            os.kill(number, signal.SIGKILL)
         assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
     pack.client.close()
     assert out.read_bytes() == whole.read_bytes()
@@ -458,12 +456,8 @@ def test_a_long_name_still_has_a_socket(images: Path, tmp_path: Path) -> None:
     pack.client.close()
 
 
-def test_no_process_is_left_when_all_have_closed(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filling_client, "subprocess", subprocess)  # as users start it
+def test_no_process_is_left_when_all_have_closed(images: Path, tmp_path: Path) -> None:
     pack = fill(images, tmp_path / "p.h5")
-    assert helper() is not None
     rows_of(pack, [1])
     pack.client.close()
     assert helper() is None

@@ -38,8 +38,6 @@ from packer.remote import access
 from tests.format.test_shards import text_of
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
 
-pytestmark = pytest.mark.usefixtures("forked_helpers")
-
 ROWS = 600
 KINDS = ("raw.h5", "shards", "jpeg.h5", "zstd.h5", "table.h5")
 FIELDS = (

@@ -26,8 +26,6 @@ from tests.filling.conftest import ROWS
 from tests.format.packs import files_of
 from tests.load.conftest import ORDERS
 
-pytestmark = pytest.mark.usefixtures("forked_helpers")
-
 
 def batches(dataset: PackedBatchDataset, first: int | None = None) -> list[Any]:
     """Return the next epoch's batches, or the first few."""
