@@ -42,20 +42,19 @@ def images(reader: RowReader, runs: Runs) -> np.ndarray:
 
 
 @pytest.mark.parametrize("verify", [False, True])
-@pytest.mark.parametrize("runs", [[run] for run in SOME] + [SOME, SOME[::-1]], ids=str)
-def test_runs_of_every_kind_of_pack(
-    stored: Pack, expected: dict[str, np.ndarray], runs: list[tuple[int, int]], verify: bool
-):
-    reader, wanted = RowReader(stored, stored.fields, verify=verify), runs_of(*runs)
-    rows = wanted.rows().tolist()
-    for name in ("image", "label", "text", "key"):
-        reader.willneed(name, wanted)
-    assert (images(reader, wanted) == expected[store_of(stored)][rows]).all()
-    labels = np.empty((len(rows), 8), np.uint8)
-    reader.read("label", wanted, labels)
-    assert labels.view("<i8")[:, 0].tolist() == [3 * row for row in rows]
-    assert reader.read_ragged("text", wanted) == [b"abcd"[: row % 5] for row in rows]
-    assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows]
+def test_runs_of_every_kind_of_pack(stored: Pack, expected: dict[str, np.ndarray], verify: bool):
+    reader = RowReader(stored, stored.fields, verify=verify)
+    for runs in [[run] for run in SOME] + [SOME, SOME[::-1]]:
+        wanted = runs_of(*runs)
+        rows = wanted.rows().tolist()
+        for name in ("image", "label", "text", "key"):
+            reader.willneed(name, wanted)
+        assert (images(reader, wanted) == expected[store_of(stored)][rows]).all(), runs
+        labels = np.empty((len(rows), 8), np.uint8)
+        reader.read("label", wanted, labels)
+        assert labels.view("<i8")[:, 0].tolist() == [3 * row for row in rows], runs
+        assert reader.read_ragged("text", wanted) == [b"abcd"[: row % 5] for row in rows], runs
+        assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows], runs
     reader.close()
 
 
