@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import Script
 
 
+@pytest.mark.soak
 def test_it_runs(script: Script, tmp_path: Path) -> None:
     pytest.importorskip("obstore")
     out = tmp_path / "found.json"

@@ -43,11 +43,24 @@ def result_of(run: Any) -> dict[str, float]:
     return found
 
 
-def test_lightning_and_torch_train_alike_on_one_device_and_sharded_over_two(script: Script, pack: Path):
+def check_alike(one: dict[str, float], other: dict[str, float]) -> None:
+    for name in ("epochs", "validation_loss", "accuracy"):
+        assert other[name] == pytest.approx(one[name], rel=1e-3), name
+
+
+def test_lightning_and_torch_train_alike(script: Script, pack: Path):
     pytest.importorskip("torch")
     plain = result_of(script("examples/torch_train.py", pack, pack, *EPOCHS, *ONE_DEVICE))
     assert plain["epochs"] == 3
     assert plain["images_per_second"] > 0
+    pytest.importorskip("lightning")
+    check_alike(plain, result_of(script("examples/lightning_train.py", pack, pack, *EPOCHS)))
+
+
+@pytest.mark.soak
+def test_two_devices_that_share_a_model_train_as_one(script: Script, pack: Path):
+    pytest.importorskip("torch")
+    plain = result_of(script("examples/torch_train.py", pack, pack, *EPOCHS, *ONE_DEVICE))
     command = [sys.executable, FOLDER / "torch_train.py", pack, pack, *EPOCHS, "--devices", "2", "--fsdp"]
     environment = {"PYTHONPATH": str(FOLDER.parent), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     run = subprocess.run(
@@ -55,11 +68,7 @@ def test_lightning_and_torch_train_alike_on_one_device_and_sharded_over_two(scri
     )
     sharded = result_of(run)
     assert sharded["state_mb"] < 0.6 * plain["state_mb"]
-    pytest.importorskip("lightning")
-    lightning = result_of(script("examples/lightning_train.py", pack, pack, *EPOCHS))
-    for other in (sharded, lightning):
-        for name in ("epochs", "validation_loss", "accuracy"):
-            assert other[name] == pytest.approx(plain[name], rel=1e-3), name
+    check_alike(plain, sharded)
 
 
 @pytest.mark.parametrize("name", ["torch", "lightning"])
