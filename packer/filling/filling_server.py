@@ -70,6 +70,8 @@ class _Client:
 
     def __init__(self, link: Link[Any, Any]) -> None:
         self.link, self.ahead = link, deque[Units]()
+        self.ready = False
+        """True once its job has been heard, and is this one."""
 
     def answer(self, **content: Any) -> None:
         with suppress(OSError):  # it is gone, which its next message will tell
@@ -156,9 +158,10 @@ class FillingServer:
             self._ringer.close()
 
     def tell(self, **content: Any) -> None:
-        """Send something to all clients."""
+        """Send something to all clients whose job is this one: others would take what is made here for theirs."""
         for client in list(self._clients):
-            client.answer(**content)
+            if client.ready:
+                client.answer(**content)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -178,8 +181,9 @@ class FillingServer:
 
     def _welcome(self, client: _Client, job: Any) -> None:
         answer = self._hello(job)
+        client.ready = "ready" in answer
         client.answer(**answer)
-        if self._descriptor is not None and "ready" in answer:
+        if self._descriptor is not None and client.ready:
             try:
                 send_handle(client.link, self._descriptor, None)
             except OSError:  # it is gone; or this process may open no more files

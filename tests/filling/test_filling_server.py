@@ -183,6 +183,21 @@ def test_units_that_were_there_are_not_made_again(tmp_path: Path) -> None:
     link.close()
 
 
+def test_whose_job_was_not_heard_is_told_nothing(running: Running) -> None:
+    """It might want other rows, and would take the pack that was made for its own."""
+    running.start()
+    heard, unheard = running.client(), connect(running.folder)
+    assert unheard is not None
+    running.client().close()  # taken in after it
+    running.source.make_all()
+    running.thread.join(60)
+    running.server.tell(sealed=UNITS)
+    assert receive(heard)[1] == {"sealed": UNITS}
+    assert not unheard.poll()
+    heard.close()
+    unheard.close()
+
+
 def test_an_error_reaches_all_clients_and_ends_it(running: Running) -> None:
     running.start()
     links = [running.client() for _ in range(3)]
