@@ -190,7 +190,7 @@ class Conversion:
 def _other_depth(written: RunResult) -> str:
     """Say of how many images the depth was changed."""
     many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
-    if written.header.field("image").dtype == "<u2":
+    if written.header.field("image").most > 255:
         return f"{many} 8 bits a channel; their values times 257 are stored, so that white stays white."
     return (
         f"{many} more than 8 bits a channel, of which the high byte is stored; to store them as they are, pass "

@@ -42,13 +42,14 @@ def image_field(spec: PixelSpec, about: Mapping[str, Any] | None = None) -> Fiel
 def pixel_options(image: Field) -> tuple[str | int, str]:
     """Return the options `channels` and `dtype` by which images of a pack were made, of bands their number: what `image_field` undoes."""
     image, own = image.loaded, image.own_size
-    color = str(image.about.get("color", "rgb"))
+    color, shape = str(image.about.get("color", "rgb")), image.shape or ()
+    if own is not None:
+        count, dtype = own.channels or 1, own.dtype
+    else:
+        count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
+    named = not count or (CHANNELS.get(color) == count and (color != "rgba" or dtype == "|u1"))
     if own is not None and own.codec is not None:
-        return color, "uint8"
-    count, dtype = (
-        (own.channels or 1, own.dtype) if own is not None else ((image.shape or ())[2], image.dtype)
-    )
-    named = CHANNELS.get(color) == count and (color != "rgba" or dtype == "|u1")
+        named = True  # grey files that were kept before there were others say no colour
     return color if named else count, np.dtype(dtype).name
 
 

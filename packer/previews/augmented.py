@@ -105,6 +105,6 @@ class Previewer:
                     images = images * std + mean
                     break
             images = images * self._image.most
-            if self._image.dtype == "|u1":
+            if self._image.most == 255:
                 images = images.round().clamp(0, 255).to(torch.uint8)
         return shown(list(images.permute(0, 2, 3, 1).numpy()), self._image, white)

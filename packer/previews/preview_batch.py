@@ -60,7 +60,7 @@ def image_of(pack: Pack) -> Field:
 
 def brightest(images: Sequence[NDArray[Any]], image: Field) -> int:
     """Return the number that is shown as white: of 8 bits 255, of 16 bits the largest of the images."""
-    return 255 if image.dtype == "|u1" else max(1, *(int(one.max()) for one in images))
+    return 255 if image.most == 255 else max(1, *(int(one.max()) for one in images))
 
 
 def shown(images: Sequence[NDArray[Any]], image: Field, white: float) -> list[NDArray[np.uint8]]:

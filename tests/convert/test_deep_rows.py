@@ -17,6 +17,7 @@ from PIL import Image
 import packer
 from packer import PackedBatchDataset, convert_images, open_pack
 from packer.cli import cli
+from packer.convert.reference_pack import ReferencePack
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError
 from packer.format.verify import verify_pack
@@ -143,6 +144,13 @@ def test_what_is_done_to_packs_keeps_values(
     assert shown.rows == 6
     assert sheet.max() == 255
     assert brightest > 59_000
+    assert len(np.unique(sheet)) > 100
+    if size != "12x10":  # cut alike, they are drawn as rows of one size are
+        convert_images(root / kind, "one.h5", **{**made, "size": "12x10"})
+        for augment in ("CenterCrop(8)", "CenterCrop(8), RandomHorizontalFlip(), ToDtype()"):
+            for name in ("p", "one"):
+                packer.preview(f"{name}.h5", f"{name}.png", augment=augment)
+            assert np.array_equal(np.asarray(Image.open("p.png")), np.asarray(Image.open("one.png")))
 
 
 def labels(folder: Path) -> str:
@@ -205,6 +213,18 @@ def test_images_of_8_bits_are_widened_and_told_of(sources: Any, tmp_path: Path):
         "1 of the 2 images looked at have 8 bits a channel; their values times 257 are stored, so that white stays white.",
         "1 image has 8 bits a channel; their values times 257 are stored, so that white stays white.",
     )
+
+
+def test_whole_pictures_of_8_bits_are_widened_and_told_of(tmp_path: Path, photo_folder: Path):
+    report = convert_images(photo_folder, tmp_path / "p.h5", size="max=64", dtype="uint16")
+    assert any("24 images have 8 bits a channel; their values times 257" in note for note in report.notes)
+    assert not any("high byte" in note for note in report.notes)
+
+
+def test_like_of_a_pack_without_pictures_takes_what_images_are_without_it(tmp_path: Path, photo_folder: Path):
+    """An "image" of numbers says nothing of channels."""
+    packer.pack_dataset([{"image": np.ones((4, 4), np.float32), "label": 0}] * 3, tmp_path / "p.h5")
+    assert ReferencePack.of(tmp_path / "p.h5").channels == "rgb"
 
 
 def test_others_are_skipped_with_their_reason(sources: Any, tmp_path: Path):
