@@ -194,7 +194,7 @@ def test_an_image_is_what_torchvision_makes_of_the_whole_one(pack: str) -> None:
     ids=["whole numbers", "normalized", "turned"],
 )
 def test_pictures_of_16_bits_are_made_as_rows_of_one_size_are(
-    tmp_path: Path, shape: tuple[int, int, int], augment: list[Any]
+    tmp_path: Path, shape: tuple[int, int, int], augment: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same images twice: of one size, and as pictures of sizes of their own, which all happen to be equal."""
     *_, channels = shape
@@ -226,6 +226,12 @@ def test_pictures_of_16_bits_are_made_as_rows_of_one_size_are(
     for row, image in found.items():
         assert image.dtype == expected[row].dtype
         assert torch.equal(image.float(), expected[row].float()), row
+    batches, device = on_a_device(str(tmp_path / "own.h5"), monkeypatch, ends="uneven", **options)
+    assert device.sent["image"] == {("uint16", 2 * found[0].numel())}
+    for batch in batches:
+        for row, image in zip(batch.row, batch.image, strict=True):
+            away = (image.double() - found[int(row)].double()).abs().max()
+            assert away <= (0 if image.dtype == torch.uint16 else 4 / 65_535)  # rounded before it is scaled
 
 
 def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pytest.MonkeyPatch) -> None:
