@@ -300,7 +300,8 @@ class Pipeline:
         params, out: as `apply` takes them; out is of the first stage's result.
         """
         prepared = self.prepare(params, len(images))
-        columns = images.placed(prepared.host[:, : self.first.what.width])
+        placed = PreparedDraws(images.placed(prepared.host[:, : self.first.what.width]))
+        columns = placed.on(images.pixels.device)
         return run_pass(self.first.what, images.pixels, columns, None, out, self.implementation)
 
     def apply(

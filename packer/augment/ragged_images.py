@@ -39,6 +39,13 @@ class RaggedImages:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def __getitem__(self, images: slice) -> RaggedImages:
+        return RaggedImages(self.pixels, self.places[images], self.sizes[images], self.reductions[images])
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Tell the allocator that the stream uses the pixels."""
+        self.pixels.record_stream(stream)
+
     def placed(self, columns: Tensor) -> Tensor:
         """Return the columns of a ragged pass over these images: float32 [N, P]. columns: of the same images at their full size."""
         return placed(columns, self.places, self.sizes, self.reductions)

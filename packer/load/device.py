@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,10 @@ from packer.errors import UsageError
 from packer.load.batch import Bytes, IndexedRows, allocate
 
 Arrays = Mapping[str, NDArray[np.generic]]
-Tensors = dict[str, torch.Tensor | IndexedRows]
+if TYPE_CHECKING:
+    from packer.augment.ragged_images import RaggedImages
+
+    Tensors = dict[str, torch.Tensor | IndexedRows | RaggedImages]
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, picture_sizes
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
@@ -60,6 +61,25 @@ class AugmentedFileRows(FileRows):
         self._pixel, self._dtype = 4 if wider else channels, np.dtype(dtype_of(image))
         self._local = threading.local()
 
+    def ragged(self, request: ReadRequest) -> list[Future[ReadResult]]:
+        """Start to read the ragged fields but the images, and to draw for these, whose pixels are elsewhere."""
+        return [self.threads.submit(self._draw_part, request)]
+
+    def _draw_part(self, request: ReadRequest) -> ReadResult:
+        result = super()._read_part(request, 0, request.count, {}, self.read_fixed)
+        began = time.perf_counter()
+        sizes = picture_sizes(self.reader.pack, request.rows().rows()).astype(np.int64)
+        draws = self._draws(request, 0, request.count, sizes, result)
+        return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
+
+    def _draws(
+        self, request: ReadRequest, start: int, stop: int, sizes: NDArray[np.int64], result: ReadResult
+    ) -> Draws:
+        """Draw for images of these sizes. result: their boxes, if they are needed."""
+        counters = request.counters(start, stop).rows()
+        boxes = result.ragged["boxes"] if self._augmenter.needs_boxes else None
+        return self._augmenter.draw(counters, request.epoch.seed, request.epoch.number, sizes, boxes)
+
     def _read_part(
         self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes], read: ReadFixed
     ) -> ReadResult:
@@ -71,10 +91,7 @@ class AugmentedFileRows(FileRows):
         began = time.perf_counter()
         runs = request.rows(start, stop)
         images = self._encoded(self._image, runs)
-        counters = request.counters(start, stop).rows()
-        boxes = result.ragged["boxes"] if self._augmenter.needs_boxes else None
-        epoch = request.epoch
-        draws = self._augmenter.draw(counters, epoch.seed, epoch.number, images.sizes, boxes)
+        draws = self._draws(request, start, stop, images.sizes, result)
         by = self._reductions(images, draws)
         seen = self._seen(draws)
         sizes = -(-images.sizes // by[:, None])

@@ -444,7 +444,7 @@ def decode_ragged(
     return decoded
 
 
-def picture_sizes(pack: Pack, numbers: Sequence[int]) -> NDArray[np.int32]:
+def picture_sizes(pack: Pack, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
     """Read the fields height and width of rows: int32 [N, 2]. Raises FormatError."""
     reader = _sizes.get(id(pack))
     if reader is None or reader.pack is not pack:
