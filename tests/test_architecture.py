@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import textwrap
@@ -235,10 +236,16 @@ def modules(root: Path) -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """Parse a file, once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
     """The dotted names that a file imports, inside functions and TYPE_CHECKING too."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_architecture import LEAVES, imports, modules
+from tests.test_architecture import LEAVES, imports, modules, parsed
 
 ROOT = Path(__file__).parents[1] / "packer"
 FOLDERS = sorted(path.parent for path in ROOT.rglob("__init__.py"))
@@ -50,7 +50,7 @@ def imported(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_a_folder_tells_of_its_files_and_imports(folder: Path) -> None:
-    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(parsed(folder / "__init__.py")) or ""
     assert sorted(listed(docstring)) == present(folder)
     said = re.search(r"Start with (\S+)\. Imports: ([^.]+(?:\.\w[^.]*)*)\.", docstring)
     assert said, "it says where to start and what it imports: 'Start with a.py. Imports: b, c.'"
@@ -64,7 +64,7 @@ def names() -> Iterator[tuple[str, str]]:
     for module, path in modules(ROOT).items():
         if path.name != "__init__.py":
             yield path.name, module
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef):
                 yield node.name.lstrip("_"), module
 
@@ -82,7 +82,7 @@ RIDDLES = {"As", "How", "Of", "That", "There", "Those", "What", "Where", "Whethe
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     found = []
     for module, path in modules(ROOT).items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 words = (ast.get_docstring(node) or "").split()
                 found += [

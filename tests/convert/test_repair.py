@@ -45,7 +45,7 @@ every_way = pytest.mark.parametrize("way", WAYS)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(hdf5_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows: several blocks and a short last one from a few images. One worker: forking takes longer than these."""
     monkeypatch.setattr(
         "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)

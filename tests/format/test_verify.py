@@ -171,6 +171,7 @@ def test_damaged_offsets_are_not_blamed_on_the_bytes_they_lead_to(tmp_path: Path
         flip(file, offset + byte, bit)
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_a_bit_of_the_checksum_table_is_not_blamed_on_the_rows(tmp_path: Path, format: str):
     out = out_path(tmp_path, format)
     write_pack(out)
@@ -185,6 +186,7 @@ def test_a_bit_of_the_checksum_table_is_not_blamed_on_the_rows(tmp_path: Path, f
     assert verify_pack(out).problems == (Problem(str(file), "checksums", text),)
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_damaged_rows_beside_a_damaged_table(tmp_path: Path, format: str):
     out = out_path(tmp_path, format)
     write_pack(out)
@@ -218,6 +220,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize("section", HDF5_SECTIONS)
 def test_a_bit_of_an_hdf5_file_outside_the_rows(tmp_path: Path, section: str):
     out = tmp_path / "p.h5"
@@ -269,6 +272,7 @@ def test_a_bit_of_a_directorys_header_or_trailer(tmp_path: Path, name: str, kind
         flip(tmp_path / "p" / name, offset)
 
 
+@pytest.mark.usefixtures("hdf5_here")
 @settings(max_examples=150)
 @given(data=st.data())
 @pytest.mark.parametrize("format", FORMATS)
@@ -314,6 +318,7 @@ def test_exchanged_blocks(tmp_path: Path, format: str):
     assert told(out) == [("rows", "image", 1, (5, 10)), ("rows", "image", 2, (10, 15))]
 
 
+@pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize("length", [0, 7, 3000, -SIZE - 1, -1])
 def test_a_file_cut_short(tmp_path: Path, length: int):
     out = tmp_path / "p.h5"
@@ -376,6 +381,7 @@ def test_bytes_behind_the_end_of_a_file(tmp_path: Path, name: str, kind: str):
     assert problem.kind == kind
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_bytes_behind_the_trailer(tmp_path: Path):
     write_pack(tmp_path / "p.h5")
     with (tmp_path / "p.h5").open("ab") as file:
@@ -506,6 +512,7 @@ def test_rows_of_an_unsealed_file_are_still_compared(tmp_path: Path):
     assert told(out) == [("unsealed", None, None, None), ("rows", "label", 1, (5, 10))]
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_an_unsealed_file_without_its_table(tmp_path: Path):
     out = tmp_path / "p.h5"
     write_pack(out)
@@ -514,6 +521,7 @@ def test_an_unsealed_file_without_its_table(tmp_path: Path):
     assert told(out) == [("unsealed", None, None, None), ("checksums", None, None, None)]
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_an_unsealed_file_whose_rows_were_laid_out_anew(tmp_path: Path):
     out = tmp_path / "p.h5"
     write_pack(out)
