@@ -13,6 +13,11 @@ def open_files() -> set[tuple[int, str]]:
     ``open_files() <= before`` holds where nothing was left open, whatever else was closed meanwhile.
     """
     gc.collect()
+    return listed_files()
+
+
+def listed_files() -> set[tuple[int, str]]:
+    """Return (descriptor, what it stands for) of each open file, those of garbage too."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the listing's own

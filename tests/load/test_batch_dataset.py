@@ -40,8 +40,9 @@ def epoch_of(dataset: PackedBatchDataset) -> list[int]:
     return [row for batch in dataset for row in check(batch)]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("output", ["torch", "numpy"])
+@pytest.mark.parametrize(
+    ("order", "output"), [*((order, "torch") for order in ORDERS), ("slices", "numpy"), ("rows", "numpy")]
+)
 def test_every_row_once_an_epoch_with_its_own_pixels(pack: Pack, way: str, order: str, output: str):
     fields = ("image", "label", "key")
     with PackedBatchDataset(pack, 10, order=order, output=output, fields=fields) as dataset:

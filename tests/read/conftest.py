@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,12 @@ SHAPE = (8, 6, 3)
 ROWS = 103
 
 
+@functools.cache
 def image_of(row: int) -> np.ndarray:
-    """The image of a row: random, with the row number in its first eight bytes."""
+    """The image of a row: random, with the row number in its first eight bytes; read-only."""
     image = np.random.default_rng(row).integers(0, 256, SHAPE, dtype=np.uint8)
     image.reshape(-1)[:8] = np.frombuffer(np.int64(row).tobytes(), np.uint8)
+    image.flags.writeable = False
     return image
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import pickle
@@ -26,7 +25,7 @@ from packer.orders.runs import Runs
 from packer.read import gather
 from packer.read.gather import shared_bytes
 from packer.read.row_reader import RowReader
-from tests.open_files import open_files
+from tests.open_files import listed_files, open_files
 from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, use_way
 
 ROW_BYTES = int(np.prod(SHAPE))
@@ -176,11 +175,10 @@ def test_pickled_and_closed_readers_open_their_files_again(pack: Pack):
 
 
 def test_descriptors_are_closed(pack: Pack):
-    gc.collect()  # what earlier tests left
     before = open_files()
     reader = RowReader(pack, pack.fields)
     read(reader, "image", runs_of((1, 1), (5, 1)), ROW_BYTES)
-    assert open_files() - before
+    assert listed_files() - before
     reader.close()
     assert open_files() <= before
 
@@ -190,7 +188,6 @@ def test_files_closed_during_a_call_stay_its_files_until_it_ends(
 ):
     """Another file that is opened then does not become what is read."""
     (tmp_path / "other").write_bytes(bytes(1 << 20))
-    gc.collect()  # what earlier tests left
     before, others = open_files(), []
     reader = RowReader(pack, pack.fields)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import resource
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from packer.read import sharded_array
 from packer.read.row_reader import RowReader
 from packer.read.sharded_array import ShardedArray
 from tests.format.packs import KINDS, Content, write_shards
-from tests.open_files import open_files
+from tests.open_files import listed_files
 
 ROWS = (2, 5, 1, 4, 3, 1, 1, 6, 2, 5, 3, 7)
 TOTAL = sum(ROWS)
@@ -62,11 +63,17 @@ def check(pack: Pack, content: Content, reader: RowReader, runs: Runs) -> None:
         assert reader.read_ragged("image", runs) == [stored[row] for row in rows]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture(scope="module", params=KINDS)
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
+    """Shards of each kind."""
+    format, store = request.param
+    content = Content.random(store, TOTAL)
+    return write_shards(tmp_path_factory.mktemp("stored") / "p", content, ROWS, format=format), content
+
+
 @pytest.mark.parametrize("verify", [True, False])
-def test_rows_are_those_of_the_shards(tmp_path: Path, room: str, kind: tuple[str, str], verify: bool):
-    content = Content.random(kind[1], TOTAL)
-    pack = open_pack(write_shards(tmp_path / "p", content, ROWS, format=kind[0]))
+def test_rows_are_those_of_the_shards(stored: tuple[Path, Content], room: str, verify: bool):
+    pack, content = open_pack(stored[0]), stored[1]
     reader = RowReader(pack, pack.fields, verify=verify)
     for runs in requests():
         check(pack, content, reader, runs)
@@ -89,14 +96,15 @@ def test_threads_read_it_together(made: tuple[Path, Content], room: str):
 
 
 def open_shards(pack: Path) -> list[str]:
-    """Return the path of each open descriptor of the pack's files; what other tests leave to be collected does not count."""
-    return [path for _, path in open_files() if path.startswith(f"{pack}/")]
+    """Return the path of each open descriptor of the pack's files."""
+    return [path for _, path in listed_files() if path.startswith(f"{pack}/")]
 
 
 def test_a_file_is_opened_when_rows_of_it_are_needed(made: tuple[Path, Content]):
     path, _ = made
     pack = open_pack(path)
     label, image = pack.header.field("label"), pack.header.field("image")
+    gc.collect()  # what other tests left
     before = len(open_shards(path))
     reader = RowReader(pack, pack.fields)
     reader.array(label, one_run(3, 5))
@@ -114,6 +122,7 @@ def test_of_scarce_descriptors_few_are_held(made: tuple[Path, Content], monkeypa
     scarce(monkeypatch)
     path, content = made
     pack = open_pack(path)
+    gc.collect()  # what other tests left
     before = len(open_shards(path))
     reader = RowReader(pack, pack.fields)
     for runs in requests():
