@@ -29,8 +29,8 @@ from tests.remote.object_server import ObjectServer
 from tests.remote.server_fixtures import server
 
 __all__ = ["server"]
-ROWS = 3000
-OPTIONS: dict[str, Any] = {"label": "kind", "keep": ["name"], "shard_rows": 700}
+ROWS = 1500
+OPTIONS: dict[str, Any] = {"label": "kind", "keep": ["name"], "shard_rows": 350}
 
 
 class Losing(Elsewhere):
@@ -53,8 +53,8 @@ class Losing(Elsewhere):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tables of some kB be taken apart in several tasks."""
-    monkeypatch.setattr(text_table, "PIECE", 1 << 13)
-    monkeypatch.setattr(staging, "_TASK_BYTES", 1 << 14)
+    monkeypatch.setattr(text_table, "PIECE", 1 << 12)
+    monkeypatch.setattr(staging, "_TASK_BYTES", 1 << 13)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +93,11 @@ def form(kind: str, table: Path, columns: dict[str, Any]) -> list[str]:
         table.write_bytes(text.decode().encode("utf-16"))
     elif kind == "parquet":
         for part in range(2):
-            half = arrow.slice(part * 1500, 1500)
-            pyarrow.parquet.write_table(half, folder / f"{part}.parquet", row_group_size=400)
+            half = arrow.slice(part * 750, 750)
+            pyarrow.parquet.write_table(half, folder / f"{part}.parquet", row_group_size=200)
         return ["0.parquet", "1.parquet"]
     elif kind == "feather":
-        pyarrow.feather.write_feather(arrow, folder / "table.feather", chunksize=800)
+        pyarrow.feather.write_feather(arrow, folder / "table.feather", chunksize=400)
         return ["table.feather"]
     return ["table.csv"]
 
@@ -113,7 +113,7 @@ def form(kind: str, table: Path, columns: dict[str, Any]) -> list[str]:
         ("feather", {"split": "train=0.8,val=0.2", "shuffle": False}),
     ],
 )
-@pytest.mark.parametrize("memory", [1 << 28, 1 << 14], ids=["as they lie", "dealt"])
+@pytest.mark.parametrize("memory", [1 << 28, 1 << 13], ids=["as they lie", "dealt"])
 def test_the_bytes_are_those_of_one_machine(
     table: Path,
     columns: dict[str, Any],
@@ -135,7 +135,10 @@ def test_the_bytes_are_those_of_one_machine(
 
 
 @pytest.mark.parametrize("options", [{}, {"split": "train=0.8,val=0.2", "shuffle": False}])
-def test_tasks_hold_no_text_that_can_be_read_elsewhere(table: Path, options: dict[str, Any]) -> None:
+def test_tasks_hold_no_text_that_can_be_read_elsewhere(
+    table: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_TASK_BYTES", 1 << 14)
     elsewhere = Elsewhere()
     convert_table(table, table.parent / "out", engine=elsewhere, **OPTIONS | options)
     assert max(map(len, elsewhere.given)) < 3 << 12
@@ -153,7 +156,7 @@ def test_tasks_are_small_however_well_the_text_is_compressed(table: Path) -> Non
 def test_tasks_hold_their_own_rows_only(
     columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(arrow_table, "PIECE_ROWS", 100)
+    monkeypatch.setattr(arrow_table, "PIECE_ROWS", 50)
     monkeypatch.setattr(staging, "_TASK_BYTES", 1)
     path, arrow = tmp_path / f"table.{kind}", pyarrow.table(columns)
     if kind == "feather":
@@ -165,7 +168,7 @@ def test_tasks_hold_their_own_rows_only(
     convert_table(path, tmp_path / "out", engine=elsewhere, **OPTIONS)
     assert content(tmp_path / "out") == content(tmp_path / "one")
     assert len(elsewhere.given) == 30 + 5
-    assert max(map(len, elsewhere.given)) < 20_000
+    assert max(map(len, elsewhere.given)) < 10_000
 
 
 def test_at_most_so_many_pieces_are_under_way(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,10 +229,10 @@ def test_the_driver_goes_on_with_what_is_there(table: Path, tmp_path: Path, maki
 def test_processes_forked_meanwhile_hold_no_lock(table: Path, tmp_path: Path) -> None:
     good = table.read_text()
     lines = good.split("\n")
-    lines[4001] = "much,1,c1,one,b"
+    lines[2001] = "much,1,c1,one,b"
     table.write_text("\n".join(lines))
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        with pytest.raises(SourceError, match=r"line 4,002.* run the same command again"):
+        with pytest.raises(SourceError, match=r"line 2,002.* run the same command again"):
             convert_table(table, tmp_path / "out", engine=pool, **OPTIONS)
         table.write_text(good)
         convert_table(table, tmp_path / "out", engine=pool, **OPTIONS)
@@ -253,7 +256,7 @@ def test_a_task_of_an_earlier_run_makes_nothing(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes outlive a driver that was killed, and do what they were given while the next one puts the rows in order anew."""
-    monkeypatch.setattr(table_run, "SHUFFLE_BYTES", 1 << 14)
+    monkeypatch.setattr(table_run, "SHUFFLE_BYTES", 1 << 13)
     convert_table(table, tmp_path / "one", **OPTIONS)
     losing = Losing(2)
     with pytest.raises(PackerError, match="the machine is gone"):
@@ -331,7 +334,7 @@ def test_parts_make_the_same_pack(table: Path, tmp_path: Path, listed: str) -> N
     made = [
         convert_table(table, tmp_path / "out", only_shards=f"{part}/3", **OPTIONS).rows for part in (3, 1, 2)
     ]
-    assert made == [700, 1400, 900]
+    assert made == [350, 700, 450]
     if listed == "merged":
         merge_shards(tmp_path / "out")
     else:
@@ -344,7 +347,7 @@ def test_a_part_beside_a_conversion_of_all_that_was_interrupted(table: Path, tmp
     convert_table(table, tmp_path / "one", **OPTIONS)
 
     def stop(rows: int) -> None:
-        if rows > 1 << 16:
+        if rows > 1 << 15:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -358,7 +361,7 @@ def test_a_part_beside_a_conversion_of_all_that_was_interrupted(table: Path, tmp
 @pytest.mark.parametrize("listed", ["merged", "by a whole conversion"])
 def test_what_a_killed_part_had_read_goes_with_the_pack(table: Path, tmp_path: Path, listed: str) -> None:
     def stop(rows: int) -> None:
-        if rows > 1 << 16:
+        if rows > 1 << 15:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
