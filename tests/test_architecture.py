@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1] / "packer"
 LEAVES = {
     "packer.arguments",
     "packer.errors",
+    "packer.machine",
     "packer.starting",
     "packer.native",
     "packer.sentence",

@@ -6,6 +6,8 @@ import os
 import re
 import sys
 
+from packer.machine import lines_of
+
 # File systems whose pages the kernel may have to ask another machine, or a program, for.
 _REMOTE = re.compile(
     r"9p|afs|beegfs|ceph|cifs|fuse(\..*)?|gfs2|gpfs|lustre|nfs4?|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
@@ -26,13 +28,3 @@ def remote_file_system(path: str) -> str | None:
         if inside and len(folder) >= len(best[0]):  # of two at one place the later one covers the other
             best = folder, kind
     return best[1] if _REMOTE.fullmatch(best[1]) else None
-
-
-def lines_of(path: str) -> list[str]:
-    """Return the lines of a file, none if it cannot be read, decoded like paths (os.fsdecode)."""
-    try:
-        with open(path, "rb") as file:
-            # Not splitlines(), which ends lines at characters that names may have.
-            return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
-    except OSError:
-        return []

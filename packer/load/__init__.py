@@ -6,7 +6,6 @@
     pack_list.py        several packs as one dataset, perhaps each with a weight
     order_choice.py     the order that the arguments mean, or that is chosen for a pack on this machine
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
-    machine.py          the memory that is left here, and files whose data come from elsewhere
     dataset_options.py  what the other arguments mean: output, device, ends, a pack to be filled
     other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     filled_packs.py     packs that are made of images while they are loaded from

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import machine
 from packer.errors import UsageError
 from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
-from packer.load import machine
 from packer.orders.epochs import Context, Member, RowOrder
 from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions

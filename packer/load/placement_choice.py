@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from packer import machine
 from packer.errors import UsageError
 from packer.filling.memory_pack import in_memory
 from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
-from packer.load import machine
 from packer.load.batch import size_of
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, picture_sizes
@@ -125,7 +125,7 @@ def _chosen_placement(
     fits = present or nbytes <= host // HOST_SHARE
     room = "are in memory already" if present else f"fit a quarter of {size(host)} of available memory"
     if device.startswith("cuda"):
-        free = machine.free_device_memory(device)
+        free = free_device_memory(device)
         if nbytes <= free // GPU_SHARE:
             return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
         beyond = f"{rows} exceed an eighth of {size(free)} free on {device}"
@@ -154,7 +154,7 @@ def _asked_placement(placement: str, device: str, nbytes: int, present: bool, pi
             f"placement={placement!r}: no field has rows of one length; others stay on the disk. Pass placement='disk'."
         )
     if placement == "gpu":
-        free, where = machine.free_device_memory(device), f"free on {device}"
+        free, where = free_device_memory(device), f"free on {device}"
         lower = "'disk'" if pictures else "'pinned' or 'disk'"
     elif present:
         return f"as asked; {size(nbytes)} of rows are in memory already"
@@ -166,3 +166,10 @@ def _asked_placement(placement: str, device: str, nbytes: int, present: bool, pi
             f" Pass placement={lower}, fewer fields, or a subset."
         )
     return f"as asked; {size(nbytes)} of rows, {size(free)} {where}"
+
+
+def free_device_memory(device: str) -> int:
+    """Return the free bytes of a CUDA device."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(torch.device(device))[0])

@@ -1,7 +1,7 @@
 """The order of the rows of a table in its pack, and the staged rows read in it.
 
 The order is computed, at no cost a row: splits one after the other. The rows are records of one size in a file (ShuffledFile), copied
-in bounded memory. While all of them fit into the memory, or are wanted as they lie, they are copied one by one from a mapping of the
+in bounded memory. While all of them fit into it, or are wanted as they lie, they are copied one by one from a mapping of the
 file: 40 ns each for 116 bytes (11 million, one core of a Xeon), as fast as memory gives them. When they do not, that would be a trip
 to the disk for each. Then they are first dealt to buckets: the file is read once from its beginning to its end, and each record goes
 to the bucket of the rows in the new order that it belongs to, in a second file. A bucket fits, and is read as the whole file would
@@ -316,19 +316,28 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     """
 
     def __init__(
-        self, path: str, itemsize: int, order: SegmentedOrder, *, memory: int, work: str, workers: int = 1
+        self,
+        path: str,
+        itemsize: int,
+        order: SegmentedOrder,
+        *,
+        memory: int,
+        work: str,
+        mapped: int = 0,
+        workers: int = 1,
     ) -> None:
         """path: of the records, of itemsize bytes each, as many as the order has, which gives each of them one row.
 
-        memory: bytes to hold at most, about, in all workers together; work: path of the second file, if one is needed; workers:
-        threads that deal, and processes or threads that will read.
+        memory: bytes to hold at most, about, in all workers together; mapped: bytes of a file that may be read in any order where
+        they lie, if that is more: in pages that the kernel can let go of; work: path of the second file, if one is needed;
+        workers: threads that deal, and processes or threads that will read.
         """
         self.itemsize, self.rows, self._order = itemsize, len(order), order
         self._path, self._work, self._workers = path, work, workers
         nbytes = self.rows * itemsize
         # What rises is read from the beginning to the end anyway.
         self._rises = all(s.deck.key is None or s.members is not None for s in order.segments)
-        self.direct = self._rises or nbytes <= memory
+        self.direct = self._rises or nbytes <= max(memory, mapped)
         share = memory // max(_LEAST_SHARES, 2 * workers)
         bucket_rows = max(1, share // (itemsize + _PLACE_COST), -(-self.rows // _MOST_BUCKETS))
         self._bucket_rows = self.rows if self.direct else min(bucket_rows, (1 << 32) - 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from packer import native, units
+from packer import machine, native, units
 from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.row_storage import RowStorage
@@ -34,6 +34,9 @@ from packer.tables.transform.table_transform import TableTransform
 _NAMED = 6  # columns, in a note
 _SHUFFLED = "shuffled-"
 SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
+_MAPPED_SHARE = (
+    4  # of the available memory, for rows that lie in the page cache meanwhile: the pack takes as much again
+)
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,9 @@ def store_rows(
         layout.dtype.itemsize,
         order.samples,
         memory=SHUFFLE_BYTES,
+        mapped=mapped_bytes()
+        if job.run.others is None
+        else 0,  # other machines would read the whole file each
         work=os.path.join(folder, _SHUFFLED + uuid.uuid4().hex),
         workers=job.run.running.workers,
     ) as records:
@@ -226,6 +232,11 @@ def store_rows(
             job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False
         )
         return store(task, row_bytes * staged.rows + (1 << 16)), notes
+
+
+def mapped_bytes() -> int:
+    """Return the bytes of staged rows that may lie in the page cache while they are put in order."""
+    return machine.available_memory() // _MAPPED_SHARE
 
 
 def source_notes(job: TableJob) -> list[str]:

@@ -137,7 +137,7 @@ def test_an_automatic_order_is_the_same_on_every_rank(pack: Pack, monkeypatch: p
     """However much memory each rank's machine has."""
     found = []
     for rank, memory in ((0, 0), (1, 1 << 40)):
-        monkeypatch.setattr("packer.load.machine.available_memory", lambda memory=memory: memory)
+        monkeypatch.setattr("packer.machine.available_memory", lambda memory=memory: memory)
         monkeypatch.setattr("packer.load.order_choice.SMALL_BYTES", 0)
         monkeypatch.setattr(
             "packer.load.order_choice.context", lambda *of: replace(context(*of), shuffled=True)

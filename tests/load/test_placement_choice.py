@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from packer import machine
 from packer.errors import UsageError
-from packer.load import machine
+from packer.load import placement_choice
 from packer.load.placement_choice import choose_placement
 
 GB = 10**9
@@ -16,7 +17,7 @@ GB = 10**9
 @pytest.fixture(autouse=True)
 def _of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """80 GB free on the GPU, 40 GB of memory available."""
-    monkeypatch.setattr(machine, "free_device_memory", lambda device: 80 * GB)
+    monkeypatch.setattr(placement_choice, "free_device_memory", lambda device: 80 * GB)
     monkeypatch.setattr(machine, "available_memory", lambda: 40 * GB)
     monkeypatch.setattr(
         "packer.load.placement_choice.remote_file_system",
@@ -78,7 +79,7 @@ def test_auto(nbytes: int, options: dict[str, Any], rung: str, why: str):
 
 
 def test_auto_takes_pinned_memory_where_the_gpu_is_small(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(machine, "free_device_memory", lambda device: 16 * GB)
+    monkeypatch.setattr(placement_choice, "free_device_memory", lambda device: 16 * GB)
     assert chosen("auto", 4 * GB, device="cuda") == (
         "pinned",
         "4 GB of rows exceed an eighth of 16 GB free on cuda, but fit a quarter of 40 GB of available memory",
@@ -146,3 +147,13 @@ def test_what_cannot_be_had_is_a_sentence(wish: str, nbytes: int, options: dict[
     with pytest.raises(UsageError) as error:
         chosen(wish, nbytes, **options)
     assert str(error.value) == message
+
+
+@pytest.mark.gpu
+def test_free_memory_of_a_gpu():
+    import torch
+
+    before = placement_choice.free_device_memory("cuda")
+    held = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    assert 0 < placement_choice.free_device_memory("cuda") <= before
+    assert placement_choice.free_device_memory(str(held.device)) > 0

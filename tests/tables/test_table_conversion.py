@@ -222,6 +222,7 @@ def test_the_pack_does_not_depend_on_workers_pieces_or_memory(
     monkeypatch.setattr(text, "PIECE", 1 << 20)
     convert_table(mixed, tmp_path / "b.h5", workers=3, **options)
     monkeypatch.setattr("packer.tables.table_run.SHUFFLE_BYTES", 1 << 14)
+    monkeypatch.setattr("packer.tables.table_run.mapped_bytes", lambda: 0)
     convert_table(mixed, tmp_path / "c.h5", workers=2, **options)
     assert SHUFFLE_BYTES > 1 << 20
     packs = [(tmp_path / name).read_bytes() for name in ("a.h5", "b.h5", "c.h5")]

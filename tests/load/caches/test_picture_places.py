@@ -25,7 +25,7 @@ from packer.augment.ragged_images import RaggedImages  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
-from packer.load import machine  # noqa: E402
+from packer.load import placement_choice  # noqa: E402
 from packer.load.caches import gpu_cache  # noqa: E402
 from packer.load.caches.picture_places import PicturePlaces  # noqa: E402
 from packer.load.placement_choice import parse_placement  # noqa: E402
@@ -174,7 +174,7 @@ def test_steps_are_runs_of_rows_of_so_many_bytes(pack: str) -> None:
 
 
 def test_where_it_is_chosen_and_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: str) -> None:
-    monkeypatch.setattr(machine, "free_device_memory", lambda _: free)
+    monkeypatch.setattr(placement_choice, "free_device_memory", lambda _: free)
 
     def parse(path: str, placement: str, names: tuple[str, ...] = ("image", "label")) -> tuple[str, str]:
         opened = open_pack(path)

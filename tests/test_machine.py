@@ -1,4 +1,4 @@
-"""packer.load.machine: the memory that is left, and file systems whose data come from elsewhere."""
+"""packer.machine: the memory that is left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.load import machine
+from packer import machine
 
 
 def group(folder: Path, files: dict[str, object]) -> None:
@@ -55,16 +55,6 @@ def test_available_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch):
     assert machine.available_memory() == 3 << 10
     monkeypatch.setattr(machine, "_group_room", lambda *_: iter([-5]))
     assert machine.available_memory() == 0
-
-
-@pytest.mark.gpu
-def test_free_memory_of_a_gpu():
-    import torch
-
-    before = machine.free_device_memory("cuda")
-    held = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    assert 0 < machine.free_device_memory("cuda") <= before
-    assert machine.free_device_memory(str(held.device)) > 0
 
 
 def test_a_limit_on_the_address_space_counts(monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""What this machine has: memory that is left, of it and of its GPUs."""
+"""What this machine has left of its memory."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import os
 import resource
 from collections.abc import Iterator
 
-from packer.format.file_systems import lines_of
+from packer.starting import memory
 
 _UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
-
-
-def free_device_memory(device: str) -> int:
-    """Return the free bytes of a CUDA device."""
-    import torch
-
-    return int(torch.cuda.mem_get_info(torch.device(device))[0])
 
 
 def available_memory() -> int:
@@ -23,7 +16,7 @@ def available_memory() -> int:
 
     The least of the system's estimate, the room in its control groups (containers, batch systems) and in its address space.
     """
-    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    least = memory()
     try:
         with open("/proc/meminfo") as file:
             least = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
@@ -65,3 +58,13 @@ def _group_room(groups: str, mounted: str) -> Iterator[int]:
             kinds = dict(line.split() for line in lines_of(os.path.join(folder, "memory.stat")))
             files = sum(int(kinds.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
             yield int(limits[0]) - int(usages[0]) + files
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a file, none if it cannot be read, decoded like paths (os.fsdecode)."""
+    try:
+        with open(path, "rb") as file:
+            # Not splitlines(), which ends lines at characters that names may have.
+            return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
+    except OSError:
+        return []
