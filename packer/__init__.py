@@ -30,6 +30,7 @@ Names are imported when they are first used, so that converting never loads torc
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from packer.version import __version__
@@ -142,9 +143,15 @@ __all__ = [
 ]
 
 
+# It renames open files into their places, locks them by their descriptors and reads them at places without moving.
+NOT_ON_WINDOWS = "packer: runs on Linux and macOS. On Windows install it inside WSL2 (wsl --install), where it works as on Linux."
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'packer' has no attribute {name!r}")
+    if sys.platform == "win32":
+        raise ImportError(NOT_ON_WINDOWS)
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -11,12 +11,16 @@ import signal
 import sys
 from typing import NoReturn
 
+from packer import NOT_ON_WINDOWS
+
 _INTERRUPTED = 130
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def run() -> None:
     """Load the command line, run it and exit."""
+    if sys.platform == "win32":
+        sys.exit(NOT_ON_WINDOWS)
     said = b"Interrupted; nothing was left behind.\n"
     try:
         try:
