@@ -33,7 +33,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from packer.version import __version__
+from packer.version import NOT_ON_WINDOWS, __version__
 
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes 10 ms, in which nothing of ours answers Ctrl-C yet
 if TYPE_CHECKING:
@@ -141,10 +141,6 @@ __all__ = [
     "split_pack",
     "verify_pack",
 ]
-
-
-# It renames open files into their places, locks them by their descriptors and reads them at places without moving.
-NOT_ON_WINDOWS = "packer: runs on Linux and macOS. On Windows install it inside WSL2 (wsl --install), where it works as on Linux."
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from packer import NOT_ON_WINDOWS
+from packer.version import NOT_ON_WINDOWS
 
 _INTERRUPTED = 130
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")

@@ -196,6 +196,7 @@ UNITS: dict[str, set[str]] = {
         "packer.augment",
         "packer.format",
         "packer.inputs",
+        "packer.load",
         "packer.load.batch_dataset",
         "packer.pixels",
         "packer.tables.reading",

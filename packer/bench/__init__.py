@@ -3,7 +3,10 @@
     image_bench.py       bench() of images: every way to get batches, in interleaved rounds
     table_bench.py       bench() of tables
     lanes.py             the frame: lanes (ways to get batches), the rounds in which they are measured, packer's own
+    training_loop.py     a user's script, run and measured: its loop, its step alone, what its rows take
+    diagnosis.py         what limits, what a model needs, and what would help, from the figures
     bench_report.py      medians, ratios and conditions, as a table and as JSON
+    bench_drawing.py     the report as a picture and as a web page
     conditions.py        machine and versions
     hardware_limits.py   the limits: memcpy from memory, large reads from the disk
     dataloader_rate.py   the rate of torch's DataLoader, and its best number of workers

@@ -53,6 +53,22 @@ class MeasuredLane:
         )
 
 
+@dataclass(frozen=True)
+class Diagnosis:
+    """Statement of what limits, and what would help.
+
+    limit: what limits the loop of the script or the model of that rate, if they were given, else loading SRC: "disk", "store",
+    "memory", "reading", "decoding", "resizing", "Python", "transform", "copy", "augmenting" or "training"; cold: what limits loading
+    SRC with an empty page cache, None if that was not measured; text: for people; step_rate: rows/s of the model with batches at
+    hand, None if it is not known.
+    """
+
+    limit: str
+    cold: str | None
+    text: Sentence
+    step_rate: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class BenchReport:
     """The result of a benchmark. sections: title -> lanes; conditions: machine, versions and sizes, as JSON values."""
@@ -69,6 +85,7 @@ class BenchReport:
     sections: Mapping[str, tuple[MeasuredLane, ...]]
     conditions: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    diagnosis: Diagnosis | None = None
 
     @property
     def heading(self) -> str:
@@ -129,7 +146,10 @@ class BenchReport:
         noisy = NOISY.format(noise) + Option("rounds") + "." if noise > LOUD else None
         remarks = (*self.remarks, *([BEYOND] if beyond else []))
         text = "\n".join([*lines, *([""] if remarks or noisy else []), *remarks])
-        return Sentence(text) if noisy is None else Sentence(text, "\n", noisy)
+        below = [] if noisy is None else ["\n", noisy]
+        if self.diagnosis is not None:
+            below += ["\n\n", self.diagnosis.text]
+        return Sentence(text, *below)
 
 
 @dataclass(frozen=True, kw_only=True)

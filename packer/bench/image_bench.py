@@ -7,9 +7,14 @@ slows down both sides. Each of our rates has its own measurement of the limit ri
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import cv2
 import numpy as np
@@ -30,10 +35,11 @@ from packer.inputs.file_names import on_disk
 from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import PixelSpec, decoder_versions
-from packer.starting import memory
+from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
+from packer.starting import cores, memory
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
+HELD_IMAGES = 256  # decoded again and again, to see what decoding alone takes
 FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
 
 
@@ -48,6 +54,8 @@ def bench(
     workers: Sequence[int] | None = None,
     cold: bool = True,
     progress: Callable[[str], None] | None = None,
+    script: str | None = None,
+    model_rate: float | None = None,
 ) -> ImageBenchReport:
     """Measure how fast batches come from images, from their pack, and at most.
 
@@ -57,11 +65,12 @@ def bench(
     seconds: of each measurement; rounds: how many measurements of each way.
     workers: of the DataLoader, each tried, the best reported; default 0, 1, 2, 4, … up to the cores.
     cold: also with an empty page cache. progress: called with what is measured next.
+    script: of the user's, with its arguments: its training loop is measured, too; model_rate: rows/s of a model, if that is known.
 
     Raises UsageError (a number is out of range), FormatError (no pack), SourceError (no images), PackerError (the
     images are not those of the pack). Ends every worker process and thread that it started.
     """
-    run = BenchRun(pack, batch_size, rounds, seconds, workers, progress)
+    run = BenchRun(pack, batch_size, rounds, seconds, workers, progress, script, model_rate)
     opened = run.pack
     _check_source(images, opened)
     if "image" not in {f.name for f in opened.fields if not f.ragged and f.codec is None}:
@@ -94,8 +103,10 @@ def bench(
         spec = _pixel_spec(opened)
         checked = check_same(source, opened, indices, spec)
         indices = indices[:: max(1, opened.rows // max(SAMPLED_IMAGES, 4 * batch_size))]
+        stages = _stage_rates(run, source, indices, spec)
         _measure(run, source, indices, spec, cold)
         conditions = {
+            "stages": stages,
             "encoded_bytes": int(source.sizes.sum()),
             "packed_bytes": opened.nbytes,
             "images_sampled": len(indices),
@@ -175,6 +186,31 @@ def _measure(
             first = partial(_first_epoch, run, order)
             reading.append(Lane(f"packed, {order}", partial(_cold, files, first), limit))
         run.measure({"cold page cache": reading}, f"plain reads, {threads}")
+
+
+def _stage_rates(
+    run: BenchRun, source: ImageSource, indices: NDArray[np.int64], spec: PixelSpec
+) -> dict[str, float]:
+    """Return images/s of reading and of decoding alone, on all cores, from a warm page cache."""
+    run.say("reading alone, decoding alone")
+    some = indices[:: -(-len(indices) // HELD_IMAGES)].tolist()
+    held = [source.read(index) for index in some]
+    made, spaces = DecodeResize(spec), threading.local()
+
+    def decode(encoded: bytes) -> None:
+        if not hasattr(spaces, "pixels"):
+            spaces.pixels = np.empty(spec.shape, np.uint8)
+        made(encoded, spaces.pixels)
+
+    def rate(work: Callable[[Any], object], items: list[Any]) -> float:
+        rows, began = 0, time.perf_counter()
+        while time.perf_counter() - began < run.seconds:
+            deque(pool.map(work, items), maxlen=0)
+            rows += len(items)
+        return rows / (time.perf_counter() - began)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return {"reading": rate(source.read, some), "decoding": rate(decode, held)}
 
 
 def _first_epoch(run: BenchRun, order: str) -> float:

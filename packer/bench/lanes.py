@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,13 +15,17 @@ from packer.augment import Transform
 from packer.bench.bench_report import BenchReport, MeasuredLane
 from packer.bench.conditions import machine, versions
 from packer.bench.dataloader_rate import RowItems, best_workers, loader_rate, worker_counts
+from packer.bench.diagnosis import diagnose
 from packer.bench.hardware_limits import CopyLimit
+from packer.bench.training_loop import measure_script
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.sentence import Option, Sentence
 from packer.starting import cores
 
+LOOP_TIMES = 3  # a training loop is measured for longer: its steps differ more
 ORDERS = ("sequential", "slices", "blocks", "rows")
 _Report = TypeVar("_Report", bound=BenchReport)
 
@@ -117,7 +122,17 @@ class BenchRun:
         seconds: float,
         workers: Sequence[int] | None,
         progress: Callable[[str], None] | None,
+        script: str | None = None,
+        model_rate: float | None = None,
     ) -> None:
+        if script is not None and model_rate is not None:
+            raise UsageError(
+                Option("model_rate") + " is what " + Option("script") + " finds out. Pass one of them."
+            )
+        if model_rate is not None and not model_rate > 0:
+            raise UsageError(
+                Sentence(Option("model_rate", model_rate), ": is no rate in rows a second. Pass more than 0.")
+            )
         if batch_size < 1 or rounds < 1 or seconds <= 0 or any(count < 0 for count in workers or ()):
             raise UsageError(
                 f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers};"
@@ -129,6 +144,7 @@ class BenchRun:
         self.rounds, self.seconds = rounds, seconds
         self.threads = min(4, cores())
         self.row_bytes = sum(f.row_bytes for f in fixed_fields(self.pack))  # of a row in a batch
+        self._script, self._model_rate = script, model_rate
         self._workers = sorted(set(workers or worker_counts(cores())))
         self._sections: dict[str, tuple[MeasuredLane, ...]] = {}
         self.notes: list[str] = []
@@ -169,8 +185,12 @@ class BenchRun:
     def report(
         self, kind: type[_Report], more_versions: Mapping[str, str], conditions: Mapping[str, Any], **own: Any
     ) -> _Report:
-        """Return the report. more_versions, conditions: besides those of every benchmark; own: fields of this kind of report."""
-        return kind(
+        """Return the report, with what limits. more_versions, conditions: besides those of every benchmark; own: fields of this kind."""
+        loop = None
+        if self._script is not None:
+            self.say(self._script)
+            loop = measure_script(self._script, LOOP_TIMES * self.seconds)
+        report = kind(
             pack=self.pack.path,
             rows=self.pack.rows,
             batch_size=self.batch_size,
@@ -186,6 +206,15 @@ class BenchRun:
             notes=tuple(self.notes),
             **own,
         )
+        coded = [f.codec["name"] for f in self.pack.fields if f.codec is not None]
+        diagnosis = diagnose(
+            report,
+            cores=os.cpu_count() or 1,
+            stored=coded[0] if coded else "raw",
+            loop=loop,
+            step_rate=self._model_rate,
+        )
+        return replace(report, diagnosis=diagnosis)
 
 
 def fixed_fields(pack: Pack) -> list[Field]:

@@ -37,6 +37,8 @@ def bench(
     seconds: float = 1.0,
     workers: Sequence[int] | None = None,
     progress: Callable[[str], None] | None = None,
+    script: str | None = None,
+    model_rate: float | None = None,
 ) -> TableBenchReport:
     """Measure how fast batches of a table come from tensors in memory, from its pack, and at most.
 
@@ -44,12 +46,12 @@ def bench(
     batch_size: rows a batch, fewer if that would not give four batches.
     seconds: of each measurement, longer where an epoch is; rounds: how many measurements of each way.
     workers: of the DataLoader that is asked for rows, each tried, the best reported; default 0, 1, 2, 4, … up to the cores.
-    progress: called with what is measured next.
+    progress: called with what is measured next; script, model_rate: as in image_bench.bench.
 
     Raises UsageError (a number is out of range; the table is not that of the pack), FormatError (no pack), SourceError,
     PackerError (the table's rows are not the pack's). Ends every worker process and thread that it started.
     """
-    run = BenchRun(pack, batch_size, rounds, seconds, workers, progress)
+    run = BenchRun(pack, batch_size, rounds, seconds, workers, progress, script, model_rate)
     opened = run.pack
     if opened.header.table is None:
         raise UsageError(f"{opened.path}: is not a pack of a table. Pass one that was made from a table.")

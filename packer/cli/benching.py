@@ -26,9 +26,18 @@ if TYPE_CHECKING:
     option("--seconds", "S", "Length of each measurement.", 1.0),
     option("--workers", "N,N", "DataLoader workers to try; default: 0, 1, 2, 4 ... the cores."),
     option("--cold/--no-cold", None, "Images: measure with an empty page cache too.", True),
+    option("--script", "'CMD'", "Measure the loop of your training script too: 'train.py --epochs 9'."),
+    option(
+        "--model-rate",
+        "RATE",
+        "Rows/s that your model takes, if you know it, instead of --script.",
+        type=float,
+    ),
     option(
         "--json json_file", "FILE", "Write all figures and conditions there as one JSON object; - for stdout."
     ),
+    option("--plot", "FILE", "Draw the rates as bars there: .png, .svg or .pdf."),
+    option("--html", "FILE", "Write the report there as a web page."),
     QUIET,
 )
 @click.pass_context
@@ -40,6 +49,8 @@ def bench(
     *,
     workers: str | None,
     json_file: str | None,
+    plot: str | None,
+    html: str | None,
     quiet: bool,
     batch_size: int | None,
     **given: Any,
@@ -51,10 +62,11 @@ def bench(
     \b
     packer bench images/ train.h5
     packer bench images/ train.h5 --json bench.json
+    packer bench images/ train.h5 --script 'train.py --epochs 9' --plot bench.png
     packer bench flights.csv flights.h5
     """
     try:
-        from packer.bench import image_bench, table_bench
+        from packer.bench import bench_drawing, image_bench, table_bench
     except ImportError:
         raise MissingDependencyError("torch", "packer bench", "torch") from None
     from packer.format.pack import open_pack
@@ -79,19 +91,24 @@ def bench(
                 if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                     raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
             report = table_bench.bench(sources, pack, **given)
+    if html:
+        _write(html, bench_drawing.page(report))
+    if json_file and json_file != "-":
+        _write(json_file, json_text("bench", report.to_dict()) + "\n")
+    if plot:
+        bench_drawing.draw(report, plot)
     if json_file == "-":
         print_json("bench", report.to_dict())
-        return
-    if json_file:
-        try:
-            with open(json_file, "w", encoding="utf-8") as file:
-                file.write(json_text("bench", report.to_dict()) + "\n")
-        except OSError as error:
-            raise PackerError(
-                f"{json_file}: cannot be written ({error.strerror}). Pass another name."
-            ) from error
-    if not quiet:
+    elif not quiet:
         say_lines(in_options(report.table()))
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error
 
 
 def _only(sources: tuple[str, ...]) -> str:
