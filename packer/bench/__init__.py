@@ -8,7 +8,7 @@
     bench_report.py      medians, ratios and conditions, as a table and as JSON
     bench_drawing.py     the report as a picture and as a web page
     conditions.py        machine and versions
-    hardware_limits.py   the limits: memcpy from memory, large reads from the disk
+    hardware_limits.py   the limits: memcpy from memory, decoding alone, large reads from the disk
     dataloader_rate.py   the rate of torch's DataLoader, and its best number of workers
     image_lanes.py       baselines: images decoded whenever they are asked for; the pack through h5py, item by item
     table_lanes.py       baselines for tables: batches of tensors in memory; pandas parses the table
@@ -16,5 +16,5 @@
     image_comparison.py  proof that the images and the pack hold the same pixels and labels
     table_comparison.py  proof that the table, the tensors and the pack hold the same rows
 
-Start with image_bench.py. Imports: augment, format, inputs, load, pixels, tables.reading, tables.transform.
+Start with image_bench.py. Imports: augment, codecs, convert, format, inputs, load, orders, pixels, read, tables.reading, tables.transform.
 """

@@ -18,6 +18,12 @@ LOUD = 0.5
 """A way's (highest - lowest) / median from which on a reader should know of it."""
 NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again on a quiet machine, or with more "
 BEYOND = "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch does not."
+WHOLE_DECODE = "whole decode"
+"""Name of the limit of whole pictures in JPEG: each of them decoded from edge to edge, at its full size."""
+BEYOND_DECODE = (
+    "more than 1 x whole decode: packer decodes only the rows of pixels that a crop needs, and at 1/2, 1/4 or 1/8 where"
+    " that is enough."
+)
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -118,10 +124,14 @@ class BenchReport:
 
     def table(self) -> Sentence:
         """Return the report as text for people, one line a lane."""
-        name_width = max(len(way.name) for ways in self.sections.values() for way in ways)
+        name_width = max(
+            len(name)
+            for title, ways in self.sections.items()
+            for name in (title, *(way.name for way in ways))
+        )
         rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
         wide, broad = max(self.WIDTH, len(rate)), max(6, len(times))
-        beyond = False
+        beyond: dict[str, None] = {}
         lines = [
             self.heading,
             f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
@@ -131,7 +141,9 @@ class BenchReport:
             limit = next((way.name for way in ways if way.name.startswith(LIMIT)), LIMIT)
             beside = f"x {limit.removeprefix(LIMIT).split(',')[0] or 'limit'}"
             narrow = max(7, len(beside))
-            beyond |= beside == "x memcpy" and any((way.of_limit or 0) > 1 for way in ways)
+            why = {"x memcpy": BEYOND, f"x {WHOLE_DECODE}": BEYOND_DECODE}.get(beside)
+            if why is not None and any((way.of_limit or 0) > 1 for way in ways):
+                beyond[why] = None
             lines += [
                 "",
                 f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  {beside:>{narrow}}  s/epoch",
@@ -144,7 +156,7 @@ class BenchReport:
             ]
         noise = max(way.spread for ways in self.sections.values() for way in ways)
         noisy = NOISY.format(noise) + Option("rounds") + "." if noise > LOUD else None
-        remarks = (*self.remarks, *([BEYOND] if beyond else []))
+        remarks = (*self.remarks, *beyond)
         text = "\n".join([*lines, *([""] if remarks or noisy else []), *remarks])
         below = [] if noisy is None else ["\n", noisy]
         if self.diagnosis is not None:
@@ -154,21 +166,35 @@ class BenchReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBenchReport(BenchReport):
-    """The result of image_bench.bench(). images: what the pack was made from; shape: of an image."""
+    """The result of image_bench.bench(). images: what the pack was made from; shape: of an image in a batch.
+
+    stored: how the pack holds them, in words; whole: True if each has a size of its own there; compared: what was found equal, in words.
+    """
 
     UNIT: ClassVar[str] = "images"
 
     images: str
     shape: tuple[int, int, int]
+    stored: str
+    whole: bool
+    compared: str
 
     @property
     def heading(self) -> str:
         """Both sides of the comparison, in a line."""
         height, width, channels = self.shape
-        return (
-            f"{self.images} beside {self.pack}: {self.rows:,} images of {height}x{width}x{channels},"
-            f" batches of {self.batch_size}"
+        size = f"{height}x{width}x{channels}"
+        kind = (
+            f"whole pictures ({self.stored}) cut to {size}"
+            if self.whole
+            else f"images of {size} ({self.stored})"
         )
+        return f"{self.images} beside {self.pack}: {self.rows:,} {kind}, batches of {self.batch_size}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences below the table."""
+        return (f"compared: {self.compared}.", *self.notes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The limits that no loader can beat: memcpy for rows in memory, large reads in order for rows on the disk."""
+"""The limits that no loader can beat: memcpy for rows in memory, bare decoding for JPEG rows, large reads for rows on the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from packer.codecs import jpeg
+from packer.errors import FormatError
 from packer.format.file_io import pread_into
+from packer.format.pack import Pack
+from packer.orders.runs import Runs
+from packer.read.row_reader import RowReader
 
 MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
 SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them
@@ -43,6 +48,59 @@ class CopyLimit:
         while True:  # once at least: a busy machine may begin after the deadline
             np.copyto(self._slots[thread, count % SLOTS], self._source[batch % len(self._source)])
             batch += len(self._slots)
+            count += 1
+            if time.perf_counter() >= deadline:
+                return count
+
+
+class DecodeLimit:
+    """JPEG rows in memory decoded whole, each thread's into a buffer that is used again, by threads that never wait for each other.
+
+    batch_size: rows of what `rate` counts. As many rows are held, spread over the pack, as take at most MAX_RESIDENT.
+    Raises FormatError for a row that cannot be decoded.
+    """
+
+    def __init__(self, pack: Pack, batch_size: int, threads: int) -> None:
+        field = pack.header.field("image")
+        self._pack, self._batch_size, self._threads = pack, batch_size, threads
+        row_bytes = sum(extent.nbytes for extent in pack.header.extents["image"]) / pack.rows
+        count = max(1, min(pack.rows, int(MAX_RESIDENT / max(row_bytes, 1))))
+        self._numbers = np.linspace(0, pack.rows - 1, count).astype(np.int64)
+        runs = Runs(self._numbers, np.ones(count, np.int64))
+        self._rows = RowReader(pack, [field]).read_ragged("image", runs)
+        # Of whole pictures a fourth channel without meaning is faster, and packer asks for it.
+        whole = field.own_size
+        self._channels = (
+            (field.loaded.shape or (0,))[-1] if whole is None else {3: 4}.get(whole.channels or 1, 1)
+        )
+
+    def rate(self, seconds: float) -> float:
+        """Batches a second over about that many seconds."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            started = time.perf_counter()
+            counts = list(
+                pool.map(lambda thread: self._decode(thread, started + seconds), range(self._threads))
+            )
+        return sum(counts) / (time.perf_counter() - started) / self._batch_size
+
+    def _decode(self, thread: int, deadline: float) -> int:
+        memory = np.empty(0, np.uint8)
+        count = 0
+        while True:
+            row = (thread + count * self._threads) % len(self._rows)
+            try:
+                height, width, _ = jpeg.size(self._rows[row])
+                needed = height * width * self._channels
+                if len(memory) < needed:
+                    memory = np.empty(needed, np.uint8)
+                jpeg.decode_upright_into(
+                    self._rows[row], memory[:needed].reshape(height, width, self._channels)
+                )
+            except ValueError as error:
+                raise FormatError(
+                    f"{self._pack.path}: row {self._numbers[row]} of 'image' is damaged ({error})."
+                    " Run packer verify, or convert the images again."
+                ) from None
             count += 1
             if time.perf_counter() >= deadline:
                 return count

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from packer import units
 from packer.augment import Transform
@@ -28,6 +28,13 @@ from packer.starting import cores
 LOOP_TIMES = 3  # a training loop is measured for longer: its steps differ more
 ORDERS = ("sequential", "slices", "blocks", "rows")
 _Report = TypeVar("_Report", bound=BenchReport)
+
+
+class Limit(Protocol):
+    """A rate that no loader can beat."""
+
+    def rate(self, seconds: float) -> float:
+        """Return batches a second over about that many seconds."""
 
 
 @dataclass
@@ -165,13 +172,13 @@ class BenchRun:
         """Return the limit of what comes from memory."""
         return CopyLimit(self.batch_size * self.row_bytes, self.pack.rows * self.row_bytes, threads)
 
-    def packed_lanes(self, loaders: Mapping[str, Packed], copy: CopyLimit) -> list[Lane]:
-        """Return the lanes of loaders by their orders, each beside a copy of as many bytes."""
+    def packed_lanes(self, loaders: Mapping[str, Packed], limit: Limit) -> list[Lane]:
+        """Return the lanes of loaders by their orders, each beside the limit."""
         return [
             Lane(
                 f"packed, {order}",
                 partial(loader.rate, self.seconds),
-                lambda: copy.rate(self.seconds) * self.batch_size,
+                lambda: limit.rate(self.seconds) * self.batch_size,
             )
             for order, loader in loaders.items()
         ]
@@ -218,14 +225,16 @@ class BenchRun:
 
 
 def fixed_fields(pack: Pack) -> list[Field]:
-    """Return the fields of one length."""
-    return [f for f in pack.fields if not f.ragged]
+    """Return the fields of one length, as they are loaded."""
+    return [f.loaded for f in pack.fields if not f.loaded.ragged]
 
 
-def pack_files(pack: Pack) -> tuple[str, ...]:
-    """Return the files that hold the rows of these fields, largest first."""
+def pack_files(pack: Pack) -> dict[str, int]:
+    """Return the files that hold the rows of these fields and of whole pictures, largest first, and how many bytes each has of them."""
     sizes: dict[str, int] = {}
-    for f in fixed_fields(pack):
-        for extent in pack.header.extents[f.name]:
+    for f in pack.fields:
+        if f.loaded.ragged and f.own_size is None:
+            continue
+        for extent in (extent for array in f.arrays for extent in pack.header.extents[array]):
             sizes[pack.file(extent)] = sizes.get(pack.file(extent), 0) + extent.nbytes
-    return tuple(sorted(sizes, key=lambda path: -sizes[path]))
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))

@@ -29,6 +29,9 @@ REPORT = ImageBenchReport(
     conditions={"cores": 2, "cpu": "x", "versions": {"packer": "1.2"}},
     images="photos",
     shape=(8, 8, 3),
+    stored="raw",
+    whole=False,
+    compared="all labels",
     diagnosis=Diagnosis("decoding", None, "Limited. Pass " + Option("size", 64) + ".", 1500.0),
 )
 

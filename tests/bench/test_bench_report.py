@@ -7,6 +7,7 @@ import pytest
 
 from packer.bench.bench_report import (
     BEYOND,
+    BEYOND_DECODE,
     FirstBatch,
     ImageBenchReport,
     MeasuredLane,
@@ -27,6 +28,9 @@ def report() -> ImageBenchReport:
         pack="train.h5",
         rows=9000,
         shape=(256, 256, 3),
+        stored="raw",
+        whole=False,
+        compared="all labels",
         batch_size=256,
         rounds=3,
         seconds=1.0,
@@ -48,7 +52,7 @@ def test_ratios_are_taken_round_by_round(report: ImageBenchReport) -> None:
 
 def test_the_table_shows_every_way_once(report: ImageBenchReport) -> None:
     assert report.table().splitlines() == [
-        "photos/train beside train.h5: 9,000 images of 256x256x3, batches of 256",
+        "photos/train beside train.h5: 9,000 images of 256x256x3 (raw), batches of 256",
         "Abacus 1, 2 cores; medians of 3 rounds of 1 s; ratios: medians of those of each round",
         "",
         "warm page cache                images/s   x raw  x memcpy  s/epoch",
@@ -56,6 +60,7 @@ def test_the_table_shows_every_way_once(report: ImageBenchReport) -> None:
         "packed, slices                   18,000    20.0      0.80    0.500  █████████████████████▋",
         "limit: memcpy, 2 threads         20,000                      0.450  ████████████████████████",
         "",
+        "compared: all labels.",
         "one note.",
         "rounds differ by up to 178%: is something else running? Measure again on a quiet machine, or with more rounds=.",
     ]
@@ -70,6 +75,28 @@ def test_more_than_memcpy_is_explained(report: ImageBenchReport) -> None:
     cold = replace(report, sections={"cold": (raw, faster, plain)}).table()
     assert "x plain reads" in cold
     assert BEYOND not in cold
+
+
+def test_more_than_decoding_is_explained_where_rows_are_whole_pictures(report: ImageBenchReport) -> None:
+    raw, packed, limit = report.sections["warm page cache"]
+    faster = replace(packed, limit=(7000.0, 30000.0, 17000.0))
+    for name, explained in {"whole decode": True, "decode": False}.items():
+        named = replace(limit, name=f"limit: {name}, 2 threads")
+        table = replace(report, sections={"warm": (raw, faster, named)}).table()
+        assert f"x {name}" in table
+        assert (BEYOND_DECODE in table) is explained
+        assert BEYOND not in table
+
+
+def test_whole_pictures_and_long_titles(report: ImageBenchReport) -> None:
+    (ways,) = report.sections.values()
+    stored = "JPEG, longest side at most 512"
+    title = "warm, RandomResizedCrop(224) and flip"
+    lines = replace(report, whole=True, stored=stored, sections={title: ways}).table().splitlines()
+    assert lines[0] == (
+        "photos/train beside train.h5: 9,000 whole pictures (JPEG, longest side at most 512) cut to 256x256x3, batches of 256"
+    )
+    assert lines[3].index("images/s") == lines[4].index("     900")
 
 
 def test_the_json_holds_raw_numbers_and_what_is_made_of_them(report: ImageBenchReport) -> None:

@@ -42,6 +42,9 @@ def diagnosis(
         conditions={"cores": ours, "cpu": "x", "stages": {"reading": reading, "decoding": decoding}},
         images="photos",
         shape=(8, 8, 3),
+        stored="raw",
+        whole=False,
+        compared="all labels",
     )
     return diagnose(report, cores=2, **options)
 

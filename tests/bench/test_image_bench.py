@@ -9,11 +9,13 @@ import re
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
-from packer import convert_images, export_images
-from packer.bench import image_bench, page_cache_drop
+from packer import PackedBatchDataset, convert_images, export_images
+from packer.bench import image_bench, lanes, page_cache_drop
 from packer.bench.image_bench import bench
 from packer.errors import PackerError, UsageError
 
@@ -56,6 +58,100 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     assert said[-1] == "round 2 of 2: packed, blocks (cold page cache)"
     assert multiprocessing.active_children() == []
     assert threading.active_count() == threads
+
+
+def test_jpeg_rows_are_measured_beside_their_decoder(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "j.h5", size=32, store="jpeg")
+    report = bench(photo_folder, tmp_path / "j.h5", rounds=1, seconds=0.02, workers=[0])
+    warm, training, cold = report.sections.values()
+    assert [way.name for way in warm[:-1]] == [
+        "images, DataLoader, 0 workers",
+        "packed, sequential",
+        "packed, slices",
+        "packed, blocks",
+        "packed, rows",
+    ]
+    assert re.fullmatch(r"limit: decode, \d threads?", warm[-1].name)
+    assert [way.name for way in training] == ["images, DataLoader, 0 workers", "packed, slices"]
+    assert re.fullmatch(r"limit: plain reads, \d threads?", cold[-1].name)
+    assert all(way.of_limit is not None and way.of_limit > 0 for way in (*warm[1:5], *cold[1:4]))
+    assert report.heading.endswith(": 24 images of 32x32x3 (JPEG), batches of 6")
+    assert report.remarks[0] == (
+        "compared: all labels; pixels of 24 rows, each equal to its image decoded, resized and encoded as packer convert does it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "store", "side", "limit", "stored"),
+    [
+        ("max=40", "jpeg", 33, "whole decode", "JPEG, longest side at most 40"),
+        ("min=24", "raw", 24, "memcpy", "raw, shortest side at most 24"),
+        ("keep", "jpeg", 40, "whole decode", "JPEG, their own size"),
+    ],
+)
+def test_whole_pictures_are_cut_on_both_sides(
+    photo_folder: Path, tmp_path: Path, size: str, store: str, side: int, limit: str, stored: str
+) -> None:
+    threads = threading.active_count()
+    convert_images(photo_folder, tmp_path / "w", size=size, store=store)
+    report = bench(photo_folder, tmp_path / "w", rounds=2, seconds=0.02, workers=[0, 1])
+    assert list(report.sections) == [
+        f"warm, RandomResizedCrop({side}) and flip",
+        f"cold, RandomResizedCrop({side}) and flip",
+    ]
+    warm, cold = report.sections.values()
+    assert [re.sub(r"\d (worker|thread)s?", r"N \1s", way.name) for way in warm] == [
+        "images, DataLoader, N workers",
+        "packed, sequential",
+        "packed, slices",
+        "packed, blocks",
+        "packed, rows",
+        f"limit: {limit}, N threads",
+    ]
+    assert [way.name for way in cold[1:4]] == ["packed, sequential", "packed, slices", "packed, blocks"]
+    for way in (*warm[1:5], *cold[1:4]):
+        assert way.times_raw is not None
+        assert way.of_limit is not None
+        assert len(way.rates) == 2
+        assert min(way.rates) > 0
+    assert report.heading.endswith(f": 24 whole pictures ({stored}) cut to {side}x{side}x3, batches of 6")
+    assert report.compared.startswith(
+        "all labels; size and pixels of 24 rows, each equal to its image decoded"
+    )
+    record = json.loads(json.dumps(report.to_dict()))
+    assert (record["stored"], record["whole"], record["shape"]) == (stored, True, [side, side, 3])
+    assert multiprocessing.active_children() == []
+    assert threading.active_count() == threads
+
+
+def test_crops_of_large_pictures_have_the_usual_size(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(4):
+        Image.new("RGB", (300, 260), (number, 9, 9)).save(tmp_path / "a" / f"{number}.png")
+    convert_images(tmp_path / "a", tmp_path / "w.h5", size="keep", store="jpeg")
+    report = bench(tmp_path / "a", tmp_path / "w.h5", rounds=1, seconds=0.01, workers=[0], cold=False)
+    assert report.shape == (224, 224, 3)
+
+
+def test_masks_beside_whole_pictures_are_not_loaded(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are they on the other side."""
+    for path in photo_folder.glob("*/*.jpg"):
+        (tmp_path / "masks" / path.parent.name).mkdir(parents=True, exist_ok=True)
+        Image.new("L", (48, 40)).save(tmp_path / "masks" / path.parent.name / f"{path.stem}.png")
+    out = tmp_path / "w.h5"
+    convert_images(photo_folder, out, size="max=40", store="jpeg", pairs={"mask": tmp_path / "masks"})
+    loaded: list[list[str]] = []
+
+    class Noted(PackedBatchDataset):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            loaded.append(options["fields"])
+
+    monkeypatch.setattr(lanes, "PackedBatchDataset", Noted)
+    bench(photo_folder, out, rounds=1, seconds=0.01, workers=[0])
+    assert loaded == [["image", "label"]] * 7
 
 
 def test_a_directory_of_npy_without_labels(photo_folder: Path, tmp_path: Path) -> None:
@@ -141,9 +237,10 @@ def test_a_system_without_linuxs_calls_is_measured_warm(
     assert report.conditions["cores"] == os.cpu_count()
 
 
-def test_other_images_are_refused(photo_folder: Path, pack: Path) -> None:
-    with pytest.raises(PackerError, match="a pack is compared with the images it was made from"):
-        bench(photo_folder / "red", pack)
+def test_other_images_are_refused(photo_folder: Path, stored: Path, pack: Path) -> None:
+    for path in (pack, stored):
+        with pytest.raises(PackerError, match="a pack is compared with the images it was made from"):
+            bench(photo_folder / "red", path)
 
 
 @pytest.mark.parametrize(
