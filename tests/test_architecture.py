@@ -189,6 +189,7 @@ UNITS: dict[str, set[str]] = {
         "packer.augment",
         "packer.format",
         "packer.load",
+        "packer.load.batch_dataset",
         "packer.orders",
         "packer.read",
     },

@@ -63,13 +63,13 @@ def brightest(images: Sequence[NDArray[Any]], image: Field) -> int:
     return 255 if image.most == 255 else max(1, *(int(one.max()) for one in images))
 
 
-def shown(images: Sequence[NDArray[Any]], image: Field, white: float) -> list[NDArray[np.uint8]]:
+def shown(images: Sequence[NDArray[Any]], image: Field | None, white: float) -> list[NDArray[np.uint8]]:
     """Return pictures, uint8 [h, w, 1, 3 or 4]: of bands the first three, or the first of two.
 
-    images: [h, w, C], uint8, or numbers that `white` makes white.
+    images: [h, w, C], uint8, or numbers that `white` makes white; image: their field, None if it is not known.
     """
     channels = images[0].shape[2]
-    if channels not in (1, 3, 4) or image.about.get("color") == "bands":
+    if channels not in (1, 3, 4) or (image is not None and image.about.get("color") == "bands"):
         images = [one[..., : 3 if channels >= 3 else 1] for one in images]
     return [
         one if one.dtype == np.uint8 else np.rint((one * (255 / white)).clip(0, 255)).astype(np.uint8)
