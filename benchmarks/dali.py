@@ -24,7 +24,7 @@ from packer.augment import Normalize, RandomCrop, RandomHorizontalFlip
 from packer.bench.conditions import load, machine
 from packer.format.pack import Pack
 from packer.integrations.dali import external_source
-from packer.starting import cores
+from packer.machine import cores
 
 MEAN, STD, CUT, BATCH, QUEUED = [0.5] * 3, [0.25] * 3, 32, 256, 4
 

@@ -50,7 +50,7 @@ from lanes.registry import PIP, STORES, lanes
 from packer.bench.conditions import load, machine
 from packer.bench.conditions import versions as bench_versions
 from packer.errors import PackerError
-from packer.starting import cores, memory
+from packer.machine import cores, memory
 
 STARTED = time.perf_counter()
 LIMIT_SECONDS = 0.2  # of the copy limit before each lane

@@ -35,7 +35,7 @@ from lanes.peers import LITDATA, write_litdata
 from lanes.registry import STORES
 
 from packer.bench.conditions import load, machine, versions
-from packer.starting import cores
+from packer.machine import cores
 
 ROOT = Path(__file__).parents[1]
 LANES = ("bare", "packer", "litdata")

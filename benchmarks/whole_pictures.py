@@ -33,9 +33,9 @@ from packer.bench.conditions import load, machine
 from packer.codecs import jpeg
 from packer.format.pack import Pack
 from packer.format.pack import open_pack as opened
+from packer.machine import cores
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader
-from packer.starting import cores
 
 MEAN, STD, BATCH = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import SupportsIndex
 
 from packer.errors import UsageError
-from packer.starting import cores
+from packer.machine import cores
 
 ON_ERROR = ("stop", "skip")
 

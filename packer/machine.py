@@ -1,14 +1,35 @@
-"""What this machine has left of its memory."""
+"""This machine: cores and memory, and what of them is left to this process."""
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Iterator
-
-from packer.starting import memory
+from functools import cache
 
 _UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may keep busy: those it may run on, or fewer if a container gets fewer."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = granted_cores()
+    return mine if granted is None else max(1, min(mine, math.ceil(granted)))
+
+
+@cache
+def granted_cores() -> float | None:
+    """Return the cores' worth of time that this process's control groups grant it, None without a limit.
+
+    1.5 with ``docker run --cpus 1.5``: it may run on all cores, but is held back when it has used so much time.
+    """
+    return min(_quotas("/proc/self/cgroup", "/sys/fs/cgroup"), default=None)
+
+
+def memory() -> int:
+    """Return the bytes of physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def available_memory() -> int:
@@ -39,25 +60,45 @@ def _group_room(groups: str, mounted: str) -> Iterator[int]:
     File pages count as used there, but the kernel frees them before it enforces the limit.
     Source: the kernel's cgroup-v1/memory and cgroup-v2.
     """
+    for folder, version in _group_folders(groups, mounted, "memory"):
+        limit, used, prefix = (
+            ("memory.max", "memory.current", "")
+            if version == 2
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        )
+        limits, usages = lines_of(os.path.join(folder, limit)), lines_of(os.path.join(folder, used))
+        if not limits or not usages or not limits[0].isdigit() or int(limits[0]) >= _UNLIMITED:
+            continue
+        kinds = dict(line.split() for line in lines_of(os.path.join(folder, "memory.stat")))
+        files = sum(int(kinds.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+        yield int(limits[0]) - int(usages[0]) + files
+
+
+def _quotas(groups: str, mounted: str) -> Iterator[float]:
+    """Yield the cores' worth of time that each of this process's control groups grants, of those that limit it.
+
+    Source: the kernel's cgroup-v2 (cpu.max) and scheduler/sched-bwc.
+    """
+    for folder, version in _group_folders(groups, mounted, "cpu"):
+        names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [
+            word for name in names for line in lines_of(os.path.join(folder, name)) for word in line.split()
+        ]
+        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+            yield int(words[0]) / int(words[1])
+
+
+def _group_folders(groups: str, mounted: str, controller: str) -> Iterator[tuple[str, int]]:
+    """Yield the folders of this process's control groups that have a controller, innermost first, and their version."""
     for line in lines_of(groups):
         _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, limit, used, prefix = mounted, "memory.max", "memory.current", ""
-        elif "memory" in controllers.split(","):
-            top = os.path.join(mounted, "memory")
-            limit, used, prefix = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
-        else:
+        if controllers and controller not in controllers.split(","):
             continue
+        top, version = (os.path.join(mounted, controller), 1) if controllers else (mounted, 2)
         # Inside a container the path may be one outside of it; the container's own group is then at the top.
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for depth in range(len(parts), -1, -1):
-            folder = os.path.join(top, *parts[:depth])
-            limits, usages = lines_of(os.path.join(folder, limit)), lines_of(os.path.join(folder, used))
-            if not limits or not usages or not limits[0].isdigit() or int(limits[0]) >= _UNLIMITED:
-                continue
-            kinds = dict(line.split() for line in lines_of(os.path.join(folder, "memory.stat")))
-            files = sum(int(kinds.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
-            yield int(limits[0]) - int(usages[0]) + files
+            yield os.path.join(top, *parts[:depth]), version
 
 
 def lines_of(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Threads and processes: how many cores and how much memory they have, and how they are started and ended safely.
+"""Threads and processes: how they are started and ended safely.
 
 Neither Ctrl-C nor a limit leaves half of one behind, nor a fork or a pickle an unusable one.
 
@@ -31,16 +31,6 @@ T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.02
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
-def cores() -> int:
-    """Return the number of processor cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def memory() -> int:
-    """Return the bytes of physical memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def forks_safely() -> bool:

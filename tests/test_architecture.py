@@ -49,6 +49,7 @@ UNITS: dict[str, set[str]] = {
     "packer.cli": {
         "packer.bench",
         "packer.convert",
+        "packer.doctor",
         "packer.convert.export",
         "packer.convert.image_conversion",
         "packer.convert.repair",
@@ -193,6 +194,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.read",
     },
+    "packer.doctor": {"packer.bench", "packer.format"},
     "packer.bench": {
         "packer.augment",
         "packer.codecs",
@@ -223,6 +225,7 @@ PACKAGES: dict[str, set[str]] = {
     "torch": {
         "packer.augment",
         "packer.bench",
+        "packer.doctor",
         "packer.integrations",
         "packer.load",
         "packer.load.batch_dataset",

@@ -1,4 +1,4 @@
-"""packer.machine: the memory that is left."""
+"""packer.machine: cores and memory that this process gets."""
 
 from __future__ import annotations
 
@@ -47,6 +47,30 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path):
     (tmp_path / "fs/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
     assert list(machine._group_room(str(tmp_path / "cgroup"), str(tmp_path / "fs"))) == []
     assert list(machine._group_room(str(tmp_path / "none"), str(tmp_path / "fs"))) == []
+
+
+def test_cores_that_a_container_gets_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "cgroup").write_text("0::/jobs/7\n")
+    group(tmp_path / "fs/jobs", {"cpu.max": "350000 100000"})
+    group(tmp_path / "fs/jobs/7", {"cpu.max": "max 100000"})
+    assert [*machine._quotas(str(tmp_path / "cgroup"), str(tmp_path / "fs"))] == [3.5]
+    (tmp_path / "fs/jobs/7/cpu.max").write_text("150000 100000")
+    assert [*machine._quotas(str(tmp_path / "cgroup"), str(tmp_path / "fs"))] == [1.5, 3.5]
+
+
+def test_cores_that_a_container_gets_of_version_1(tmp_path: Path):
+    (tmp_path / "cgroup").write_text("4:cpu,cpuacct:/docker/abc\n3:memory:/x\n0::/\n")
+    group(tmp_path / "fs/cpu", {"cpu.cfs_quota_us": 50_000, "cpu.cfs_period_us": 100_000})
+    assert [*machine._quotas(str(tmp_path / "cgroup"), str(tmp_path / "fs"))] == [0.5]
+    (tmp_path / "fs/cpu/cpu.cfs_quota_us").write_text("-1\n")
+    assert [*machine._quotas(str(tmp_path / "cgroup"), str(tmp_path / "fs"))] == []
+
+
+@pytest.mark.parametrize(("granted", "found"), [(None, 8), (1.5, 2), (0.2, 1), (64.0, 8)])
+def test_cores_are_no_more_than_granted(monkeypatch: pytest.MonkeyPatch, granted: float | None, found: int):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(machine, "granted_cores", lambda: granted)
+    assert machine.cores() == found
 
 
 def test_available_memory_is_the_least_of_all(monkeypatch: pytest.MonkeyPatch):

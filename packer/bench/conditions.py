@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from packer.starting import cores, memory
+from packer.machine import cores, memory
 from packer.version import __version__
 
 

@@ -39,12 +39,12 @@ from packer.inputs.file_names import on_disk
 from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets
 from packer.inputs.opened_source import ImageSource
+from packer.machine import cores, memory
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize
 from packer.read.encoded_images import EncodedImages
 from packer.read.row_reader import RowReader
-from packer.starting import cores, memory
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 HELD_IMAGES = 256  # decoded again and again, to see what decoding alone takes

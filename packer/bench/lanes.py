@@ -22,8 +22,8 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.machine import cores
 from packer.sentence import Option, Sentence
-from packer.starting import cores
 
 LOOP_TIMES = 3  # a training loop is measured for longer: its steps differ more
 ORDERS = ("sequential", "slices", "blocks", "rows")

@@ -21,7 +21,7 @@ from packer.bench.table_comparison import HeldRows, check_epoch, check_source, r
 from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate, first_batch, parser
 from packer.errors import UsageError
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.starting import memory
+from packer.machine import memory
 from packer.tables.reading.table_source import open_table
 
 HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile

@@ -7,9 +7,10 @@
     reworking.py          append, merge, split, repack, export
     benching.py           bench
     previewing.py         preview
+    doctoring.py          doctor
     console.py            text for people, JSON for programs
 
-Start with convert_command.py. Imports: bench, convert, format, inputs, load, orders, previews, progress, samples,
+Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, load, orders, previews, progress, samples,
 tables, tables.transform.
 """
 
@@ -26,6 +27,7 @@ import click
 from packer.cli.benching import bench
 from packer.cli.console import in_options, say, say_lines
 from packer.cli.convert_command import convert
+from packer.cli.doctoring import doctor
 from packer.cli.info import info, verify
 from packer.cli.previewing import preview
 from packer.cli.reworking import append, export, merge, repack, split
@@ -49,7 +51,7 @@ def cli() -> None:
     """
 
 
-for command in (append, bench, convert, export, info, merge, preview, repack, split, verify):
+for command in (append, bench, convert, doctor, export, info, merge, preview, repack, split, verify):
     cli.add_command(command)
 
 

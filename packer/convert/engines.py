@@ -28,8 +28,8 @@ from packer.convert.shard_run import MadeShard, ShardWork, write_shards
 from packer.convert.shard_tasks import ShardTask, make_shard
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.file_io import remove
+from packer.machine import cores
 from packer.sentence import Option, Sentence
-from packer.starting import cores
 
 S = TypeVar("S")
 R = TypeVar("R")

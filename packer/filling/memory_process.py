@@ -30,9 +30,10 @@ from packer.filling.filling_messages import (
 from packer.filling.filling_server import FillingServer
 from packer.filling.row_memory import MemoryLayout, RowMemory
 from packer.format.file_io import pread_all, remove
+from packer.machine import cores
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader
-from packer.starting import ThreadPool, cores
+from packer.starting import ThreadPool
 
 KEPT = np.uint64(1)
 

@@ -26,7 +26,7 @@ from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
 from packer.format.working_folder import WorkingFolder, failure
-from packer.starting import cores
+from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20

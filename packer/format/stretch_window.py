@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 
-from packer.starting import ForkSafeThreads, memory
+from packer.machine import memory
+from packer.starting import ForkSafeThreads
 
 CONNECTIONS = 16
 # Two windows of the order "blocks", of 256 MB each, and what is read ahead.

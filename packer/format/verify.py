@@ -37,9 +37,9 @@ from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal,
 from packer.format.shards import INDEX_FILE, read_index
 from packer.format.unsealed_hdf5 import read_table
 from packer.format.verdict import Problem, Verdict
+from packer.machine import cores
 from packer.progress import Progress
 from packer.remote.urls import is_url
-from packer.starting import cores
 
 _ROWS_AT_ONCE = 1 << 16
 

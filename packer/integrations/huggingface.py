@@ -12,12 +12,12 @@ from packer.convert.export_files import fits_png, png
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.checksums import digest
 from packer.format.pack import Pack, open_pack
+from packer.machine import cores
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import ALL, select, select_fields, stored
 from packer.samples.field_plan import IMAGE, LABEL
 from packer.samples.pack_dataset import pack_dataset
-from packer.starting import cores
 from packer.version import __version__
 
 try:

@@ -37,6 +37,7 @@ from packer.load.processes.transforms import PythonTransform, adapted
 from packer.load.ranks import TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
+from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
 from packer.orders.mixture import single_orders
 from packer.orders.regions import Regions
@@ -44,7 +45,7 @@ from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.row_selection import ROW
 from packer.sentence import Option
-from packer.starting import ForkSafeLock, ForkSafeThreads, cores, interrupt_later
+from packer.starting import ForkSafeLock, ForkSafeThreads, interrupt_later
 
 if TYPE_CHECKING:
     import torch

@@ -42,8 +42,8 @@ from packer.errors import FormatError, SpaceError, damaged
 from packer.format.file_io import pread_into, resident
 from packer.format.header import Extent
 from packer.format.pack import Pack, unreadable
+from packer.machine import memory
 from packer.orders.runs import Runs
-from packer.starting import memory
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]

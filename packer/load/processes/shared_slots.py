@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import starting, units
+from packer import units
 from packer.errors import UsageError
+from packer.machine import memory
 
 Bytes = NDArray[np.uint8]
 _PAGE = mmap.PAGESIZE
@@ -43,7 +44,7 @@ class SharedSlots:
     def __init__(self, descriptor: int | None = None, nbytes: int = 0) -> None:
         """descriptor: of the file that another process made, of nbytes; it becomes this object's."""
         if descriptor is None:
-            nbytes = _mappable(starting.memory())
+            nbytes = _mappable(memory())
             descriptor = _sparse_file()
             os.ftruncate(descriptor, nbytes)
         self._descriptor = descriptor

@@ -11,7 +11,7 @@ import numpy as np
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.starting import cores
+from packer.machine import cores
 
 CONTEXTS = ("fork", "spawn", "forkserver")
 MAX_PROCESSES = 512  # each has eight bytes of one page (see workers.py)

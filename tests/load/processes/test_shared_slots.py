@@ -79,7 +79,7 @@ def test_a_forked_child_that_drops_a_piece_leaves_it_alone():
 
 
 def test_more_than_there_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shared_slots.starting, "memory", lambda: 1 << 16)
+    monkeypatch.setattr(shared_slots, "memory", lambda: 1 << 16)
     memory = SharedSlots()
     held = memory.allocate(1 << 15)
     with pytest.raises(
@@ -123,7 +123,7 @@ def limited() -> Iterator[Callable[[int], None]]:
 def test_a_limit_of_the_address_space_makes_it_smaller(
     limited: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(shared_slots.starting, "memory", lambda: 1 << 40)
+    monkeypatch.setattr(shared_slots, "memory", lambda: 1 << 40)
     limited(1 << 30)
     memory = SharedSlots()
     pieces = [memory.allocate(32 << 20) for _ in range(4)]

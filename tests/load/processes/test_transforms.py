@@ -8,7 +8,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
 from packer.load.processes.transforms import PythonTransform, roles
-from packer.starting import cores
+from packer.machine import cores
 
 
 def test_the_number_of_processes():

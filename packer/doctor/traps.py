@@ -1,0 +1,155 @@
+"""What slows loading down on this machine, or breaks it, each with its remedy."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from packer import native
+from packer.format.file_systems import remote_file_system
+from packer.machine import available_memory, cores, granted_cores, lines_of, memory
+from packer.units import size
+
+LEAST_SHARED = 1 << 30
+LEAST_FILES = 1024
+LEAST_ROOM = 1 << 30
+LEAST_MEMORY = 2 << 30
+_BUSY = 0.5  # of the cores
+_SWAPPED = 0.05  # of the memory
+
+
+class Trap(NamedTuple):
+    """found: what is in the way; remedy: what to do."""
+
+    found: str
+    remedy: str
+
+
+def find_traps(folder: str) -> list[Trap]:
+    """Return what is in the way of loading data from a folder."""
+    looks: tuple[Callable[[str], Iterator[Trap]], ...] = (
+        _file_system,
+        _room,
+        _cores,
+        _memory,
+        _shared_memory,
+        _limits,
+        _settings,
+        _load,
+    )
+    return [trap for look in looks for trap in look(folder)]
+
+
+def _file_system(folder: str) -> Iterator[Trap]:
+    kind = remote_file_system(folder)
+    if kind is not None:
+        yield Trap(
+            f"{folder} is on {kind}, a network file system (or a program's): a page that is not in the page cache is a trip over it.",
+            "Copy packs to a disk of this machine, or load them with placement='ram'.",
+        )
+
+
+def _room(folder: str) -> Iterator[Trap]:
+    for name, path, what in (
+        ("", folder, "packs are written there"),
+        ("TMPDIR, ", tempfile.gettempdir(), "archives, caches and packs for stores lie there meanwhile"),
+    ):
+        free = shutil.disk_usage(path).free
+        if free < LEAST_ROOM:
+            yield Trap(
+                f"{name}{path} has {size(free)} free; {what}.",
+                "Set TMPDIR to a folder with room." if name else "Free some space, or pass another disk.",
+            )
+
+
+def _cores(_: str) -> Iterator[Trap]:
+    machine, granted = os.cpu_count() or 1, granted_cores()
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
+    if granted is not None and granted < allowed:
+        yield Trap(
+            f"This container gets the time of {granted:g} of {allowed} cores: torch and others that count cores start too many threads.",
+            f"Give it more (docker run --cpus), and set OMP_NUM_THREADS={cores()}.",
+        )
+    if allowed < machine:
+        yield Trap(
+            f"This process may run on {allowed} of the machine's {machine} cores.",
+            "Ask for more: --cpus-per-task of SLURM, --cpuset-cpus of docker, taskset.",
+        )
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > cores():
+        yield Trap(
+            f"OMP_NUM_THREADS is {threads} on {cores()} cores: threads wait for each other.",
+            f"Set OMP_NUM_THREADS={cores()}, or unset it.",
+        )
+
+
+def _memory(_: str) -> Iterator[Trap]:
+    available = available_memory()
+    if available < LEAST_MEMORY:
+        yield Trap(
+            f"{size(available)} of memory are available: little is left for the page cache, from which packs are read.",
+            "Give the job more (--mem of SLURM, docker run --memory), or end other programs.",
+        )
+    kinds = dict(line.split(":", 1) for line in lines_of("/proc/meminfo"))
+    if {"SwapTotal", "SwapFree"} <= kinds.keys():
+        swapped = 1024 * (int(kinds["SwapTotal"].split()[0]) - int(kinds["SwapFree"].split()[0]))
+        if swapped > _SWAPPED * memory():
+            yield Trap(f"{size(swapped)} are in swap: memory is short.", "End other programs.")
+    for line in lines_of("/sys/kernel/mm/transparent_hugepage/enabled"):
+        if "[never]" in line:
+            yield Trap(
+                "Huge pages are off: new batches cost a page fault every 4 KiB.",
+                "As root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            )
+
+
+def _shared_memory(_: str) -> Iterator[Trap]:
+    if os.path.isdir("/dev/shm"):
+        total = shutil.disk_usage("/dev/shm").total
+        if total < LEAST_SHARED:
+            yield Trap(
+                f"/dev/shm holds {size(total)}: torch's DataLoader hands batches over there, and its workers die by a bus error when it"
+                " is full. packer does not use it.",
+                "docker run --shm-size=8g, or --ipc=host.",
+            )
+
+
+def _limits(_: str) -> Iterator[Trap]:
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+        yield Trap(
+            f"At most {files} files may be open (ulimit -n): shards are closed and opened again all the time.",
+            "ulimit -n 4096",
+        )
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        yield Trap(
+            "The address space is limited (ulimit -v): packs that are larger cannot be mapped, and are read with more copies.",
+            "ulimit -v unlimited",
+        )
+
+
+def _settings(_: str) -> Iterator[Trap]:
+    if sys.dont_write_bytecode:
+        yield Trap(
+            "PYTHONDONTWRITEBYTECODE is set: where packer is not compiled yet, each process that it starts compiles it anew.",
+            "unset PYTHONDONTWRITEBYTECODE",
+        )
+    if not native.COMPILED:
+        yield Trap(
+            "packer was installed without its loops in C: converting takes 2 to 3 times as long, augmenting 25 to 170 times.",
+            "Install a C compiler, then packer again with pip --no-cache-dir --force-reinstall.",
+        )
+
+
+def _load(_: str) -> Iterator[Trap]:
+    busy = os.getloadavg()[0]
+    if busy > _BUSY * cores():
+        yield Trap(
+            f"Other programs run (load {busy:.1f} on {cores()} cores): the rates above are lower than they could be.",
+            "Measure again on a quiet machine.",
+        )
