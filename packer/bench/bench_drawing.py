@@ -16,13 +16,13 @@ _OURS, _OTHERS, _LIMIT, _MODEL = "#2a7ab9", "#9aa5b1", "#d9dee3", "#c8453b"
 _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 _STYLE = """
-:root { color-scheme: light dark; --ours: #2a7ab9; --other: #9aa5b1; --limit: #d9dee3; --line: #e3e6ea; --soft: #5b6570 }
-@media (prefers-color-scheme: dark) { :root { --ours: #5aa9e6; --other: #7d8894; --limit: #4a525b; --line: #363c43; --soft: #a3acb6 } }
+:root { color-scheme: light dark; --ours: #2a7ab9; --other: #9aa5b1; --limit: #d9dee3; --line: #e3e6ea; --muted: #5b6570 }
+@media (prefers-color-scheme: dark) { :root { --ours: #5aa9e6; --other: #7d8894; --limit: #4a525b; --line: #363c43; --muted: #a3acb6 } }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.4rem; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem }
-.conditions, td.n, .notes { color: var(--soft) } table { border-collapse: collapse; width: 100% }
+.conditions, td.n, .notes { color: var(--muted) } table { border-collapse: collapse; width: 100% }
 td, th { padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--line); text-align: left; font-weight: normal }
-th { color: var(--soft); font-size: .85rem } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+th { color: var(--muted); font-size: .85rem } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 td.bar { width: 40% } td.bar div { height: .8rem; border-radius: 2px; background: var(--other); min-width: 1px }
 td.bar .ours { background: var(--ours) } td.bar .limit { background: var(--limit) }
 .diagnosis { border-left: 4px solid var(--ours); padding: .2rem 1rem; margin: 1.5rem 0 }

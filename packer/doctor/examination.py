@@ -23,7 +23,7 @@ OPTIONAL = {
     "torch": "no torch batches, no augmentation",
     "isal": ".csv.gz takes two to three times as long",
     "pyarrow": "no Parquet, no Arrow",
-    "zstandard": "no --compress zstd, no .zst tables",
+    "zstandard": "no packs compressed with zstd, no .zst tables",
     "obstore": "no packs at s3://, gs://, az://, https://",
     "tifffile": "no TIFF of bands",
 }
