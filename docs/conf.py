@@ -29,8 +29,14 @@ html_show_sphinx = False
 html_copy_source = False
 autodoc_typehints = "none"
 
-_ANCHORED_HEADING = re.compile(r'^(#+) <a name="([\w-]+)"></a>', re.MULTILINE)
-_ANCHOR = re.compile(r'^<a name="([\w-]+)"></a>', re.MULTILINE)
+# Pages whose text lies elsewhere, where GitHub's readers look for it.
+_ELSEWHERE = {"benchmarks": "benchmarks/results/README.md", "changelog": "CHANGELOG.md"}
+_ANCHOR = re.compile(r'^(#+ |)<a name="([\w-]+)"></a>', re.MULTILINE)
+_ANCHORS = {
+    found[2]
+    for page in Path(__file__).parent.glob("*.md")
+    for found in _ANCHOR.finditer(page.read_text(encoding="utf-8"))
+}
 
 
 class PublicNames(SphinxDirective):
@@ -53,19 +59,49 @@ class PublicNames(SphinxDirective):
 
 
 def prepare_page(app: Any, name: str, source: list[str]) -> None:
-    """Make links that GitHub follows lead to pages and places of the site."""
-    text = _ANCHOR.sub(r"(\1)=\n", _ANCHORED_HEADING.sub(r"(\2)=\n\1 ", source[0]))
+    """Make links that GitHub follows lead to pages and places of the site, and files of figures be downloads."""
+    text = source[0]
+    if name in _ELSEWHERE:
+        text = (ROOT / _ELSEWHERE[name]).read_text(encoding="utf-8")
+        text = re.sub(r"\((?:\.\./\.\./)?docs/", "(", text)
+        text = re.sub(
+            r"\[([^]]+)\]\(([\w-]+\.(?:json|txt))\)", r"{download}`\1 <../benchmarks/results/\2>`", text
+        )
+    text = _ANCHOR.sub(r"(\2)=\n\1", text)
+    text = re.sub(
+        r"\([\w./]+\.md#([\w-]+)\)", lambda link: f"(#{link[1]})" if link[1] in _ANCHORS else link[0], text
+    )
     source[0] = re.sub(r"\((?:\.\./)+benchmarks/results/README\.md", "(/benchmarks.md", text)
 
 
-def plain_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Keep the lines of a docstring as they are, which is no reStructuredText: code in it is marked by backticks only."""
-    text = re.sub(r"(?<!`)`([^`\n]+)`(?!`)", r"``\1``", "\n".join(lines))
-    lines[:] = text.split("\n")
+def mark_up(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Make reStructuredText of a docstring: what is said of each argument becomes a list, and what stands in backticks code."""
+    text: list[str] = []
+    for line in lines:
+        item = bool(text) and text[-1].startswith("* ")
+        argument = re.match(r"([a-z]\w*(?:, \w+)*): (.+)", line)
+        if argument:
+            text += ["", f"* `{argument[1]}`: {argument[2]}"]
+        elif item and re.match("(Raises|Returns):? ", line):
+            text += ["", line]
+        elif item and line and not line.startswith(("-", ">>>")):
+            text[-1] += " " + line.strip()
+        else:
+            text.append(line)
+    text = [line if ">>>" in line else re.sub(r"\*(?=\w|\*)", r"\\*", line) for line in text]
+    lines[:] = re.sub(r"(?<!`)`([^`\n]+)`(?!`)", r"``\1``", "\n".join(text)).split("\n")
+
+
+def sign(
+    app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, returned: str | None
+) -> Any:
+    """Leave out arguments whose names begin with an underscore: they are nobody's to give."""
+    return signature and re.sub(r"(, )?\b_\w+=[^,)]*", "", signature), returned
 
 
 def setup(app: Any) -> None:
     """See Sphinx."""
     app.add_directive("public-names", PublicNames)
     app.connect("source-read", prepare_page)
-    app.connect("autodoc-process-docstring", plain_docstring, priority=100)
+    app.connect("autodoc-process-docstring", mark_up, priority=100)
+    app.connect("autodoc-process-signature", sign)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools/draw_results.py"
+draw_results = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
+
+
+@pytest.mark.parametrize("name", sorted(draw_results.CHARTS))
+def test_the_committed_charts_are_drawn_from_the_committed_figures(name: str):
+    assert (draw_results.OUT / name).read_text() == draw_results.draw(draw_results.CHARTS[name]())
+
+
+def test_every_chart_is_on_a_page():
+    results = (draw_results.RESULTS / "README.md").read_text()
+    assert {path.name for path in draw_results.OUT.iterdir()} == set(draw_results.CHARTS)
+    assert [name for name in draw_results.CHARTS if f"docs/charts/{name})" not in results] == []
+
+
+def test_bars_are_medians_of_paired_ratios():
+    found = draw_results.loading().bars
+    assert found[0] == ("packer", 1.0, "")
+    shares = [bar.value for bar in found]
+    assert shares == sorted(shares, reverse=True)
+    # The table of benchmarks/results/README.md, made by another program, says 2.10 for ffcv.
+    assert {bar.name: bar.text for bar in found}["FFCV, raw"] == "1 / 2.1"
+
+
+def test_where_less_is_better_the_least_comes_first():
+    seconds = [bar.value for bar in draw_results.parsing().bars]
+    assert seconds == sorted(seconds)
+
+
+def test_a_bar_is_as_long_as_its_share():
+    bars = [draw_results.Bar("packer", 3.0, ""), draw_results.Bar("half", 1.5, "")]
+    chart = draw_results.draw(draw_results.Chart("title", bars))
+    assert f'width="{draw_results.FULL}"' in chart
+    assert f'width="{draw_results.FULL // 2}"' in chart

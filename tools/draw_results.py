@@ -1,0 +1,199 @@
+"""Draw the bar charts of the README and of the page of benchmarks, docs/charts/*.svg, from the figures in benchmarks/results.
+
+    python tools/draw_results.py
+
+Each bar is a median of rounds. All text is of a grey that is read on white and on black, as pages are either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks/results"
+OUT = ROOT / "docs/charts"
+
+OURS = "packer h5 rows"
+# File, lane -> what the chart calls it. All were measured beside packer's `rows` order, which is a full permutation.
+LOADERS = {
+    ("loaders-2-cores.json", "ffcv raw"): "FFCV, raw",
+    ("loaders-peers-2-cores.json", "npy mm[idx]"): "NumPy memmap",
+    ("loaders-peers-2-cores.json", "grain over npy"): "Grain over NumPy",
+    ("loaders-peers-2-cores.json", "datasets arrow"): "Hugging Face datasets",
+    ("loaders-peers-2-cores.json", "tensordict memmap"): "TensorDict memmap",
+    ("loaders-peers-2-cores.json", "mosaicml MDS"): "MosaicML Streaming",
+    ("loaders-peers-2-cores.json", "h5py items"): "h5py item by item, DataLoader",
+    ("loaders-peers-2-cores.json", "webdataset npy"): "WebDataset",
+    ("loaders-peers-2-cores.json", "litdata"): "LitData",
+    ("loaders-peers-2-cores.json", "folder, DataLoader"): "folder of JPEGs, DataLoader",
+}
+WHOLE = {
+    "packer": "packer",
+    "ffcv": "FFCV",
+    "DataLoader": "folder, DataLoader",
+    "decode": "limit: decoding alone",
+}
+CONVERTERS = {
+    "packer": "packer",
+    "bare decode": "limit: decoding and resizing alone",
+    "datasets": "Hugging Face datasets",
+    "webdataset": "WebDataset",
+    "h5py": "h5py, a loop",
+    "streaming": "MosaicML Streaming",
+    "litdata": "LitData",
+}
+PARSERS = {
+    "packer": "packer, to a shuffled pack",
+    "polars": "polars, parsing alone",
+    "pandas": "pandas, parsing alone",
+    "pyarrow": "pyarrow, parsing alone",
+    "duckdb": "duckdb, parsing alone",
+}
+TABLES = {
+    "packer rows": "packer, rows",
+    "packer slices": "packer, slices",
+    "index_select shuffled": "index_select, all in memory",
+    "slices shuffled": "slices of a copied permutation",
+    "DataLoader batches shuffled": "DataLoader, BatchSampler",
+    "DataLoader shuffled": "DataLoader",
+}
+
+WIDTH, LEFT, ROW, TOP = 760, 250, 26, 44
+FULL = WIDTH - LEFT - 150  # pixels of the longest bar
+FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="14" fill="#79818c"'
+COLOURS = {"packer": "#d9480f", "limit": "#c3cad3"}
+OTHERS = "#8d99ae"
+
+
+class Bar(NamedTuple):
+    """name: what was measured; value: how much of it; text: the figure beside the bar."""
+
+    name: str
+    value: float
+    text: str
+
+
+class Chart(NamedTuple):
+    """title: over the bars; bars: in this order."""
+
+    title: str
+    bars: list[Bar]
+
+
+def figures(file: str) -> Any:
+    """Return what a benchmark wrote."""
+    return json.loads((RESULTS / file).read_text(encoding="utf-8"))
+
+
+def by_value(bars: Iterable[Bar], *, least_first: bool = False) -> list[Bar]:
+    """Return ours before the others, and the others with the best first."""
+    return sorted(
+        bars, key=lambda bar: (not bar.name.startswith("packer"), bar.value if least_first else -bar.value)
+    )
+
+
+def loading() -> Chart:
+    """Return loaders as shares of packer's rate, medians of the ratios of the same round."""
+    lanes = {file: figures(file)["lanes"] for file, _ in LOADERS}
+    bars = [Bar("packer", 1.0, "")]
+    for (file, lane), name in LOADERS.items():
+        share = median(
+            run["images"] / run["seconds"] / run["beside"][OURS] for run in lanes[file][lane]["runs"]
+        )
+        bars.append(Bar(name, share, f"1 / {1 / share:.2g}"))
+    return Chart("Shuffled images a second (256 px, in memory, 2 cores), packer = 1", by_value(bars))
+
+
+def whole_pictures() -> Chart:
+    """Return whole JPEG photos, cut by RandomResizedCrop(224), flipped and normalized."""
+    rates = {
+        name: median(figures("whole-pictures-2-cores.json")["images/s"][lane]) for lane, name in WHOLE.items()
+    }
+    return Chart(
+        "RandomResizedCrop(224) of whole JPEG photos, images/s, 2 cores",
+        by_value(Bar(name, rate, f"{rate:,.0f}") for name, rate in rates.items()),
+    )
+
+
+def converting() -> Chart:
+    """Return converters of a folder of photos."""
+    runs = figures("converters-2-cores.json")["runs"]
+    rates = {
+        name: median(run["images"] / run["seconds"] for run in runs[lane])
+        for lane, name in CONVERTERS.items()
+    }
+    return Chart(
+        "Converting 3,068 photos to 256 px, images/s, 2 cores",
+        by_value(Bar(name, rate, f"{rate:,.0f}") for name, rate in rates.items()),
+    )
+
+
+def parsing() -> Chart:
+    """Return parsers of a CSV file."""
+    lanes = figures("tables-2-cores.json")["1m"]["lanes"]
+    bars = [
+        Bar(name, lanes[lane]["seconds"], f"{lanes[lane]['seconds']:.2f} s") for lane, name in PARSERS.items()
+    ]
+    return Chart(
+        "Seconds for a million rows of CSV, 29 numbers (731 MB), 2 cores", by_value(bars, least_first=True)
+    )
+
+
+def tables() -> Chart:
+    """Return loaders of a table."""
+    rates = figures("tables-loading-2-cores.json")["batches"]["1024"]["rates"]
+    values = {name: median(rates[lane]) / 1e6 for lane, name in TABLES.items()}
+    return Chart(
+        "Million shuffled rows a second (28 float32, batches of 1,024), 2 cores",
+        by_value(Bar(name, value, f"{value:.3g}") for name, value in values.items()),
+    )
+
+
+def augmenting() -> Chart:
+    """Return libraries that crop, flip and normalize."""
+    case = "resized crop, flip, normalize, 256 to 224 px"
+    found = [one for one in figures("augment-1-core.json")["results"] if one["case"] == case]
+    bars = [Bar(one["subject"], one["images_a_second"], f"{one['images_a_second']:,.0f}") for one in found]
+    return Chart(
+        "RandomResizedCrop(224), flip, normalize to float32, images/s a core",
+        by_value(bar for bar in bars if bar.name != "copy"),
+    )
+
+
+CHARTS: dict[str, Callable[[], Chart]] = {
+    "loading.svg": loading,
+    "whole-pictures.svg": whole_pictures,
+    "augmenting.svg": augmenting,
+    "converting.svg": converting,
+    "parsing.svg": parsing,
+    "tables.svg": tables,
+}
+
+
+def draw(chart: Chart) -> str:
+    """Return a chart as SVG."""
+    height = TOP + ROW * len(chart.bars) + 10
+    longest = max(bar.value for bar in chart.bars)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" {FONT}>',
+        f'<text x="{LEFT}" y="24" font-weight="bold">{chart.title}</text>',
+    ]
+    for number, (name, value, text) in enumerate(chart.bars):
+        top, long = TOP + ROW * number, f"{max(2.0, value / longest * FULL):.0f}"
+        colour = next((COLOURS[kind] for kind in COLOURS if name.startswith(kind)), OTHERS)
+        lines += [
+            f'<text x="{LEFT - 10}" y="{top + 15}" text-anchor="end">{name}</text>',
+            f'<rect x="{LEFT}" y="{top}" width="{long}" height="{ROW - 6}" fill="{colour}"/>',
+            f'<text x="{LEFT + 8 + int(long)}" y="{top + 15}">{text}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    for name, make in CHARTS.items():
+        (OUT / name).write_text(draw(make()), encoding="utf-8")
+        print(f"{(OUT / name).relative_to(ROOT)}: drawn")
