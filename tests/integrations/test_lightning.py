@@ -79,6 +79,7 @@ def test_it_goes_on_from_a_checkpoint(
     assert len(rest) == (limit.get("max_steps") or limit["max_epochs"] * STEPS) - step
 
 
+@pytest.mark.soak
 def test_it_goes_on_with_other_numbers_of_devices(numbers: Path, tmp_path: Path, epochs: list[list[int]]):
     one = fit(numbers, tmp_path, every=1, max_steps=3)
     root = Path(__file__).parents[2]

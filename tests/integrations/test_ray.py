@@ -52,10 +52,9 @@ def _cluster() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("_cluster")
-@pytest.mark.parametrize(
-    "trainer", ["DataParallelTrainer", pytest.param("TorchTrainer", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("trainer", ["DataParallelTrainer", "TorchTrainer"])
 def test_its_workers_are_found(numbers: Path, tmp_path: Path, trainer: str):
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer

@@ -1,0 +1,149 @@
+"""What stands in the guides runs, as it stands there, in a folder such as they speak of."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from packer.cli import cli
+from tests.remote.server_fixtures import server as server  # the store that s3:// means
+
+torch = pytest.importorskip("torch")
+
+DOCS = Path(__file__).parent.parent / "docs"
+GUIDES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md"))]
+NEEDS = {"lightning.md": "lightning", "object-stores.md": "obstore"}
+SCRIPTS = "clusters.md"  # shows parts of examples/, which have tests of their own
+
+
+class Block:
+    """language, text: of what stands between two fences."""
+
+    def __init__(self, language: str, text: str) -> None:
+        self.language, self.text = language, text
+
+    def run(self, page: str, names: dict[str, Any]) -> None:
+        """Run it in this process; commands, too."""
+        if self.language == "python":
+            exec(compile(self.text, page, "exec"), names)
+            return
+        for line in self.text.replace("\\\n", " ").splitlines():
+            program, *arguments = shlex.split(line, comments=True)
+            assert program == "packer"
+            done = CliRunner().invoke(cli, arguments)
+            assert done.exit_code == 0, (line, done.output, done.exception)
+
+
+def blocks(text: str) -> list[Block]:
+    found = re.findall(r"^```(python|sh)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return [Block(language, code) for language, code in found]
+
+
+@pytest.fixture
+def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """photos/, masks/ of the same names, boxes.json, flights.csv and new.csv; it is the current folder, without a GPU."""
+    parent = photo_folder.parent
+    monkeypatch.chdir(parent)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    photos = sorted(photo_folder.rglob("*.jpg"))
+    for photo in photos:
+        mask = (parent / "masks" / photo.relative_to(photo_folder)).with_suffix(".png")
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.tri(40, 48, dtype=np.uint8)).save(mask)
+    coco = {
+        "images": [
+            {"id": n, "file_name": str(photo.relative_to(photo_folder))} for n, photo in enumerate(photos)
+        ],
+        "annotations": [
+            {"id": n, "image_id": n, "category_id": 7, "bbox": [4, 5, 20, 10]} for n in range(len(photos))
+        ],
+        "categories": [{"id": 7, "name": "thing"}],
+    }
+    Path("boxes.json").write_text(json.dumps(coco))
+    draws = np.random.default_rng(0)
+    for name, rows in (("flights.csv", 100), ("new.csv", 20)):
+        lines = [
+            f"{draws.normal():.3f},{'' if n % 9 == 0 else n},{'AB'[n % 2]},{int(n % 3 == 0)}"
+            for n in range(rows)
+        ]
+        Path(name).write_text("\n".join(["delay,distance,carrier,late", *lines, ""]))
+    return parent
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_a_guide_runs(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
+    if "s3://" in page.read_text():
+        request.getfixturevalue("server")
+    found = blocks(page.read_text())
+    assert bool(found) != (page.name == SCRIPTS)
+    if "packer convert" not in page.read_text():
+        Block("sh", "packer convert photos/ train.h5 --size 64 --quiet").run(page.name, {})
+    names: dict[str, Any] = {"__name__": "guide"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        for block in found:
+            block.run(page.name, names)
+
+
+class Photos:
+    """(PIL image, number) of photos/, as torchvision's ImageFolder gives them."""
+
+    def __init__(self, root: str) -> None:
+        self._paths = sorted(Path(root).rglob("*.jpg"))
+        self._classes = sorted({path.parent.name for path in self._paths})
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, row: int) -> tuple[Image.Image, int]:
+        path = self._paths[row]
+        return Image.open(path).convert("RGB"), self._classes.index(path.parent.name)
+
+
+MOVES = dict(
+    re.findall(
+        r"^## (.*?)\n(.*?)(?=^## |\Z)",
+        (DOCS / "moving-over.md").read_text(),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+)
+TRAINING = blocks((DOCS / "moving-over.md").read_text())[0]
+
+
+@pytest.mark.filterwarnings("ignore")  # what other libraries leave open is theirs
+@pytest.mark.parametrize("name", MOVES)
+def test_who_moves_over_goes_on_training(name: str, folder: Path) -> None:
+    """Their code, ours, and the training at the top of the page."""
+    found = blocks(MOVES[name])
+    for package in re.findall(r"^(?:from|import) (\w+)", found[0].text, flags=re.MULTILINE):
+        if package == "torchvision":
+            from tests.torchvision_here import READY, REASON
+
+            if not READY:
+                pytest.skip(REASON)
+        elif importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    with h5py.File("data.h5", "w") as file:
+        file["images"] = np.stack([np.asarray(photo) for photo, _ in Photos("photos")])
+        file["labels"] = [label for _, label in Photos("photos")]
+    names = {"torch": torch, "np": np, "device": "cpu", "photos": Photos("photos")}
+    for block in found:
+        block.run("moving-over.md", names)
+    if Path("train.h5").exists():
+        TRAINING.run("moving-over.md", names)
+        assert sorted(names["train"].targets) == [0] * 8 + [1] * 8 + [2] * 8
+        assert names["images"].shape == (8, 3, 32, 32)
+    assert Path("train.h5").exists() or name == "NVIDIA DALI"
