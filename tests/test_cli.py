@@ -791,3 +791,35 @@ def test_errors_do_not_repeat_escape_sequences(
     assert done.code == code
     assert "Error: " in done.err
     assert not unseen(done.out + done.err)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ver", ["plain,verify"]),
+        ("convert --siz", ["plain,--size"]),
+        ("convert --store ", ["plain,raw", "plain,jpeg"]),
+        ("convert pho", ["file,pho"]),
+        ("convert photos train.h5 --labels la", ["file,la"]),
+    ],
+)
+def test_a_shell_completes(typed: str, offered: list[str]) -> None:
+    """As docs/install.md has it; "file" leaves it to the shell, which lists names of files."""
+    words = f"packer {typed}"
+    done = subprocess.run(
+        [sys.executable, "-m", "packer"],
+        env={
+            **os.environ,
+            "_PACKER_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.split(), done.returncode) == (offered, 0)
+    assert (
+        "_PACKER_COMPLETE=bash_source packer"
+        in (Path(__file__).parent.parent / "docs/install.md").read_text()
+    )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
-@click.argument("pack", metavar="PACK")
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
+@click.argument("pack", metavar="PACK", type=click.Path())
 @options(
     option("--labels", "FILE", "Images: the CSV of labels that PACK was converted with."),
     option("--batch-size", "N", "Rows a batch; default: 256, of tables 1,024."),

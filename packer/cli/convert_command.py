@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
-@click.argument("out", metavar="OUT")
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
+@click.argument("out", metavar="OUT", type=click.Path())
 @CONVERT
 @click.pass_context
 def convert(

@@ -10,7 +10,7 @@ from packer.progress import Status
 
 
 @click.command()
-@click.argument("folder", metavar="[FOLDER]", default=".")
+@click.argument("folder", metavar="[FOLDER]", type=click.Path(), default=".")
 @JSON
 def doctor(folder: str, *, as_json: bool) -> None:
     """Look at this machine: versions, cores, memory, disk, GPU, and what is in the way of loading, with its remedy.

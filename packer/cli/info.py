@@ -23,7 +23,7 @@ _PROBLEMS = 50  # printed; --json has them all
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
+@click.argument("pack", metavar="PACK", type=click.Path())
 @options(
     option("--order", "NAME", "How well this order shuffles the rows; all: every order."),
     option("--batch-size", "N", "Rows a batch, for --order; default 256.", 256, show_default=False),
@@ -60,7 +60,7 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
+@click.argument("pack", metavar="PACK", type=click.Path())
 @options(
     option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
     option("--labels", "FILE", "The CSV that PACK was converted with, for --repair."),

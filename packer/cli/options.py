@@ -45,6 +45,8 @@ def option(
         settings["metavar"] = kind
         if kind == "N":
             settings["type"] = int
+        elif kind in ("FILE", "DIR", "PACK"):
+            settings["type"] = click.Path()  # a shell completes it
     return click.option(*names.split(), cls=InputOption, help=text, **settings)
 
 

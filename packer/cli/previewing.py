@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
+@click.argument("pack", metavar="PACK", type=click.Path())
 @options(
     option("-o --out", "FILE", "The sheet, .png or .jpg.", "preview.png"),
     option("--augment", "TEXT",

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
-@click.argument("source", metavar="MORE")
+@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("source", metavar="MORE", type=click.Path())
 @options(
     option("--labels", "FILE", "CSV of files and labels, as for convert."),
     option("--pair pairs", "NAME=DIR", "Masks of the new images, as for convert.", multiple=True),
@@ -84,7 +84,7 @@ def append(
 
 
 @click.command()
-@click.argument("packs", metavar="PACK...", nargs=-1, required=True)
+@click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=click.Path())
 @click.pass_context
 @options(
     option("-o --out", "OUT", "The pack to make."),
@@ -135,7 +135,7 @@ def merge(
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
+@click.argument("pack", metavar="PACK", type=click.Path())
 @click.argument("shares", metavar="NAME=SHARE,...")
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
@@ -162,8 +162,8 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
-@click.argument("out", metavar="OUT")
+@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("out", metavar="OUT", type=click.Path())
 @options(
     option(
         "--size",
@@ -199,8 +199,8 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
 
 
 @click.command()
-@click.argument("pack", metavar="PACK")
-@click.argument("out", metavar="OUT")
+@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("out", metavar="OUT", type=click.Path())
 @options(
     option("--format", ("folder", "webdataset", "parquet"),
            "folder (default): image files in class folders; webdataset: tars; parquet: as Hugging Face's datasets has them."),
