@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from packer.cli.console import in_options, json_text, print_json, say_lines
-from packer.cli.options import QUIET, option, options
+from packer.cli.options import PATH, QUIET, option, options
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
-@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=PATH)
+@click.argument("pack", metavar="PACK", type=PATH)
 @options(
     option("--labels", "FILE", "Images: the CSV of labels that PACK was converted with."),
     option("--batch-size", "N", "Rows a batch; default: 256, of tables 1,024."),

@@ -16,7 +16,7 @@ from packer.cli.conversion_output import (
     tell_notes,
     tell_skipped,
 )
-from packer.cli.options import ARRAYS, CONVERT, IMAGES, TABLES, InputOption
+from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption
 from packer.errors import UsageError
 from packer.source_kinds import is_array_file, is_table
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
-@click.argument("out", metavar="OUT", type=click.Path())
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
 @CONVERT
 @click.pass_context
 def convert(

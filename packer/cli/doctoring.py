@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from packer.cli.console import print_json, say_lines
-from packer.cli.options import JSON
+from packer.cli.options import JSON, PATH
 from packer.progress import Status
 
 
 @click.command()
-@click.argument("folder", metavar="[FOLDER]", type=click.Path(), default=".")
+@click.argument("folder", metavar="[FOLDER]", type=PATH, default=".")
 @JSON
 def doctor(folder: str, *, as_json: bool) -> None:
     """Look at this machine: versions, cores, memory, disk, GPU, and what is in the way of loading, with its remedy.

@@ -10,12 +10,11 @@ import click
 from packer import units
 from packer.cli.console import in_options, print_json, say
 from packer.cli.convert_command import parse_pairs
-from packer.cli.options import JSON, option, options
+from packer.cli.options import JSON, PATH, option, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from packer.format.header import Field
     from packer.format.pack import Pack
     from packer.orders.shuffle_quality import Quality
 
@@ -23,7 +22,7 @@ _PROBLEMS = 50  # printed; --json has them all
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
 @options(
     option("--order", "NAME", "How well this order shuffles the rows; all: every order."),
     option("--batch-size", "N", "Rows a batch, for --order; default 256.", 256, show_default=False),
@@ -37,6 +36,7 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
     packer info train.h5 --json | jq .statistics
     packer info train.h5 --order all
     """
+    from packer.format.description import describe
     from packer.format.pack import open_pack
 
     opened, figures = open_pack(pack), None
@@ -55,12 +55,14 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
             record["shuffle"] = {"batch_size": batch_size, "orders": orders}
         print_json("info", record)
         return
-    for line in _describe(opened) + ([] if figures is None else _compare(figures, batch_size)):
+    for line in describe(opened, _columns(opened)) + (
+        [] if figures is None else _compare(figures, batch_size)
+    ):
         say(line)
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
 @options(
     option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
     option("--labels", "FILE", "The CSV that PACK was converted with, for --repair."),
@@ -136,60 +138,19 @@ def _made_of(path: str) -> str:
         return "source"
 
 
-def _describe(pack: Pack) -> list[str]:
-    """Return a pack in lines for people."""
-    from packer.format.header import NORMALIZE, VERSION
+def _columns(pack: Pack) -> list[str]:
+    """Return what a pack's header says of the columns of a table."""
+    table = pack.header.table
+    if table is None:
+        return []
+    from packer.tables.transform.table_summary import describe
 
-    header = pack.header
-    lines = [
-        f"{pack.path}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}, {pack.format}, format {VERSION}"
-    ]
-    for f in header.fields:
-        about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
-        lines.append(f"  {f.name:<8} {f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}")
-    if header.classes is not None:
-        shown = ", ".join(header.classes[:12]) + (", ..." if len(header.classes) > 12 else "")
-        lines.append(f"classes    {len(header.classes)}: {shown}")
-    for name, values in header.statistics.items():
+    lines = describe(table)
+    measured = next((c["statistics"]["rows"] for c in table["columns"] if c["statistics"]), pack.rows)
+    if measured != pack.rows:
+        fit = "" if table["fit"] == "all" else f" of {table['fit']}"
         lines.append(
-            f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
-        )
-    if NORMALIZE in header.provenance.get("options", {}):
-        numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
-        lines.append(f"normalize  {numbers}: what Normalize() as text means, taken with --like")
-    if header.table is not None:
-        from packer.tables.transform.table_summary import describe
-
-        lines += describe(header.table)
-        measured = next(
-            (c["statistics"]["rows"] for c in header.table["columns"] if c["statistics"]), pack.rows
-        )
-        if measured != pack.rows:
-            fit = "" if header.table["fit"] == "all" else f" of {header.table['fit']}"
-            lines.append(
-                f"measured   {units.count(measured, 'row')}{fit}: ranges and shares of the columns are theirs"
-            )
-    for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
-        count = units.count(sum(b - a for a, b in spans), "row")
-        lines.append(f"split      {name}: {count} ({', '.join(f'{a:,} to {b - 1:,}' for a, b in spans)})")
-    order = "of the source" if header.seed is None else f"shuffled, seed {header.seed}"
-    lines.append(f"order      {order}; blocks of {units.count(header.block_rows, 'row')}")
-    lines.append(
-        "made by    "
-        + ", ".join(f"{k} {v}" for k, v in dict(header.provenance.get("versions") or {}).items())
-    )
-    left_out = (header.table or {}).get("skipped", {}).get("reasons", {})
-    if left_out:
-        lines.append("left out   " + ", ".join(f"{count:,} rows: {why}" for why, count in left_out.items()))
-    if header.skipped:
-        lines.append(
-            f"skipped    {units.count(len(header.skipped), 'input')}; --json lists them with their reasons"
-        )
-    if pack.shards:
-        lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")
-    if not pack.sealed:
-        lines.append(
-            "unsealed   another program has opened the file for writing since it was made: packer cannot vouch for it"
+            f"measured   {units.count(measured, 'row')}{fit}: ranges and shares of the columns are theirs"
         )
     return lines
 
@@ -207,20 +168,3 @@ def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:
         "repeats: pairs that meet again in the next epoch; score: 1 is as good as a uniform shuffle"
     )
     return lines
-
-
-def _stored(f: Field) -> str:
-    """Return the shape of a field's rows, and how they are stored."""
-    codec = dict(f.codec or {})
-    how = f", {codec.pop('name')}" if codec else ""
-    if f.loaded is not f or not f.ragged:
-        return ("x".join(map(str, f.loaded.shape or ())) or "one a row") + how
-    if {"row_shape", "dtype"} <= set(f.about):
-        return f"{f.about['dtype'].lstrip('<|')} [{', '.join(['n', *map(str, f.about['row_shape'])])}]"
-    if f.own_size is not None and not how:
-        return "of any size, raw"
-    return ("of any size" if how else "bytes of any length") + how
-
-
-def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -14,6 +14,9 @@ IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
 _PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
+PATH = click.Path(readable=False)
+"""A path, which shells complete; whether it can be read is said elsewhere."""
+
 
 class InputOption(click.Option):
     """An option. about: the kinds of input that it is about, of IMAGES, TABLES and ARRAYS; "": all of them."""
@@ -46,7 +49,7 @@ def option(
         if kind == "N":
             settings["type"] = int
         elif kind in ("FILE", "DIR", "PACK"):
-            settings["type"] = click.Path()  # a shell completes it
+            settings["type"] = PATH
     return click.option(*names.split(), cls=InputOption, help=text, **settings)
 
 

@@ -9,14 +9,14 @@ import click
 
 from packer import units
 from packer.cli.console import print_json, say
-from packer.cli.options import JSON, QUIET, SPLIT, option, options
+from packer.cli.options import JSON, PATH, QUIET, SPLIT, option, options
 
 if TYPE_CHECKING:
     from packer.previews.contact_sheet import Preview
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
 @options(
     option("-o --out", "FILE", "The sheet, .png or .jpg.", "preview.png"),
     option("--augment", "TEXT",

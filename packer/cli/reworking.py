@@ -17,6 +17,7 @@ from packer.cli.options import (
     FORMAT,
     ON_ERROR,
     OVERWRITE,
+    PATH,
     REWORKING,
     SHARD_SIZE,
     SPLIT,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
-@click.argument("source", metavar="MORE", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
+@click.argument("source", metavar="MORE", type=PATH)
 @options(
     option("--labels", "FILE", "CSV of files and labels, as for convert."),
     option("--pair pairs", "NAME=DIR", "Masks of the new images, as for convert.", multiple=True),
@@ -84,7 +85,7 @@ def append(
 
 
 @click.command()
-@click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=click.Path())
+@click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PATH)
 @click.pass_context
 @options(
     option("-o --out", "OUT", "The pack to make."),
@@ -135,7 +136,7 @@ def merge(
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("shares", metavar="NAME=SHARE,...")
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
@@ -162,8 +163,8 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
-@click.argument("out", metavar="OUT", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
 @options(
     option(
         "--size",
@@ -199,8 +200,8 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
 
 
 @click.command()
-@click.argument("pack", metavar="PACK", type=click.Path())
-@click.argument("out", metavar="OUT", type=click.Path())
+@click.argument("pack", metavar="PACK", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
 @options(
     option("--format", ("folder", "webdataset", "parquet"),
            "folder (default): image files in class folders; webdataset: tars; parquet: as Hugging Face's datasets has them."),

@@ -13,6 +13,7 @@
     block_files.py      blocks whose stored size is not known beforehand, a file each
     working_folder.py   a pack's name and room for it, checked before any work; the locked folder in which it is made, with its journal
     pack.py             open_pack: a sealed pack in, header and extents out
+    description.py      a pack in words
     joined_pack.py      several packs as one, in memory: what has to be alike in them
     remote_pack.py      a pack in a store: the same by ranged reads, without the rows
     remote_rows.py      the rows of such a pack: in the files of a cache, or passed through memory

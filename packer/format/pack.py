@@ -73,6 +73,13 @@ class Pack:
     seal: bytes
     shards: tuple[Pack, ...] = ()
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from packer.format.description import describe
+
+        return "<pre>" + escape("\n".join(describe(self))) + "</pre>"
+
     @property
     def sealed(self) -> bool:
         """True if the file is as packer wrote it, as far as its trailer tells."""

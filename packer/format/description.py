@@ -1,0 +1,74 @@
+"""A pack in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from packer import units
+from packer.format.header import NORMALIZE, VERSION, Field
+
+if TYPE_CHECKING:
+    from packer.format.pack import Pack
+
+
+def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
+    """Return a pack in lines for people; columns: lines about those of a table."""
+    header = pack.header
+    lines = [
+        f"{pack.path}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}, {pack.format}, format {VERSION}"
+    ]
+    for f in header.fields:
+        about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
+        lines.append(f"  {f.name:<8} {f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}")
+    if header.classes is not None:
+        shown = ", ".join(header.classes[:12]) + (", ..." if len(header.classes) > 12 else "")
+        lines.append(f"classes    {len(header.classes)}: {shown}")
+    for name, values in header.statistics.items():
+        lines.append(
+            f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
+        )
+    if NORMALIZE in header.provenance.get("options", {}):
+        numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
+        lines.append(f"normalize  {numbers}: what Normalize() as text means, taken with --like")
+    lines += columns
+    for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
+        count = units.count(sum(b - a for a, b in spans), "row")
+        lines.append(f"split      {name}: {count} ({', '.join(f'{a:,} to {b - 1:,}' for a, b in spans)})")
+    order = "of the source" if header.seed is None else f"shuffled, seed {header.seed}"
+    lines.append(f"order      {order}; blocks of {units.count(header.block_rows, 'row')}")
+    lines.append(
+        "made by    "
+        + ", ".join(f"{k} {v}" for k, v in dict(header.provenance.get("versions") or {}).items())
+    )
+    left_out = (header.table or {}).get("skipped", {}).get("reasons", {})
+    if left_out:
+        lines.append("left out   " + ", ".join(f"{count:,} rows: {why}" for why, count in left_out.items()))
+    if header.skipped:
+        lines.append(
+            f"skipped    {units.count(len(header.skipped), 'input')}; --json lists them with their reasons"
+        )
+    if pack.shards:
+        lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")
+    if not pack.sealed:
+        lines.append(
+            "unsealed   another program has opened the file for writing since it was made: packer cannot vouch for it"
+        )
+    return lines
+
+
+def _stored(f: Field) -> str:
+    """Return the shape of a field's rows, and how they are stored."""
+    codec = dict(f.codec or {})
+    how = f", {codec.pop('name')}" if codec else ""
+    if f.loaded is not f or not f.ragged:
+        return ("x".join(map(str, f.loaded.shape or ())) or "one a row") + how
+    if {"row_shape", "dtype"} <= set(f.about):
+        return f"{f.about['dtype'].lstrip('<|')} [{', '.join(['n', *map(str, f.about['row_shape'])])}]"
+    if f.own_size is not None and not how:
+        return "of any size, raw"
+    return ("of any size" if how else "bytes of any length") + how
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
