@@ -20,6 +20,7 @@ LEAVES = {
     "packer.arguments",
     "packer.errors",
     "packer.machine",
+    "packer.opencv",
     "packer.starting",
     "packer.native",
     "packer.sentence",
@@ -215,7 +216,7 @@ UNITS: dict[str, set[str]] = {
 PACKAGES: dict[str, set[str]] = {
     "PIL": {"packer.pixels", "packer.previews"},
     "click": {"packer.cli"},
-    "cv2": {"packer.bench", "packer.convert", "packer.convert.export", "packer.pixels"},
+    "cv2": {"packer.opencv"},
     "h5py": {"packer.bench", "packer.format"},
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from packer import convert_images
+
 # What Python offers on Linux alone, and files that only Linux has. The imports come first: they look at the platform, too.
 MACOS = """
 import asyncio, builtins, concurrent.futures, io, mmap, multiprocessing.connection, os, socket, sys, tempfile, urllib.request
@@ -98,3 +102,38 @@ run()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, sentence + "\n", sentence + "\n")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            'ModuleNotFoundError("No module named cv2", name="cv2")',
+            "working on images: opencv-python-headless is not installed. Run: pip install opencv-python-headless",
+        ),
+        (
+            'ImportError("libGL.so.1: cannot open shared object file")',
+            "OpenCV cannot be imported (libGL.so.1: cannot open shared object file). Run: pip uninstall -y opencv-python"
+            " opencv-python-headless; pip install opencv-python-headless",
+        ),
+    ],
+)
+def test_without_opencv_packs_are_loaded_and_converting_is_a_sentence(
+    photo_folder: Path, tmp_path: Path, raised: str, said: str
+) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=32, store="jpeg")
+    (tmp_path / "cv2.py").write_text(f"raise {raised}")
+    code = """
+import sys
+from packer import PackedBatchDataset
+with PackedBatchDataset("p.h5", 8, shuffle=True, output="numpy") as batches:
+    assert sum(len(batch.label) for batch in batches) == 24
+sys.argv = ["packer", "convert", "photos", "q.h5", "--size", "32"]
+from packer.__main__ import run
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"Error: {said}"

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,6 +39,7 @@ from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import OPTIONS, ImageTargets
 from packer.inputs.opened_source import ImageSource
 from packer.machine import cores, memory
+from packer.opencv import cv2
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize

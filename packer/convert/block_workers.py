@@ -143,7 +143,7 @@ def channel_sums_opencv(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]
     Planes are split off first: OpenCV's mean and deviation take 5 us for a 256 px plane, 70 us for three interleaved
     ones. Its doubles hold the integer sums exactly up to 2**50, so rounding gives them back.
     """
-    import cv2  # here, as it takes a third of a second to load, and tables have no pixels
+    from packer.opencv import cv2  # here, as it takes a third of a second to load, and tables have no pixels
 
     tall = pixels.reshape(-1, *pixels.shape[-2:])
     count = tall.shape[0] * tall.shape[1]
@@ -265,8 +265,7 @@ def one_thread_an_image(made: bool) -> Iterator[None]:
     if not made:
         yield
         return
-    import cv2
-
+    from packer.opencv import cv2
     from packer.pixels.image_decoder import without_pillow_warnings
 
     previous = cv2.getNumThreads()

@@ -21,8 +21,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
-
 from packer.arguments import as_bytes, check_workers, choice, whole
 from packer.convert.export_files import (
     CHANNELS,
@@ -44,6 +42,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
 from packer.format.pack import open_pack
 from packer.format.working_folder import check_output, check_space, failure, locked
+from packer.opencv import cv2
 from packer.orders.runs import consecutive
 from packer.pixels.decode_resize import BANDS, FITS
 from packer.progress import Progress

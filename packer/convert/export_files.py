@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +29,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.file_names import SPLITS, is_array, is_hidden, is_image
 from packer.inputs.image_pairs import RESERVED
+from packer.opencv import cv2
 from packer.orders.runs import Runs, one_run
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import select_rows

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +34,7 @@ from packer.convert.export_labels import CLASSES_FILE
 from packer.errors import FormatError, MissingDependencyError
 from packer.format.header import Field
 from packer.inputs.file_names import SPLITS
+from packer.opencv import cv2
 from packer.orders.runs import consecutive, one_run
 from packer.read.row_reader import decode_ragged
 from packer.sentence import Option

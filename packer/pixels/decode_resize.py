@@ -40,7 +40,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-import cv2
 import numpy as np
 import PIL
 import simplejpeg
@@ -49,6 +48,7 @@ from numpy.typing import NDArray
 from packer import native
 from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
+from packer.opencv import cv2
 from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option

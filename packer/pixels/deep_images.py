@@ -28,7 +28,6 @@ import io
 import threading
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
@@ -36,6 +35,7 @@ from PIL import Image, PpmImagePlugin, TiffImagePlugin
 
 from packer.codecs.jpeg import upright
 from packer.errors import ImageError, MissingDependencyError
+from packer.opencv import cv2
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
+
+from packer.opencv import cv2
 
 _HEADER = struct.Struct(">8sI4sIIBBBBB")
 _CHUNK = struct.Struct(">I4s")
