@@ -25,10 +25,11 @@ import struct
 from typing import TypeAlias
 
 import numpy as np
-import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
+
+# simplejpeg is imported where it is used: raw rows need none of it, and a Python without the GIL has no wheel of it.
 
 Data: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 
@@ -69,6 +70,8 @@ def encode(pixels: NDArray[np.uint8], quality: int) -> bytes:
         raise ValueError(f"pixels are {list(pixels.shape)}; contiguous [H, W, 1] and [H, W, 3] are encoded")
     if not 1 <= quality <= 100:
         raise ValueError(f"quality is {quality}; 1 to 100 are allowed")
+    import simplejpeg
+
     channels = pixels.shape[2]
     encoded: bytes = simplejpeg.encode_jpeg(pixels, quality, _COLORSPACES[channels], _SUBSAMPLINGS[channels])
     return encoded
@@ -98,6 +101,8 @@ def fill_plain(data: bytes, out: NDArray[np.uint8]) -> bool:
     """
     if not native.COMPILED or native.loops.jpeg_plain_size(data) != out.shape[:2]:
         return False
+    import simplejpeg
+
     try:
         simplejpeg.decode_jpeg(data, _COLORSPACES[out.shape[2]], buffer=out)
     except ValueError:
@@ -155,6 +160,8 @@ def size(data: Data) -> tuple[int, int, int]:
 
 def versions() -> dict[str, str]:
     """Return the name and version of what makes the bytes and the pixels."""
+    import simplejpeg
+
     return {"simplejpeg": simplejpeg.__version__}
 
 
@@ -162,6 +169,8 @@ def _header(data: bytes) -> tuple[int, int, int]:
     """Read height and width as stored, and channels."""
     if len(data) == 0:  # simplejpeg reads the first byte of whatever it is given
         raise ValueError("empty; a JPEG is expected")
+    import simplejpeg
+
     try:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
     except (ValueError, KeyError) as error:
@@ -172,6 +181,8 @@ def _header(data: bytes) -> tuple[int, int, int]:
 
 
 def _decode(data: bytes, out: NDArray[np.uint8], reduced: bool = False) -> None:
+    import simplejpeg
+
     # Whole pictures name no least size: of less than 8 pixels two scales would have the same.
     least = (False, False, *out.shape[:2]) if reduced else ()
     if has_too_many_scans(data):

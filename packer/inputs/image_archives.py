@@ -109,17 +109,38 @@ _TAR_MOST = {
 class _StrictTarInfo(tarfile.TarInfo):
     """Damaged, cut off or missing headers are errors; tarfile takes them for the end of the archive.
 
-    So are headers for long names and PAX records that would fill the memory, and negative sizes.
+    So are headers for long names and PAX records that would fill the memory, and negative sizes. An archive makes a class of its own
+    of it. ended: whether that has seen the block of zeros that ends an archive.
     """
+
+    ended = False
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictTarInfo:
         """Parse one header block of 512 bytes."""
+        return cls._checked(super().frombuf, buf, encoding, errors)
+
+    @classmethod
+    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **settings: bool) -> _StrictTarInfo:
+        """Do the same; newer releases of Python, 3.14.10 for one, call it past `frombuf`."""
+        parse = super()._frombuf  # type: ignore[misc]
+        return cls._checked(parse, buf, encoding, errors, **settings)
+
+    @classmethod
+    def _checked(
+        cls,
+        parse: Callable[..., _StrictTarInfo],
+        buf: bytes | bytearray,
+        encoding: str,
+        errors: str,
+        **settings: bool,
+    ) -> _StrictTarInfo:
         try:
-            info = super().frombuf(buf, encoding, errors)
+            info = parse(buf, encoding, errors, **settings)
         except tarfile.HeaderError as error:
             if len(buf) == tarfile.BLOCKSIZE and not any(buf):
-                raise  # a block of zeros is the proper end
+                cls.ended = True
+                raise
             raise tarfile.ReadError(str(error)) from None
         most = _TAR_MOST.get(info.type, info.size)
         if not 0 <= info.size <= most:
@@ -142,12 +163,11 @@ class TarArchive(Archive):
         super().__init__(path, inside)
         self._also = also
         self._offsets = array("q")
+        headers = type("_TarInfo", (_StrictTarInfo,), {})
         try:
             with open(self._fd, "rb", closefd=False) as file:
                 if opens is None:
-                    with tarfile.open(
-                        fileobj=file, mode="r:", tarinfo=_StrictTarInfo, encoding="utf-8"
-                    ) as tar:
+                    with tarfile.open(fileobj=file, mode="r:", tarinfo=headers, encoding="utf-8") as tar:
                         self._list(tar, None)
                     file.seek(tar.offset)
                     self._check_end(lambda: file.read(_SEEN), whole=False)
@@ -155,9 +175,7 @@ class TarArchive(Archive):
                 with tempfile.TemporaryFile(dir=spool_dir) as spool:
                     with (
                         opens(file) as stream,
-                        tarfile.open(
-                            fileobj=stream, mode="r|", tarinfo=_StrictTarInfo, encoding="utf-8"
-                        ) as tar,
+                        tarfile.open(fileobj=stream, mode="r|", tarinfo=headers, encoding="utf-8") as tar,
                     ):
                         self._list(tar, spool)
                         rest = cast(IO[bytes], tar.fileobj)
@@ -189,7 +207,8 @@ class TarArchive(Archive):
                 return
 
     def _list(self, tar: tarfile.TarFile, spool: IO[bytes] | None) -> None:
-        while (member := tar.next()) is not None:
+        headers = cast(type[_StrictTarInfo], tar.tarinfo)
+        while not headers.ended and (member := tar.next()) is not None:
             # The list would grow to 1 KB a member; tarfile needs it only to find members by name.
             tar.members.clear()  # type: ignore[attr-defined]
             refused = None
@@ -214,6 +233,8 @@ class TarArchive(Archive):
             self.keys.append(key)
             self._offsets.append(offset)
             self.sizes.append(member.size)
+        if not headers.ended:
+            raise tarfile.ReadError("no end")
 
     def _spool(self, tar: tarfile.TarFile, member: tarfile.TarInfo, spool: IO[bytes]) -> int:
         """Decompress a member to the end of ``spool``, and return where it begins there. Raises: SourceError, OSError, EOFError."""

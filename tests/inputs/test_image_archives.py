@@ -288,6 +288,18 @@ def test_an_archive_that_shrinks_while_it_is_read(write: Write, kind: str) -> No
     archive.close()
 
 
+def test_a_python_that_looks_at_headers_by_itself_is_noticed(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could take a damaged header for the end, and images would be missing."""
+    own = image_archives._StrictTarInfo
+    monkeypatch.setattr(own, "frombuf", tarfile.TarInfo.frombuf)
+    monkeypatch.delattr(own, "_frombuf")
+    for kind in (".tar", ".tgz"):
+        with pytest.raises(SourceError, match="damaged or truncated"):
+            open_archive(write({"cat/1.jpg": b"1" * 900}, kind))
+
+
 def test_an_empty_archive_lists_nothing(write: Write) -> None:
     for kind in (".tar", ".tar.xz", ".zip"):
         archive = open_archive(write({}, kind))
