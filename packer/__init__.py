@@ -20,6 +20,7 @@
     Padding                        batches of images that differ in size, padded   (packer.load)
     PythonTransform                a Python function in processes of its own       (packer.load)
     preview                        a contact sheet of one batch                    (packer.previews)
+    report                         the data card of packs: one HTML page           (packer.reports)
     show                           a batch as a picture, in a notebook             (packer.previews)
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
     PackerError                    base of every error raised on purpose           (packer.errors)
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from packer.orders.sampling import Balanced, Weighted
     from packer.previews.contact_sheet import preview
     from packer.previews.shown import show
+    from packer.reports.data_card import report
     from packer.samples.pack_builder import PackBuilder, create
     from packer.samples.pack_dataset import pack_dataset
     from packer.tables.table_conversion import TableReport, append_table, convert_table
@@ -100,6 +102,7 @@ _HOMES = {
     "preview": "packer.previews.contact_sheet",
     "repack": "packer.convert.repacking",
     "repair_pack": "packer.convert.repair",
+    "report": "packer.reports.data_card",
     "show": "packer.previews.shown",
     "split_pack": "packer.convert.repacking",
     "verify_pack": "packer.format.verify",
@@ -141,6 +144,7 @@ __all__ = [
     "preview",
     "repack",
     "repair_pack",
+    "report",
     "show",
     "split_pack",
     "verify_pack",

@@ -110,7 +110,7 @@ def test_skipped_inputs_are_listed_and_exit_with_3(photos: Path, run: Run):
     assert done.code == 3
     assert done.err.splitlines()[0] == "skipped 1 input:"
     assert done.err.splitlines()[1].startswith("  blue/2.jpg: ")
-    assert "skipped    1 input; --json lists them with their reasons" in run("info", "p").out
+    assert "skipped    1 input; the header has their names and reasons" in run("info", "p").out
     assert json.loads(run("info", "p", "--json").out)["skipped"][0]["key"] == "blue/2.jpg"
 
 
@@ -146,7 +146,7 @@ def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Pa
     own = next(line for line in run("info", "train.h5").out.splitlines() if line.startswith("image  "))
     numbers = own.removeprefix("image").strip()
     assert (
-        f"normalize  {numbers}: what Normalize() as text means, taken with --like"
+        f"normalize  {numbers}: what Normalize() as text means, of the pack that it was made like"
         in run("info", "test.h5").out
     )
 

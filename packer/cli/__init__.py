@@ -8,10 +8,11 @@
     benching.py           bench
     previewing.py         preview
     doctoring.py          doctor
+    reporting.py          report
     console.py            text for people, JSON for programs
 
-Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, load, orders, previews, progress, samples,
-tables, tables.transform.
+Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, load, orders, previews, progress,
+reports, samples, tables, tables.transform.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from packer.cli.convert_command import convert
 from packer.cli.doctoring import doctor
 from packer.cli.info import info, verify
 from packer.cli.previewing import preview
+from packer.cli.reporting import report
 from packer.cli.reworking import append, export, merge, repack, split
 from packer.errors import PackerError, UsageError
 from packer.version import __version__
@@ -51,7 +53,7 @@ def cli() -> None:
     """
 
 
-for command in (append, bench, convert, doctor, export, info, merge, preview, repack, split, verify):
+for command in (append, bench, convert, doctor, export, info, merge, preview, repack, report, split, verify):
     cli.add_command(command)
 
 

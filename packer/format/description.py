@@ -30,7 +30,9 @@ def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
         )
     if NORMALIZE in header.provenance.get("options", {}):
         numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
-        lines.append(f"normalize  {numbers}: what Normalize() as text means, taken with --like")
+        lines.append(
+            f"normalize  {numbers}: what Normalize() as text means, of the pack that it was made like"
+        )
     lines += columns
     for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
         count = units.count(sum(b - a for a, b in spans), "row")
@@ -46,7 +48,7 @@ def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
         lines.append("left out   " + ", ".join(f"{count:,} rows: {why}" for why, count in left_out.items()))
     if header.skipped:
         lines.append(
-            f"skipped    {units.count(len(header.skipped), 'input')}; --json lists them with their reasons"
+            f"skipped    {units.count(len(header.skipped), 'input')}; the header has their names and reasons"
         )
     if pack.shards:
         lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")

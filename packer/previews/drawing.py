@@ -131,6 +131,15 @@ def draw_sheet(
     return memory.getvalue()
 
 
+def draw_thumbnail(
+    batch: PreviewBatch, index: int, tile: tuple[int, int], classes: Sequence[str] | None
+) -> bytes:
+    """Return a JPEG file of image `index` of a batch with its masks, boxes and points, no larger than a tile."""
+    memory = io.BytesIO()
+    _tile(batch, index, tile, classes).save(memory, "JPEG", quality=80)
+    return memory.getvalue()
+
+
 def _tile(
     batch: PreviewBatch, index: int, tile: tuple[int, int], classes: Sequence[str] | None
 ) -> Image.Image:

@@ -58,7 +58,7 @@ def _cells(column: Mapping[str, Any]) -> list[str]:
     return [
         name.translate(_CONTROLS),
         column["type"],
-        _role(column),
+        role_of(column),
         _share(missing, rows) + " missing" if missing else "",
         histogram(counts) if counts else "",
         _numbers(column["type"], found) if "mean" in found else _categories(found),
@@ -69,7 +69,8 @@ def _cells(column: Mapping[str, Any]) -> list[str]:
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "�")
 
 
-def _role(column: Mapping[str, Any]) -> str:
+def role_of(column: Mapping[str, Any]) -> str:
+    """Return what a column is used for, in words."""
     if column["role"] != "feature":
         return str({"keep": "kept", "drop": "dropped"}.get(column["role"], column["role"]))
     if column["type"] == "category":
@@ -89,16 +90,17 @@ def _role(column: Mapping[str, Any]) -> str:
 def _numbers(kind: str, found: Mapping[str, Any]) -> str:
     if found["min"] is None:
         return "no values"
-    low, high = (_value(kind, found[key]) for key in ("min", "max"))
+    low, high = (value_text(kind, found[key]) for key in ("min", "max"))
     mean, std = found["mean"], found["std"]
     if mean is None or kind in ("date", "time", "timestamp"):
         return f"{low} to {high}"
     if kind == "boolean":
         return f"{100 * mean:.3g} % true"
-    return f"{low} to {high}, {_value(kind, mean)}" + ("" if std is None else f" ± {short(std)}")
+    return f"{low} to {high}, {value_text(kind, mean)}" + ("" if std is None else f" ± {short(std)}")
 
 
-def _value(kind: str, number: float) -> str:
+def value_text(kind: str, number: float) -> str:
+    """Write a number of a column of a kind: a date, a time or a number."""
     try:
         if kind == "date":
             return str(datetime.date.fromordinal(_EPOCH + round(number)))

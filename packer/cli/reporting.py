@@ -1,0 +1,52 @@
+"""packer report: the data card of packs, one HTML page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer import units
+from packer.cli.console import print_json, say
+from packer.cli.options import JSON, PATH, QUIET, option, options
+
+if TYPE_CHECKING:
+    from packer.reports.data_card import DataCard
+
+
+@click.command()
+@click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PATH)
+@options(
+    option("-o --out", "FILE", "The page, .html.", "report.html"),
+    option("--rows", "N", "Rows on the contact sheet, at most; spread evenly over the classes.", 200),
+    option("--workers", "N", "Threads that read and decode; default: the cores at hand."),
+    option("--overwrite", None, "Replace FILE if it is an earlier report."),
+    JSON,
+    QUIET,
+)
+def report(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Write the data card of PACK, or of several together: one HTML page that loads nothing and runs no script.
+
+    Classes, a contact sheet, mean images, sizes, what was left out; rows that are (nearly) the same, in several splits or packs
+    or with different labels. Of tables: the columns, and how much each goes with the label.
+
+    \b
+    packer report train.h5 -o train.html
+    packer report train.h5 test.h5 -o both.html
+    """
+    from packer.reports.data_card import report as run
+
+    made = run(packs, out, progress=not quiet, **given)
+    if as_json:
+        print_json("report", made._asdict())
+    elif not quiet:
+        say(f"{made.path}: {_summary(made)}; {units.size(made.nbytes)}, in {units.duration(made.seconds)}")
+
+
+def _summary(made: DataCard) -> str:
+    """Return what was found in words."""
+    alike = f"{made.near:,} (nearly) the same as others" if made.near else "none the same as another"
+    said = [units.count(made.rows, "row"), alike]
+    said += [f"{n:,} of {name} also elsewhere" for name, n in made.leaked.items() if n]
+    said += [f"{made.suspects:,} with another label than their like"] if made.suspects else []
+    return ", ".join(said)

@@ -1,0 +1,255 @@
+"""report(): the data card of packs, one HTML page: what they hold, and what is doubtful about it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from packer.arguments import check_workers, whole
+from packer.errors import PackerError, UsageError
+from packer.format.file_io import remove
+from packer.format.pack import Pack, open_pack
+from packer.format.working_folder import failure
+from packer.previews.preview_batch import image_of
+from packer.progress import Progress
+from packer.reports.card_content import CardContent
+from packer.reports.duplicate_sections import shown_rows
+from packer.reports.image_measures import ImageMeasures, measure_images
+from packer.reports.label_measures import measure_labels, parts_of, spread_rows
+from packer.reports.near_duplicates import Duplicates, find_duplicates
+from packer.reports.page import MARK, render
+from packer.reports.table_measures import TableMeasures, measure_table
+from packer.reports.thumbnails import draw_thumbnails
+from packer.sentence import Option
+
+SUFFIX = ".writing"
+"""Of the page's name while it is being written."""
+ENDINGS = (".html", ".htm")
+MOST_SHOWN = 5000
+"""Rows on the contact sheet: each is some 5 kB of the page."""
+
+PackPath = str | os.PathLike[str] | Pack
+
+
+class DataCard(NamedTuple):
+    """The result of report().
+
+    rows: of all packs. exact: rows whose bytes a row before them has. near: rows that are (nearly) the same as another. leaked:
+    name of a split or pack -> rows that have such a row in another one. suspects: rows that have one with another label. Of tables
+    rows are compared by their bytes alone.
+    """
+
+    path: str
+    packs: tuple[str, ...]
+    rows: int
+    nbytes: int
+    exact: int
+    near: int
+    leaked: dict[str, int]
+    suspects: int
+    seconds: float
+
+
+def report(
+    path: PackPath | Sequence[PackPath],
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    rows: int = 200,
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> DataCard:
+    """Write the data card of a pack, or of several together: one HTML page that loads nothing and runs no script.
+
+    Of images it shows the schema and where it comes from, classes and splits, a contact sheet, the mean image of each class, sizes,
+    inputs that were left out, and rows that are exactly or nearly the same: in several splits or packs, or with different labels.
+    Of tables it shows the columns, their distributions, and how much each goes with the label.
+
+    Parameters
+    ----------
+    path : path or list of paths
+        A pack, or packs that belong together, such as one for training and one for testing.
+    out : path, default "report.html"
+        The page, .html or .htm.
+    rows : int, default 200
+        Rows on the contact sheet, at most, spread evenly over the classes.
+    workers : int, optional
+        Threads that read and decode; default: the cores at hand.
+    overwrite : bool, default False
+        Replace an earlier report.
+    progress : bool, default False
+        Show the progress.
+    on_progress : callable, optional
+        Called with the rows read so far.
+
+    Returns
+    -------
+    DataCard
+
+    Raises
+    ------
+    UsageError
+        The page exists, an argument is wrong, or the packs do not go together.
+    FormatError
+        A pack is damaged.
+    PackerError
+        The page cannot be written.
+
+    Notes
+    -----
+    Each row is read once, and 100 bytes of it are kept: a million rows take 100 MB besides what is being decoded. The page is the same
+    for equal packs.
+    """
+    began = time.perf_counter()
+    target = os.fspath(out)
+    _check_output(target, overwrite)
+    most = whole("rows", rows, 0, MOST_SHOWN)
+    count = check_workers(workers)
+    given = [path] if isinstance(path, (str, os.PathLike, Pack)) else list(path)
+    if not given:
+        raise UsageError("path=[]: names no pack; one at least is needed. Pass their paths.")
+    packs = [one if isinstance(one, Pack) else open_pack(one) for one in given]
+    _check_together(packs)
+    with Progress(progress, "rows", on_progress) as bar:
+        card = _measure(packs, most, count, bar)
+        data = render(card).encode("utf-8")
+    _write(target, data)
+    found = card.duplicates
+    leaked = () if found is None or len(card.parts) < 2 else found.leaked
+    return DataCard(
+        path=target,
+        packs=tuple(pack.path for pack in packs),
+        rows=card.rows,
+        nbytes=len(data),
+        exact=0 if found is None else found.repeats,
+        near=0 if found is None else found.near_rows,
+        leaked={part.name: n for part, n in zip(card.parts, leaked, strict=False)},
+        suspects=0 if found is None else found.suspects,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _measure(packs: Sequence[Pack], most: int, workers: int, bar: Progress) -> CardContent:
+    """Read the packs, and return all that stands on the page."""
+    names = _names(packs)
+    parts, row_parts = parts_of(packs, names)
+    labels = measure_labels(packs, row_parts)
+    total = sum(pack.rows for pack in packs)
+    images: ImageMeasures | None = None
+    measured: TableMeasures | None = None
+    found: Duplicates | None = None
+    bar.start(total)
+    if _has_images(packs[0]):
+        images = measure_images(packs, [image_of(pack) for pack in packs], labels, workers, bar.move)
+        found = find_duplicates(images.digests, row_parts, labels.ids, images.traits)
+    elif packs[0].parts[0].header.table is not None:
+        measured = measure_table(packs, labels, bar.move)
+        found = find_duplicates(measured.digests, row_parts, labels.ids, None)
+    sheet = spread_rows(labels, total, most).tolist() if images is not None else []
+    wanted = set(sheet)
+    if images is not None and found is not None:
+        wanted |= shown_rows(found)
+    return CardContent(
+        packs=packs,
+        names=names,
+        parts=parts,
+        row_parts=row_parts,
+        labels=labels,
+        duplicates=found,
+        measured=measured,
+        sheet=sheet,
+        thumbnails=draw_thumbnails(packs, wanted),
+        sizes=None if images is None else images.sizes,
+        means=() if images is None else images.means,
+    )
+
+
+def _has_images(pack: Pack) -> bool:
+    return any(f.name == "image" for f in pack.fields)
+
+
+def _names(packs: Sequence[Pack]) -> list[str]:
+    """Return a short name for each pack: that of its file, its path where two have one."""
+    names = [os.path.basename(pack.path.rstrip("/")) or pack.path for pack in packs]
+    return [pack.path if names.count(name) > 1 else name for pack, name in zip(packs, names, strict=True)]
+
+
+def _check_together(packs: Sequence[Pack]) -> None:
+    """Refuse packs that cannot stand on one page. Raises UsageError."""
+    first = packs[0]
+    for number, pack in enumerate(packs):
+        if not pack.rows:
+            raise UsageError(f"{pack.path}: has no rows. Pass a pack with some.")
+        if any(os.path.realpath(pack.path) == os.path.realpath(other.path) for other in packs[:number]):
+            raise UsageError(f"{pack.path}: is given twice; each pack once is allowed. Leave it out.")
+        if _has_images(pack):
+            image_of(pack)
+        kinds = [(_has_images(one), one.parts[0].header.table is not None) for one in (first, pack)]
+        if kinds[0] != kinds[1]:
+            raise UsageError(
+                f"{pack.path}: is not of the kind of {first.path}; packs of images or packs of tables go together. Make a report of each."
+            )
+        tables = [one.parts[0].header.table or {} for one in (first, pack)]
+        forms = [(table.get("features"), table.get("categories")) for table in tables]
+        if forms[0] != forms[1]:
+            raise UsageError(
+                f"{pack.path}: has other columns than {first.path}; tables that were mapped alike go together. Convert it again with ",
+                Option("like", first.path),
+                ".",
+            )
+
+
+def _check_output(out: str, overwrite: bool) -> None:
+    """Refuse a page that cannot be written, before any work. Raises UsageError or PackerError."""
+    if not out.lower().endswith(ENDINGS):
+        raise UsageError(f"{out}: ends in none of {', '.join(ENDINGS)}; a report is such a page. Name it so.")
+    parent = os.path.dirname(os.path.abspath(out))
+    if os.path.lexists(out):
+        if not overwrite:
+            raise UsageError(
+                f"{out}: exists; nothing is overwritten unasked. Pass ",
+                Option("overwrite", True),
+                ", or another name.",
+            )
+        if not _is_report(out):
+            raise UsageError(
+                f"{out}: is no report; ",
+                Option("overwrite", True),
+                " replaces only reports. Pass another name.",
+            )
+    if not os.path.isdir(parent):
+        raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PackerError(
+            f"{out}: no permission to write in {parent}. Pass another name, or change the permission."
+        )
+
+
+def _is_report(path: str) -> bool:
+    """Return True for a file that begins as a report does."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MARK)) == MARK.encode()
+    except OSError:
+        return False
+
+
+def _write(out: str, data: bytes) -> None:
+    """Write the page under another name, and give it its own. Raises PackerError."""
+    work = f"{out}.{os.getpid()}{SUFFIX}"
+    try:
+        try:
+            fd = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+            os.replace(work, out)
+        except BaseException:
+            remove(work)
+            raise
+    except OSError as error:
+        raise failure(out, error) from error

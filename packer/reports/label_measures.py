@@ -1,0 +1,268 @@
+"""How the labels of packs are distributed: over classes or numbers, and over splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.format.checksums import block_checksum
+from packer.format.header import Field
+from packer.format.pack import Pack
+from packer.orders.runs import one_run
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import class_names
+
+BINS = 40
+_PIECE_BYTES = 16 << 20
+_MOST_CLASSES = 65_536
+"""Whole numbers without names that take more values than this are numbers, not classes."""
+_MOST_COLUMNS = 12
+"""Of a label of several numbers that are shown."""
+
+Ints = NDArray[np.int64]
+
+
+class RowGroup(NamedTuple):
+    """Rows that belong together: a split of a pack, or a pack without splits. pack: its number; rows: how many."""
+
+    name: str
+    pack: int
+    rows: int
+
+
+class Histogram(NamedTuple):
+    """Numbers counted in equal bins from `least` to `most`. mean: of all; missing: NaN and infinities, in no bin."""
+
+    name: str
+    least: float
+    most: float
+    mean: float
+    counts: tuple[int, ...]
+    missing: int
+
+
+class LabelMeasures(NamedTuple):
+    """The labels of all rows. kind: "class", "several" classes a row, "boxes", "number", or "" without labels.
+
+    names: of the classes; counts: int64 [parts, classes], rows (of boxes: boxes). ids: int64 [N], equal where labels are, or None.
+    numbers: of labels that are numbers.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    counts: Ints
+    ids: Ints | None
+    numbers: tuple[Histogram, ...] = ()
+
+    @property
+    def classes(self) -> Ints | None:
+        """The class of each row, int64 [N], where it has one."""
+        return self.ids if self.kind == "class" else None
+
+
+def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup], NDArray[np.int16]]:
+    """Return the parts of packs, and the number of each row's part, int16 [N]. names: of the packs.
+
+    Rows of no split are a part of their own. Of splits that overlap a row counts for the smallest.
+    """
+    numbers: list[NDArray[np.int16]] = []
+    parts: list[RowGroup] = []
+    for number, (pack, name) in enumerate(zip(packs, names, strict=True)):
+        own = np.full(pack.rows, -1, np.int16)
+        splits = {split: sum(b - a for a, b in spans) for split, spans in pack.header.splits.items()}
+        found: list[str] = []
+        for split in sorted(splits, key=lambda split: -splits[split]):
+            for a, b in pack.header.splits[split]:
+                own[a:b] = len(found)
+            found.append(split if len(packs) == 1 else f"{name}, {split}")
+        rest = own == -1
+        if rest.any():
+            own[rest] = len(found)
+            found.append(
+                "other rows" if splits and len(packs) == 1 else f"{name}, other rows" if splits else name
+            )
+        counts = np.bincount(own, minlength=len(found)).tolist()
+        numbers.append(own + len(parts))
+        parts += [RowGroup(said, number, rows) for said, rows in zip(found, counts, strict=True)]
+    return parts, np.concatenate(numbers).astype(np.int16)
+
+
+def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeasures:
+    """Read the labels of packs. parts: of all rows."""
+    kinds = [_kind(pack) for pack in packs]
+    kind = kinds[0] if len(set(kinds)) == 1 else ""
+    count = int(parts.max(initial=0)) + 1
+    rows = np.cumsum([0, *(pack.rows for pack in packs)])
+    own_parts = [parts[a:b] for a, b in pairwise(rows.tolist())]
+    named = next((names for pack in packs if (names := class_names(pack))), ())
+    if kind == "class":
+        read = [np.concatenate([piece for _, piece in pieces(pack, "label")]) for pack in packs]
+        if not named and len(np.unique(np.concatenate(read))) > _MOST_CLASSES:
+            kind = "number"
+        else:
+            return _of_classes(packs, read, named, parts, count)
+    if kind in ("several", "boxes"):
+        of = _several if kind == "several" else _boxes
+        return of(packs, own_parts, named, count)
+    if kind == "number":
+        return LabelMeasures(kind, (), np.zeros((count, 0), np.int64), None, _numbers(packs))
+    return LabelMeasures("", (), np.zeros((count, 0), np.int64), None)
+
+
+def pieces(pack: Pack, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield a fixed field of all rows, some at a time: (first row, [n, *shape])."""
+    field = pack.header.field(name).loaded
+    step = max(1, _PIECE_BYTES // max(1, field.row_bytes))
+    if field.compressed:
+        step = -(-step // pack.header.block_rows) * pack.header.block_rows
+    reader = RowReader(pack, [field])
+    try:
+        for start in range(0, pack.rows, step):
+            yield start, reader.array(field, one_run(start, min(start + step, pack.rows)))
+    finally:
+        reader.close()
+
+
+def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
+    """Return up to so many rows for a contact sheet, by class: as many of each as can be, spread over the pack."""
+    if total <= most:
+        rows = np.arange(total)
+        return rows if labels.classes is None else rows[np.argsort(labels.classes, kind="stable")]
+    if labels.classes is None:
+        return np.linspace(0, total - 1, most).round().astype(np.int64)
+    if not most:
+        return np.zeros(0, np.int64)
+    order = np.argsort(labels.classes, kind="stable")
+    counts = np.bincount(labels.classes, minlength=len(labels.names))
+    shares, left = np.zeros(len(counts), np.int64), most
+    while left:
+        wanting = np.flatnonzero(shares < counts)[:left]
+        more = np.minimum(counts[wanting] - shares[wanting], max(1, left // len(wanting)))
+        shares[wanting] += more
+        left -= int(more.sum())
+    firsts = np.cumsum(counts) - counts
+    chosen = [
+        first + np.linspace(0, count - 1, share).round().astype(np.int64)
+        for first, count, share in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
+        if share
+    ]
+    spread: Ints = order[np.concatenate(chosen)]
+    return spread
+
+
+def _kind(pack: Pack) -> str:
+    fields: dict[str, Field] = {f.name: f for f in pack.fields}
+    label = fields.get("label")
+    if label is None or label.ragged:
+        boxes = fields.get("box_label")
+        return "boxes" if boxes is not None and "row_shape" in boxes.about else ""
+    shape, kind = label.shape or (), np.dtype(label.dtype).kind
+    if len(shape) == 1 and label.dtype == "|u1":
+        return "several"
+    if shape == () and kind in "iub":
+        return "class"
+    return "number" if len(shape) < 2 else ""
+
+
+def _of_classes(
+    packs: Sequence[Pack],
+    read: list[NDArray[Any]],
+    named: Sequence[str],
+    parts: NDArray[np.int16],
+    count: int,
+) -> LabelMeasures:
+    names: dict[str, int] = {}
+    ids = []
+    for pack, values in zip(packs, read, strict=True):
+        own = class_names(pack) or named
+        for name in own:
+            names.setdefault(name, len(names))
+        found, places = np.unique(values, return_inverse=True)
+        known = [own[n] if 0 <= n < len(own) else str(n) for n in found.tolist()]
+        ids.append(np.array([names.setdefault(name, len(names)) for name in known], np.int64)[places])
+    all_ids = np.concatenate(ids)
+    counts = np.bincount(parts * np.int64(len(names)) + all_ids, minlength=count * len(names))
+    return LabelMeasures("class", tuple(names), counts.reshape(count, -1), all_ids)
+
+
+def _several(
+    packs: Sequence[Pack], parts: Sequence[NDArray[np.int16]], named: Sequence[str], count: int
+) -> LabelMeasures:
+    width = max((pack.header.field("label").shape or (0,))[0] for pack in packs)
+    counts, ids = np.zeros((count, width), np.int64), []
+    for pack, own in zip(packs, parts, strict=True):
+        for start, piece in pieces(pack, "label"):
+            has = piece != 0
+            for part in np.unique(own[start : start + len(has)]).tolist():
+                counts[part, : has.shape[1]] += has[own[start : start + len(has)] == part].sum(axis=0)
+            ids.append(np.array([block_checksum(row) for row in piece], np.uint64).view(np.int64))
+    names = tuple(named[n] if n < len(named) else str(n) for n in range(width))
+    return LabelMeasures("several", names, counts, np.concatenate(ids))
+
+
+def _boxes(
+    packs: Sequence[Pack], parts: Sequence[NDArray[np.int16]], named: Sequence[str], count: int
+) -> LabelMeasures:
+    counts = np.zeros((count, len(named)), np.int64)
+    for pack, own in zip(packs, parts, strict=True):
+        field = pack.header.field("box_label")
+        reader = RowReader(pack, [field])
+        for start in range(0, pack.rows, 4096):
+            stop = min(start + 4096, pack.rows)
+            rows = reader.read_ragged("box_label", one_run(start, stop))
+            values = np.frombuffer(b"".join(rows), field.about["dtype"]).astype(np.int64)
+            lengths = np.array([len(row) for row in rows]) // np.dtype(field.about["dtype"]).itemsize
+            owner = np.repeat(own[start:stop], lengths)
+            values, owner = values[values >= 0], owner[values >= 0]
+            wide = max(counts.shape[1], int(values.max(initial=-1)) + 1)
+            if wide > counts.shape[1]:
+                counts = np.pad(counts, ((0, 0), (0, wide - counts.shape[1])))
+            counts += np.bincount(owner * np.int64(wide) + values, minlength=count * wide).reshape(count, -1)
+        reader.close()
+    names = tuple(named[n] if n < len(named) else str(n) for n in range(counts.shape[1]))
+    return LabelMeasures("boxes", names, counts, None)
+
+
+def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
+    """Return a histogram of each column of labels that are numbers; each label is read twice."""
+    label = packs[0].header.field("label")
+    columns = (label.shape or (1,))[0]
+    given = label.about.get("columns") or (packs[0].parts[0].header.table or {}).get("label", {}).get(
+        "columns"
+    )
+    names = [str(name) for name in given] if given and len(given) == columns else ["label"] * columns
+    least, most = np.full(columns, np.inf), np.full(columns, -np.inf)
+    sums, found, rows = np.zeros(columns), np.zeros(columns, np.int64), 0
+    for values in _columns(packs, columns):
+        good = np.isfinite(values)
+        least = np.minimum(least, np.where(good, values, np.inf).min(axis=0, initial=np.inf))
+        most = np.maximum(most, np.where(good, values, -np.inf).max(axis=0, initial=-np.inf))
+        sums += np.where(good, values, 0).sum(axis=0)
+        found, rows = found + good.sum(axis=0), rows + len(values)
+    shown = [k for k in range(min(columns, _MOST_COLUMNS)) if found[k]]
+    counts = np.zeros((columns, BINS), np.int64)
+    for values in _columns(packs, columns):
+        for k in shown:
+            column = values[:, k]
+            counts[k] += np.histogram(column[np.isfinite(column)], BINS, (least[k], most[k]))[0]
+    return tuple(
+        Histogram(
+            names[k],
+            float(least[k]),
+            float(most[k]),
+            float(sums[k] / found[k]),
+            tuple(counts[k].tolist()),
+            int(rows - found[k]),
+        )
+        for k in shown
+    )
+
+
+def _columns(packs: Sequence[Pack], columns: int) -> Iterator[NDArray[np.float64]]:
+    for pack in packs:
+        for _, piece in pieces(pack, "label"):
+            yield piece.reshape(len(piece), -1)[:, :columns].astype(np.float64)

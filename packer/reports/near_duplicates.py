@@ -1,0 +1,222 @@
+"""Rows that are alike, found without comparing all with all; what they mean for splits and labels.
+
+Rows whose stored bytes are equal are exact duplicates, found by sorting a checksum. Near duplicates have hashes that differ in up to
+8 of 64 bits. Two hashes within 7 bits agree, in one of four bands of 16 bits, in all bits but one: so each hash is compared with those
+that share a band with it, but for one bit at most, and then counted exactly (multi-index hashing; of the pairs at 8 bits this finds
+95 %). Source: M. Norouzi, A. Punjani, D. Fleet, "Fast Search in Hamming Space with Multi-Index Hashing", CVPR 2012.
+
+A hash that very many rows share would still make it quadratic: where all buckets together ask for more comparisons than there
+is time for, each row is compared with its nearest neighbours in a bucket, and the page says how many comparisons were left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.reports.perceptual_hash import MOST_BITS, ImageTraits, agree
+
+MOST_COMPARISONS = 2_000_000_000
+"""In all; about a minute of one core."""
+MOST_PAIRS = 1_000_000
+"""That are kept."""
+_BANDS, _BITS = 4, 16
+_CHUNK = 1 << 20  # comparisons at a time
+
+Ints = NDArray[np.int64]
+
+
+class SimilarPairs(NamedTuple):
+    """Pairs of hashes that are near each other. one, other: int64 [P]; bits: in which they differ, int64 [P]; left_out: comparisons."""
+
+    one: Ints
+    other: Ints
+    bits: Ints
+    left_out: int
+
+
+class Duplicates(NamedTuple):
+    """Rows that are alike, each pair of them once: of rows alike in bytes, split and label the first stands for all.
+
+    one, other: row numbers over all packs, int64 [P], of other splits or labels first; bits: in which their hashes differ, 0 for
+    exact ones; exact: bool [P]. crossing, suspect: bool [P], rows of different splits, or labels. repeats: rows whose bytes another
+    row before them has. near_rows: rows with a near or exact duplicate. leaked: by the number of a split, rows that have one in
+    another split. suspects: rows that have one with another label. flat: rows without structure, compared by their bytes alone.
+    left_out: comparisons; cut: True if there were more pairs than are kept.
+    """
+
+    one: Ints
+    other: Ints
+    bits: Ints
+    exact: NDArray[np.bool_]
+    crossing: NDArray[np.bool_]
+    suspect: NDArray[np.bool_]
+    repeats: int
+    near_rows: int
+    leaked: tuple[int, ...]
+    suspects: int
+    flat: int
+    left_out: int
+    cut: bool
+
+
+def find_duplicates(
+    digests: NDArray[np.uint64],
+    parts: NDArray[np.int16],
+    labels: Ints | None,
+    traits: ImageTraits | None,
+) -> Duplicates:
+    """Return the rows that are alike.
+
+    digests: of the rows' bytes, [N]; parts: the number of each row's split, [N]; labels: [N], None if there are none to compare.
+    traits: None compares bytes alone.
+    """
+    known = np.zeros(len(digests), np.int64) if labels is None else labels
+    order = np.lexsort((known, parts, digests))
+    d, p, k = digests[order], parts[order], known[order]
+    new = np.ones((2, len(d)), bool)
+    new[0, 1:] = d[1:] != d[:-1]
+    new[1, 1:] = new[0, 1:] | (p[1:] != p[:-1]) | (k[1:] != k[:-1])
+    heads = np.flatnonzero(new[1])  # a node: rows alike in bytes, split and label
+    sizes = np.diff(np.append(heads, len(d)))
+    rows = order[heads]  # lexsort is stable: the first row of each
+    groups = np.cumsum(new[0])[heads]
+    first = np.maximum.accumulate(np.where(new[0][heads], np.arange(len(heads)), 0))
+    again = np.flatnonzero(first != np.arange(len(heads)))
+    one, other, bits = first[again], again, np.zeros(len(again), np.int64)
+    left_out, cut = 0, False
+    if traits is not None:
+        some, details = np.flatnonzero(~traits.flat[rows]), traits.traits
+
+        def confirm(a: Ints, b: Ints) -> NDArray[np.bool_]:
+            alike: NDArray[np.bool_] = groups[some[a]] != groups[some[b]]
+            alike[alike] = agree(details[rows[some[a[alike]]]], details[rows[some[b[alike]]]])
+            return alike
+
+        found = similar_pairs(traits.hashes[rows[some]], confirm)
+        one, other = np.concatenate((one, some[found.one])), np.concatenate((other, some[found.other]))
+        bits = np.concatenate((bits, found.bits))
+        left_out, cut = found.left_out, len(found.one) >= MOST_PAIRS
+    part, label = p[heads], k[heads]
+    crossing = part[one] != part[other]
+    suspect = label[one] != label[other]
+    exact = groups[one] == groups[other]
+    near = sizes > 1
+    leaks, doubts = np.zeros((2, len(heads)), bool)
+    for ends in (one, other):
+        near[ends] = True
+        leaks[ends[crossing]] = True
+        doubts[ends[suspect]] = True
+    leaked = np.bincount(part[leaks], sizes[leaks], minlength=int(parts.max(initial=0)) + 1)
+    # Rows alike in all, which are one node, are shown as a pair too.
+    inside = np.flatnonzero(sizes > 1)
+    low, high = np.minimum(rows[one], rows[other]), np.maximum(rows[one], rows[other])
+    low, high = np.concatenate((low, rows[inside])), np.concatenate((high, order[heads[inside] + 1]))
+    none = np.zeros(len(inside), bool)
+    bits = np.concatenate((bits, none))
+    exact = np.concatenate((exact, ~none))
+    crossing, suspect = np.concatenate((crossing, none)), np.concatenate((suspect, none))
+    ranked = np.lexsort((high, low, bits, ~exact, ~suspect, ~crossing))
+    return Duplicates(
+        one=low[ranked],
+        other=high[ranked],
+        bits=bits[ranked],
+        exact=exact[ranked],
+        crossing=crossing[ranked],
+        suspect=suspect[ranked],
+        repeats=len(d) - int(new[0].sum()),
+        near_rows=int(sizes[near].sum()),
+        leaked=tuple(leaked.astype(int).tolist()),
+        suspects=int(sizes[doubts].sum()),
+        flat=0 if traits is None else int(traits.flat.sum()),
+        left_out=left_out,
+        cut=cut,
+    )
+
+
+def similar_pairs(
+    hashes: NDArray[np.uint64],
+    confirm: Callable[[Ints, Ints], NDArray[np.bool_]] | None = None,
+    most_comparisons: int = MOST_COMPARISONS,
+) -> SimilarPairs:
+    """Return pairs of hashes that differ in at most MOST_BITS bits: all within 7, and 95 % of those at 8.
+
+    hashes: [N]. confirm: called with the ends of some pairs, returns which of them count. most_comparisons: about so many, in all.
+    """
+    kept: list[NDArray[np.uint64]] = []
+    left_out = total = 0
+    count = np.uint64(max(1, len(hashes)))
+    for band in range(_BANDS):
+        keys = (hashes >> np.uint64(_BITS * band)).astype(np.uint16)
+        order = np.lexsort((hashes, keys))
+        near, said = _search(hashes[order], keys[order].astype(np.int64), most_comparisons // _BANDS)
+        left_out += said
+        for i, j in near:
+            one, other = order[i], order[j]
+            if confirm is not None:
+                good = confirm(one, other)
+                one, other = one[good], other[good]
+            low, high = np.minimum(one, other).astype(np.uint64), np.maximum(one, other).astype(np.uint64)
+            kept.append(low * count + high)
+            total += len(kept[-1])
+            if total >= MOST_PAIRS:
+                break
+    found = np.unique(np.concatenate(kept)) if kept else np.zeros(0, np.uint64)
+    one, other = (found // count).astype(np.int64), (found % count).astype(np.int64)
+    bits = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+    return SimilarPairs(one, other, bits, left_out)
+
+
+def _search(hashes: NDArray[np.uint64], keys: Ints, most: int) -> tuple[Iterator[tuple[Ints, Ints]], int]:
+    """Return pairs of positions within MOST_BITS whose keys differ in one bit at most, some at a time; comparisons that are left out.
+
+    hashes, keys: of one band, sorted by key, those of a key by hash. most: comparisons.
+    """
+    counts = np.bincount(keys, minlength=1 << _BITS)
+    limit = asked = int(counts.max(initial=0))
+    while (done := _comparisons(counts, limit)) > most and limit > 1:
+        limit //= 2
+    asked = _comparisons(counts, asked)
+    return _near(hashes, keys, counts, limit), asked - done
+
+
+def _comparisons(counts: Ints, limit: int) -> int:
+    """Return how many comparisons there are where each row is compared with at most `limit` of a bucket. counts: rows by key."""
+    short = np.minimum(counts, limit)
+    total = int((short * (short - 1) // 2 + (counts - short) * limit).sum())
+    keys = np.arange(len(counts))
+    for flip in 1 << np.arange(_BITS):
+        clear = keys[keys & flip == 0]
+        total += int((counts[clear] * short[clear | flip]).sum())
+    return total
+
+
+def _near(hashes: NDArray[np.uint64], keys: Ints, counts: Ints, limit: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield pairs; see _search. limit: of a bucket's rows that a row is compared with."""
+    ends = np.cumsum(counts)
+    for flip in (0, *(1 << np.arange(_BITS)).tolist()):
+        if flip:
+            own = np.flatnonzero(keys & flip == 0)  # the other one of a pair has the bit: each pair once
+            others = keys[own] | flip
+            begins = ends[others] - counts[others]
+            lengths = np.minimum(counts[others], limit)
+        else:
+            own = np.arange(len(keys))
+            begins = own + 1
+            lengths = np.minimum(ends[keys] - begins, limit)
+        behind = np.cumsum(lengths)
+        start = 0
+        while start < len(own):
+            before = int(behind[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(behind, before + _CHUNK, "right")))
+            some = slice(start, stop)
+            i = np.repeat(own[some], lengths[some])
+            offsets = np.arange(len(i)) - np.repeat(behind[some] - lengths[some] - before, lengths[some])
+            j = np.repeat(begins[some], lengths[some]) + offsets
+            near = np.flatnonzero(np.bitwise_count(hashes[i] ^ hashes[j]) <= MOST_BITS)
+            if len(near):
+                yield i[near], j[near]
+            start = stop

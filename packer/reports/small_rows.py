@@ -1,0 +1,154 @@
+"""All images of a pack as 32 x 32 pixels, in the pack's order, made by several threads; a checksum of what is stored of each.
+
+JPEG rows are decoded at the smallest scale of the codec's that is not below 32 pixels (1/2, 1/4, 1/8).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.codecs import jpeg
+from packer.errors import FormatError
+from packer.format.checksums import block_checksum
+from packer.format.header import Field
+from packer.format.pack import Pack
+from packer.opencv import cv2
+from packer.orders.runs import one_run
+from packer.read.picture_rows import MAX_PIXELS
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.reports.perceptual_hash import SIDE, ImageTraits, describe
+
+_PIECE_BYTES = 16 << 20  # of rows that a thread reads at once
+_PIECE_ROWS = 512
+_LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
+_SCALES = (8, 4, 2)
+
+
+class SmallRows(NamedTuple):
+    """Some rows of a pack. start: the first; pixels: float32 [n, 32, 32, 1 or 3], 0 to 255; digests: of the stored bytes, uint64 [n].
+
+    sizes: int32 [n, 2], heights and widths.
+    """
+
+    start: int
+    pixels: NDArray[np.float32]
+    digests: NDArray[np.uint64]
+    sizes: NDArray[np.int32]
+    traits: ImageTraits
+
+
+class _SmallReader:
+    """Reads rows as SmallRows. Thread-safe."""
+
+    def __init__(self, pack: Pack, image: Field) -> None:
+        """image: as it is loaded."""
+        self._pack, self._image = pack, image
+        self._stored = pack.header.field(image.name)
+        self._reader = RowReader(pack, [self._stored])
+        self._own = self._stored.own_size
+        codec = (self._stored.codec or {}).get("name") if self._stored.ragged else None
+        self._jpeg = codec == "jpeg"
+        self._channels = _channels_of(image)
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yield the rows of each piece, [start, stop), whole blocks where rows have to be decoded in blocks."""
+        row_bytes = self._pack.nbytes // max(1, self._pack.rows)
+        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(row_bytes, 1)))
+        if self._stored.compressed:
+            block = self._pack.header.block_rows
+            step = -(-step // block) * block
+        for start in range(0, self._pack.rows, step):
+            yield start, min(start + step, self._pack.rows)
+
+    def read(self, start: int, stop: int) -> SmallRows:
+        """Return rows start to stop - 1. Raises FormatError for damaged ones."""
+        runs, count = one_run(start, stop), stop - start
+        pixels = np.empty((count, SIDE, SIDE, self._channels), np.float32)
+        digests, sizes = np.empty(count, np.uint64), np.empty((count, 2), np.int32)
+        if self._stored.ragged:
+            rows: Any = self._reader.read_ragged(self._image.name, runs)
+        else:
+            rows = self._reader.array(self._image, runs)
+        for i, row in enumerate(rows):
+            if isinstance(row, bytes):
+                picture, sizes[i] = self._decode(row, start + i)
+                shape = (
+                    b"" if self._jpeg else sizes[i].tobytes()
+                )  # raw bytes do not say how wide a picture is
+                digests[i] = block_checksum(np.frombuffer(row + shape, np.uint8))
+            else:
+                digests[i] = block_checksum(row)
+                picture, sizes[i] = row, row.shape[:2]
+            pixels[i] = self._shrink(picture)
+        return SmallRows(start, pixels, digests, sizes, describe(pixels))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+    def _decode(self, row: bytes, number: int) -> tuple[NDArray[Any], tuple[int, int]]:
+        """Return an image, perhaps smaller, and its height and width."""
+        if not self._jpeg:
+            (picture,) = decode_ragged(self._pack, self._stored, [row], [number])
+            return picture, picture.shape[:2]
+        try:
+            height, width, channels = jpeg.size(row)
+            if height * width > MAX_PIXELS:
+                raise ValueError(f"a picture of {width:,} x {height:,} pixels")
+            by = 1
+            if min(height, width) >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1:
+                by = next((by for by in _SCALES if min(height, width) >= SIDE * by), 1)
+            picture = np.empty((-(-height // by), -(-width // by), channels), np.uint8)
+            jpeg.decode_upright_into(row, picture, by > 1)
+        except ValueError as error:
+            raise FormatError(
+                f"{self._pack.path}: row {number} of {self._image.name!r} is damaged ({error})."
+                " Run packer verify, or convert the images again."
+            ) from None
+        return picture, (height, width)
+
+    def _shrink(self, picture: NDArray[Any]) -> NDArray[np.float32]:
+        """Return an image as float32 [32, 32, C], 255 the most; of bands the first three, or the first of two; without alpha."""
+        channels = picture.shape[2]
+        picture = picture[..., : 3 if channels >= 3 else 1]
+        if picture.dtype not in (np.uint8, np.uint16):
+            picture = picture.astype(np.float32)
+        small = cv2.resize(np.ascontiguousarray(picture), (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(
+            np.float32
+        )
+        small = small.reshape(SIDE, SIDE, -1)
+        if self._image.most != 255:
+            small *= 255 / self._image.most
+        return np.broadcast_to(small, (SIDE, SIDE, self._channels)) if small.shape[2] == 1 else small
+
+
+def _channels_of(image: Field) -> int:
+    own = image.own_size
+    channels = (own.channels or 1) if own is not None else (image.shape or (0, 0, 1))[2]
+    return 3 if channels >= 3 else 1
+
+
+def small_rows(pack: Pack, image: Field, workers: int) -> Iterator[SmallRows]:
+    """Yield all images of a pack, in order, some at a time; few are in memory. workers: threads. Raises FormatError."""
+    reader = _SmallReader(pack, image)
+    previous = cv2.getNumThreads()
+    cv2.setNumThreads(1)  # the pieces are the parallel work
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="packer-report")
+    waiting: deque[Future[SmallRows]] = deque()
+    try:
+        for piece in reader.pieces():
+            waiting.append(pool.submit(reader.read, *piece))
+            if len(waiting) > workers + 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        cv2.setNumThreads(previous)
+        reader.close()

@@ -1,0 +1,89 @@
+"""Rows of packs as small pictures inside the page, with their keys and labels."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.format.pack import Pack
+from packer.opencv import cv2
+from packer.orders.runs import Runs
+from packer.previews.drawing import draw_thumbnail
+from packer.previews.preview_batch import brightest, captions, image_of, read_batch, shown
+from packer.read.row_reader import RowReader
+
+TILE = 144  # pixels: the longer side, at most
+_GROUP = 16  # rows that are decoded at once, at full size
+_MEAN_SIDE = 96
+
+
+class Thumbnail(NamedTuple):
+    """A row to be shown. source: a data URI; key: the name of its file, "" if none is known; labels: lines of text."""
+
+    source: str
+    row: int
+    key: str
+    labels: tuple[str, ...]
+
+
+def draw_thumbnails(packs: Sequence[Pack], rows: Iterable[int]) -> dict[int, Thumbnail]:
+    """Return rows as pictures, with masks, boxes and points over them. rows: counted over all packs. Raises FormatError."""
+    wanted = np.unique(np.fromiter(rows, np.int64))
+    found: dict[int, Thumbnail] = {}
+    first = 0
+    for pack in packs:
+        own = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
+        for start in range(0, len(own), _GROUP):
+            found |= {first + one.row: one for one in _drawn(pack, own[start : start + _GROUP])}
+        first += pack.rows
+    return found
+
+
+def _drawn(pack: Pack, rows: NDArray[np.int64]) -> list[Thumbnail]:
+    batch, image = read_batch(pack, rows), image_of(pack)
+    batch = replace(batch, images=shown(batch.images, image, brightest(batch.images, image)))
+    columns: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
+    classes = pack.header.classes
+    texts = captions(batch, classes, columns and [str(name) for name in columns])
+    if batch.label is None and batch.box_label is None:
+        texts = [[] for _ in rows]  # its row is told anyway
+    keys = _keys(pack, rows)
+    return [
+        Thumbnail(
+            data_uri(draw_thumbnail(batch, i, (TILE, TILE), classes)), int(row), keys[i], tuple(texts[i])
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def _keys(pack: Pack, rows: NDArray[np.int64]) -> list[str]:
+    field = next((f for f in pack.fields if f.name == "key" and "encoding" in f.about), None)
+    if field is None:
+        return [""] * len(rows)
+    reader = RowReader(pack, [field])
+    try:
+        found = reader.read_ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
+    finally:
+        reader.close()
+    return [key.decode("utf-8", "surrogateescape") for key in found]
+
+
+def draw_mean(pixels: NDArray[np.float64]) -> str:
+    """Return a mean image as a data URI. pixels: [h, w, 3], 0 to 255; darker ones than half of that are made brighter."""
+    brightness = max(1.0, 127.0 / max(1.0, float(pixels.max())))
+    small = np.ascontiguousarray((pixels * brightness)[..., ::-1]).astype(np.float32)
+    large = cv2.resize(small, (_MEAN_SIDE, _MEAN_SIDE), interpolation=cv2.INTER_CUBIC)
+    _, encoded = cv2.imencode(
+        ".jpg", np.rint(large.clip(0, 255)).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 85]
+    )
+    return data_uri(encoded.tobytes())
+
+
+def data_uri(jpeg: bytes) -> str:
+    """Return a JPEG file as a data URI."""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
