@@ -20,7 +20,7 @@ endif
 .NOTPARALLEL:
 # Hundreds of processes import packer in the tests; without its bytecode each compiles it, which takes a third of their time.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help venv demo test lint types tests format bench gpu soak site wheels clean
+.PHONY: help venv demo test lint types tests format bench gpu soak site test-oldest wheels clean
 
 help:
 	@echo 'make demo     convert photographs, train three epochs from the pack, compare with reading the images, draw a sheet'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench    the benchmarks of this machine, on the demo images (PACKER_DATA=DIR: on clothing.tar)'
 	@echo 'make gpu      tests and benchmarks that need CUDA, with the system PYTHON instead of .venv'
 	@echo 'make soak     the tests that run for minutes'
+	@echo 'make test-oldest  the tests with the lowest versions that setup.cfg allows, in .venv-oldest (PYTHON: 3.10 or 3.11; 6 GB)'
 	@echo 'make site     docs/_build/html: the documentation as a site, which opens from the file, too'
 	@echo 'make wheels   dist/: a wheel with the loops in C for any Linux, and the sources'
 	@echo 'make format   lay the code out and fix what ruff can fix'
@@ -109,6 +110,13 @@ gpu:
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak
 
+# torch comes with CUDA here, as the package index has no other of that age.
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/requirements-oldest.txt
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable .
+	.venv-oldest/bin/python -m pytest --numprocesses $$(getconf _NPROCESSORS_ONLN) --dist loadfile
+
 # What makes the site serves nothing else, so it is installed here. A link that leads nowhere is an error.
 site: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
@@ -129,6 +137,6 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest demo build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find packer -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +

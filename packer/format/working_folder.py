@@ -21,7 +21,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -476,6 +476,16 @@ def check_output(out: str, *, overwrite: bool) -> None:
         raise UsageError("OUT: is empty. Pass the name of a file or folder.")
     if out.rstrip("/").endswith(PARTIAL_SUFFIX):
         raise UsageError(f"{out}: ends in {PARTIAL_SUFFIX}, as unfinished work does. Pass another name.")
+    check_name(
+        out, overwrite=overwrite, ours=_is_pack, other="is no pack, or holds more than one", kinds="packs"
+    )
+
+
+def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other: str, kinds: str) -> None:
+    """Refuse a name under which nothing can be written. Raises UsageError or PackerError.
+
+    ours: tells of what is there whether it may be replaced; other, kinds: what is said where it may not, and what may.
+    """
     parent = os.path.dirname(os.path.abspath(out))
     if os.path.lexists(out):
         if not overwrite:
@@ -484,11 +494,11 @@ def check_output(out: str, *, overwrite: bool) -> None:
                 Option("overwrite", True),
                 ", or another name.",
             )
-        if not _is_pack(out):
+        if not ours(out):
             raise UsageError(
-                f"{out}: is no pack, or holds more than one; ",
+                f"{out}: {other}; ",
                 Option("overwrite", True),
-                " replaces only packs. Pass another name.",
+                f" replaces only {kinds}. Pass another name.",
             )
     if not os.path.isdir(parent):
         raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")

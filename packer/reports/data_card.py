@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from packer.arguments import check_workers, whole
-from packer.errors import PackerError, UsageError
+from packer.errors import UsageError
 from packer.format.file_io import remove
 from packer.format.pack import Pack, open_pack
-from packer.format.working_folder import failure
+from packer.format.working_folder import check_name, failure
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
 from packer.reports.card_content import CardContent
@@ -206,26 +206,7 @@ def _check_output(out: str, overwrite: bool) -> None:
     """Refuse a page that cannot be written, before any work. Raises UsageError or PackerError."""
     if not out.lower().endswith(ENDINGS):
         raise UsageError(f"{out}: ends in none of {', '.join(ENDINGS)}; a report is such a page. Name it so.")
-    parent = os.path.dirname(os.path.abspath(out))
-    if os.path.lexists(out):
-        if not overwrite:
-            raise UsageError(
-                f"{out}: exists; nothing is overwritten unasked. Pass ",
-                Option("overwrite", True),
-                ", or another name.",
-            )
-        if not _is_report(out):
-            raise UsageError(
-                f"{out}: is no report; ",
-                Option("overwrite", True),
-                " replaces only reports. Pass another name.",
-            )
-    if not os.path.isdir(parent):
-        raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise PackerError(
-            f"{out}: no permission to write in {parent}. Pass another name, or change the permission."
-        )
+    check_name(out, overwrite=overwrite, ours=_is_report, other="is no report", kinds="reports")
 
 
 def _is_report(path: str) -> bool:
