@@ -110,12 +110,13 @@ gpu:
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak
 
-# torch comes with CUDA here, as the package index has no other of that age.
+# torch comes with CUDA here, as the package index has no other of that age. Old packages warn of what came after them.
 test-oldest:
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/requirements-oldest.txt
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable .
-	.venv-oldest/bin/python -m pytest --numprocesses $$(getconf _NPROCESSORS_ONLN) --dist loadfile
+	.venv-oldest/bin/python -m pytest --numprocesses $$(getconf _NPROCESSORS_ONLN) --dist loadfile \
+	    -W ignore::DeprecationWarning -W ignore::FutureWarning
 
 # What makes the site serves nothing else, so it is installed here. A link that leads nowhere is an error.
 site: $(STAMP)

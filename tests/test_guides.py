@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
@@ -128,14 +127,14 @@ TRAINING = blocks((DOCS / "moving-over.md").read_text())[0]
 def test_who_moves_over_goes_on_training(name: str, folder: Path) -> None:
     """Their code, ours, and the training at the top of the page."""
     found = blocks(MOVES[name])
-    for package in re.findall(r"^(?:from|import) (\w+)", found[0].text, flags=re.MULTILINE):
-        if package == "torchvision":
+    for package in re.findall(r"^(?:from|import) ([\w.]+)", found[0].text, flags=re.MULTILINE):
+        if package.startswith("torchvision"):
             from tests.torchvision_here import READY, REASON
 
             if not READY:
                 pytest.skip(REASON)
-        elif importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+        else:
+            pytest.importorskip(package)
     with h5py.File("data.h5", "w") as file:
         file["images"] = np.stack([np.asarray(photo) for photo, _ in Photos("photos")])
         file["labels"] = [label for _, label in Photos("photos")]

@@ -288,7 +288,9 @@ def interpret() -> None:
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, float]:
-    pytest.importorskip("triton", reason="Triton cannot be imported")
+    triton = pytest.importorskip("triton", reason="Triton cannot be imported")
+    if not hasattr(triton, "knobs"):
+        pytest.skip("this Triton is too old: plain torch takes the place of the kernel")
     done = subprocess.run(
         [sys.executable, __file__],
         capture_output=True,
