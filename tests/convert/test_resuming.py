@@ -561,3 +561,16 @@ def test_a_pack_that_another_process_finishes_meanwhile(
     monkeypatch.setattr(conversion_run, "write_pack", late)
     with pytest.raises(UsageError, match="exists; nothing is overwritten unasked"):
         convert_images(photo_folder, tmp_path / "q.h5", size=32)
+
+
+@pytest.mark.parametrize("left", ["blocks/3", "attempts/1/x"])
+def test_a_folder_that_was_being_removed_when_its_run_was_killed_goes(
+    photo_folder: Path, tmp_path: Path, left: str
+) -> None:
+    """The pack has its name by then; the journal may go first."""
+    convert_images(photo_folder, tmp_path / "p.h5", size=32)
+    rest = tmp_path / "p.h5.packing" / left
+    rest.parent.mkdir(parents=True)
+    rest.write_bytes(b"x")
+    assert convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True).already
+    assert not (tmp_path / "p.h5.packing").exists()

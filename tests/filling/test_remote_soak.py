@@ -22,6 +22,7 @@ import pytest
 from packer import PackedBatchDataset
 from packer.errors import FormatError
 from packer.filling.remote_cache import cached as with_cache
+from packer.filling.unit_states import MISSING
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.remote_rows import PASSING
 from packer.remote import access
@@ -179,8 +180,9 @@ def test_a_disk_that_is_full(store: ObjectServer, packs: Path, tmp_path: Path, k
     resource.prlimit(filler, resource.RLIMIT_FSIZE, (files // 2, files // 2))
     check_equal(packs / kind, cached, 2)
     assert client.ready["pid"] == filler
+    # PASSING, or missing again if that process ended meanwhile, as nobody asked it any more, and another one began.
     states = client.states(np.arange(client.ready["units"]))
-    assert (states == PASSING).any()
+    assert ((states == PASSING) | (states == MISSING)).any()
 
 
 @pytest.mark.parametrize("whom", ["rank", "filling", "both"])
