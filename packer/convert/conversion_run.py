@@ -250,13 +250,12 @@ def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwr
             ", or another name.",
         )
     left = out.rstrip("/") + PARTIAL_SUFFIX
-    begun = read_journal(os.path.join(left, "journal"))[:1]
+    journal = os.path.join(left, "journal")
+    begun = read_journal(journal)[:1]
     if begun and not difference({name: begun[0].get(name) for name in provenance}, provenance):
         remove(left)  # a run of the same that was killed just after it had given the pack its name
-    elif not begun:
-        clear_idle(
-            out
-        )  # it was killed while it removed that folder, in which nothing says any more of what it is
+    elif not os.path.lexists(journal):
+        clear_idle(out)  # it was killed while it removed that folder, which no longer says what it is
     return header
 
 
