@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from packer import units
 from packer.cli.console import print_json, say
 from packer.cli.options import JSON, PATH, QUIET, option, options
-
-if TYPE_CHECKING:
-    from packer.reports.data_card import DataCard
 
 
 @click.command()
@@ -40,13 +36,4 @@ def report(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **gi
     if as_json:
         print_json("report", made._asdict())
     elif not quiet:
-        say(f"{made.path}: {_summary(made)}; {units.size(made.nbytes)}, in {units.duration(made.seconds)}")
-
-
-def _summary(made: DataCard) -> str:
-    """Return what was found in words."""
-    alike = f"{made.near:,} (nearly) the same as others" if made.near else "none the same as another"
-    said = [units.count(made.rows, "row"), alike]
-    said += [f"{n:,} of {name} also elsewhere" for name, n in made.leaked.items() if n]
-    said += [f"{made.suspects:,} with another label than their like"] if made.suspects else []
-    return ", ".join(said)
+        say(str(made))

@@ -7,18 +7,17 @@ import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 from packer import native, units
 from packer.doctor.rates import DiskRate, Gpu, copy_rate, disk_rate, gpus
-from packer.doctor.traps import Trap, find_traps
+from packer.doctor.traps import OPENCV, Trap, find_traps, fork_beside_gpus, version_of
 from packer.errors import UsageError
 from packer.machine import available_memory, cores, memory
 from packer.units import size
 from packer.version import __version__
 
-NEEDED = ("numpy", "h5py", "opencv-python-headless", "simplejpeg", "pillow", "xxhash")
+NEEDED = ("numpy", "h5py", "simplejpeg", "pillow", "xxhash")
 OPTIONAL = {
     "torch": "no torch batches, no augmentation",
     "isal": ".csv.gz takes two to three times as long",
@@ -92,10 +91,13 @@ def examine(
     say("disk")
     disk = disk_rate(folder)
     say("GPU")
+    found = gpus()
+    traps += fork_beside_gpus() if found else ()
+    opencv = next((name for name in OPENCV if version_of(name)), OPENCV[0])
     return Examination(
         folder=folder,
         system=f"{platform.system()} {platform.release()} ({platform.machine()}), Python {platform.python_version()}",
-        versions={name: _version(name) for name in (*NEEDED, *OPTIONAL)},
+        versions={name: version_of(name) for name in (*NEEDED, opencv, *OPTIONAL)},
         loops=native.COMPILED,
         cores=cores(),
         machine_cores=os.cpu_count() or 1,
@@ -104,16 +106,9 @@ def examine(
         copy=copy,
         disk=disk,
         free=shutil.disk_usage(folder).free,
-        gpus=gpus(),
+        gpus=found,
         traps=traps,
     )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _of_disk(disk: DiskRate) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import NamedTuple
 
 from packer import native
@@ -15,6 +17,13 @@ from packer.format.file_systems import remote_file_system
 from packer.machine import available_memory, cores, granted_cores, lines_of, memory
 from packer.units import size
 
+OPENCV = (
+    "opencv-python-headless",
+    "opencv-python",
+    "opencv-contrib-python-headless",
+    "opencv-contrib-python",
+)
+"""The packages that OpenCV comes in; all install into one folder."""
 LEAST_SHARED = 1 << 30
 LEAST_FILES = 1024
 LEAST_ROOM = 1 << 30
@@ -43,6 +52,24 @@ def find_traps(folder: str) -> list[Trap]:
         _load,
     )
     return [trap for look in looks for trap in look(folder)]
+
+
+def version_of(name: str) -> str | None:
+    """Return the version of an installed package, None if it is not."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def fork_beside_gpus() -> Iterator[Trap]:
+    """Look at how Python starts processes on a machine with GPUs."""
+    if multiprocessing.get_all_start_methods()[0] == "fork":
+        yield Trap(
+            "Python forks here: a process that was forked once CUDA had begun cannot use the GPU, and may hang. DataLoader's workers are"
+            " forked; packer's are not.",
+            "DataLoader(..., multiprocessing_context='forkserver'); what runs in its workers stays on the CPU.",
+        )
 
 
 def _file_system(folder: str) -> Iterator[Trap]:
@@ -138,6 +165,12 @@ def _settings(_: str) -> Iterator[Trap]:
         yield Trap(
             "PYTHONDONTWRITEBYTECODE is set: where packer is not compiled yet, each process that it starts compiles it anew.",
             "unset PYTHONDONTWRITEBYTECODE",
+        )
+    found = {name: version for name in OPENCV if (version := version_of(name))}
+    if len(set(found.values())) > 1:
+        yield Trap(
+            f"{' and '.join(f'{name} {version}' for name, version in found.items())} lie in one folder: each overwrites the other's files.",
+            f"pip uninstall -y {' '.join(found)}; pip install {next(iter(found))}",
         )
     if not native.COMPILED:
         yield Trap(

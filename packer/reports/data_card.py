@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import NamedTuple
 
+from packer import units
 from packer.arguments import check_workers, whole
 from packer.errors import UsageError
 from packer.format.file_io import remove
@@ -27,6 +29,8 @@ from packer.sentence import Option
 SUFFIX = ".writing"
 """Of the page's name while it is being written."""
 ENDINGS = (".html", ".htm")
+_MOST_FRAMED = 8_000_000
+"""Bytes of a page that a notebook shows: they are saved with it."""
 MOST_SHOWN = 5000
 """Rows on the contact sheet: each is some 5 kB of the page."""
 
@@ -50,6 +54,24 @@ class DataCard(NamedTuple):
     leaked: dict[str, int]
     suspects: int
     seconds: float
+
+    def __str__(self) -> str:
+        alike = f"{self.near:,} (nearly) the same as others" if self.near else "none the same as another"
+        said = [units.count(self.rows, "row"), alike]
+        said += [f"{n:,} of {name} also elsewhere" for name, n in self.leaked.items() if n]
+        said += [f"{self.suspects:,} with another label than their like"] if self.suspects else []
+        return f"{self.path}: {', '.join(said)}; {units.size(self.nbytes)}, in {units.duration(self.seconds)}"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, as notebooks show it; the findings alone if the page is large, or gone."""
+        try:
+            if self.nbytes <= _MOST_FRAMED:
+                with open(self.path, encoding="utf-8") as file:
+                    page = escape(file.read())
+                return f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:1px solid #8888" sandbox></iframe>'
+        except OSError:
+            pass
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def report(

@@ -19,7 +19,11 @@ from packer.read.row_selection import class_names
 BINS = 40
 _PIECE_BYTES = 16 << 20
 _MOST_CLASSES = 65_536
-"""Whole numbers without names that take more values than this are numbers, not classes."""
+"""Whole numbers without names that take more values than this are numbers, not classes; so are those below _UNLABELED."""
+_MOST_TABLE_CLASSES = 1000
+"""The same of tables, whose label is often an amount."""
+_UNLABELED = -1
+"""The class of rows that have none, by custom."""
 _MOST_COLUMNS = 12
 """Of a label of several numbers that are shown."""
 
@@ -101,10 +105,9 @@ def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeas
     named = next((names for pack in packs if (names := class_names(pack))), ())
     if kind == "class":
         read = [np.concatenate([piece for _, piece in pieces(pack, "label")]) for pack in packs]
-        if not named and len(np.unique(np.concatenate(read))) > _MOST_CLASSES:
-            kind = "number"
-        else:
+        if named or _are_classes(np.unique(np.concatenate(read)), _is_table(packs[0])):
             return _of_classes(packs, read, named, parts, count)
+        kind = "number"
     if kind in ("several", "boxes"):
         of = _several if kind == "several" else _boxes
         return of(packs, own_parts, named, count)
@@ -152,6 +155,15 @@ def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
     ]
     spread: Ints = order[np.concatenate(chosen)]
     return spread
+
+
+def _is_table(pack: Pack) -> bool:
+    return pack.parts[0].header.table is not None
+
+
+def _are_classes(values: NDArray[Any], table: bool) -> bool:
+    """Return True for whole numbers that are classes, as far as can be told. values: those that occur, ascending."""
+    return len(values) <= (_MOST_TABLE_CLASSES if table else _MOST_CLASSES) and values[0] >= _UNLABELED
 
 
 def _kind(pack: Pack) -> str:

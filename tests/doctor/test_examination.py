@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 from contextlib import nullcontext
@@ -50,8 +51,8 @@ def test_as_json(tmp_path: Path) -> None:
 def test_what_is_missing_and_in_the_way_is_told_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = examination._version
-    monkeypatch.setattr(examination, "_version", lambda name: None if name == "isal" else real(name))
+    real = examination.version_of
+    monkeypatch.setattr(examination, "version_of", lambda name: None if name == "isal" else real(name))
     monkeypatch.setattr(examination, "find_traps", lambda _: [Trap("A trap.", "A remedy.")])
     monkeypatch.setattr(examination, "gpus", lambda: None)
     text = str(examine(tmp_path))
@@ -111,6 +112,17 @@ def test_a_gpu_is_measured_by_a_stand_in() -> None:
     assert calls[:3] == ["pinned", "copied", "waited"]
     assert calls.count("pinned") == 1
     assert "GPU        H9: 3 bytes free of 4 bytes" in examination._of_gpus([found])[0]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_processes_that_are_forked_beside_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: [method, "spawn"])
+    monkeypatch.setattr(examination, "find_traps", lambda _: [])
+    monkeypatch.setattr(examination, "gpus", lambda: [Gpu("H9", 3, 4, 1.0, 1.0)])
+    remedies = [trap.remedy for trap in examine(tmp_path).traps]
+    assert ["multiprocessing_context='forkserver'" in one for one in remedies] == [True] * (method == "fork")
 
 
 @pytest.mark.gpu

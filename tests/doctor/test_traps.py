@@ -112,6 +112,11 @@ def test_of_the_machine(
             "without its loops in C",
             "C compiler",
         ),
+        (
+            lambda patch: patch.setattr(traps.metadata, "version", lambda name: name[-6:]),
+            "opencv-python-headless adless and opencv-python python and",
+            "; pip install opencv-python-headless",
+        ),
         (lambda patch: patch.setattr(os, "getloadavg", lambda: (6.0, 5, 5)), "load 6.0 on 8", "quiet"),
     ],
 )

@@ -18,6 +18,8 @@ from PIL import Image
 
 from packer import convert_images, convert_table, open_pack, pack_dataset, report
 from packer.errors import FormatError, UsageError
+from tests.remote.conftest import server as server
+from tests.remote.object_server import ObjectServer
 
 Pixels = NDArray[np.uint8]
 
@@ -243,6 +245,48 @@ def test_classes_of_a_table(flights: Path, tmp_path: Path) -> None:
     value = float(re.findall(r">([01]\.\d{3})<", twin)[0])
     n, wrong = len(rows), 1  # one row has the other class
     assert 1 - 6 * wrong / n < value < 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "title"),
+    [
+        ([0, 1, 2] * 40, "Classes"),
+        ([-1, 0, 1] * 40, "Classes"),  # -1: unlabeled
+        ([-2, 0, 1] * 40, "Label"),
+        ([*range(1001), *range(200)], "Label"),
+    ],
+)
+def test_whole_numbers_of_a_table_are_classes_or_amounts(
+    tmp_path: Path, labels: list[int], title: str
+) -> None:
+    lines = ["x,y", *(f"{number}.5,{label}" for number, label in enumerate(labels))]
+    (tmp_path / "t.csv").write_text("\n".join([*lines, ""]))
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y")
+    page = page_of(report(tmp_path / "t.h5", tmp_path / "r.html").path)
+    assert f'<section id="classes"><h2>{title}</h2>' in page
+
+
+def test_a_pack_in_a_store(server: ObjectServer, scenes: Path, tmp_path: Path) -> None:
+    convert_images(scenes, tmp_path / "p.h5", size=64, store="jpeg", split="train=0.5,val=0.5")
+    server.objects["bucket/p.h5"] = (tmp_path / "p.h5").read_bytes()
+    local = report(tmp_path / "p.h5", tmp_path / "local.html")
+    stored = report("s3://bucket/p.h5", tmp_path / "stored.html")
+    assert stored.packs == ("s3://bucket/p.h5",)
+    assert page_of(stored.path) == page_of(local.path)
+
+
+def test_a_notebook_shows_the_page(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    convert_images(scenes, tmp_path / "p.h5", size=64)
+    card = report(tmp_path / "p.h5", tmp_path / "r.html")
+    (framed,) = re.findall('<iframe srcdoc="([^"]*)"', card._repr_html_())
+    assert html.unescape(framed) == page_of(card.path)
+    assert str(card).startswith(f"{card.path}: 16 rows, none the same as another; ")
+    findings = f"<pre>{html.escape(str(card))}</pre>"
+    monkeypatch.setattr("packer.reports.data_card._MOST_FRAMED", card.nbytes - 1)
+    assert card._repr_html_() == findings
+    monkeypatch.undo()
+    Path(card.path).unlink()
+    assert card._repr_html_() == findings
 
 
 @pytest.mark.parametrize(
