@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
@@ -43,8 +43,8 @@ CONNECTIONS, PART = 16, 8 << 20
 WARM_EPOCHS = 2
 
 
-def serve(work: str, latency: float, rate: float) -> None:
-    """Answer for the stores of a work folder; the address goes to stdout."""
+def serve(objects: Mapping[str, str], latency: float, rate: float) -> None:
+    """Answer for files, by key, each request after `latency` ms at `rate` MB/s (0: no limit); the address goes to stdout."""
     sys.path.insert(0, str(ROOT))
     from tests.remote import object_server
     from tests.remote.object_server import Handler, ObjectServer
@@ -67,10 +67,9 @@ def serve(work: str, latency: float, rate: float) -> None:
 
     server = ObjectServer()
     server.fault = slowly
-    for store in (PACK_H5, LITDATA):
-        for file in files_of(f"{work}/{store}"):
-            data = server.objects[f"bucket/{os.path.relpath(file, work)}"] = Path(file).read_bytes()
-            digest(data)
+    for key, file in objects.items():
+        data = server.objects[key] = Path(file).read_bytes()
+        digest(data)
     print(server.url, flush=True)
     server.serve_forever()
 
@@ -161,7 +160,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     work = str(Path(options.work, f"{options.images}-{options.size}px").resolve())
     if options.serve:
-        serve(work, options.latency, options.rate)
+        files = [file for store in (PACK_H5, LITDATA) for file in files_of(f"{work}/{store}")]
+        objects = {f"bucket/{os.path.relpath(file, work)}": file for file in files}
+        serve(objects, options.latency, options.rate)
     if options.lane:
         name, folder, compared = options.lane
         print(json.dumps(lane(name, work, folder, options.batch, compared == "True")))
