@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 project = "packer"
 author = "the packer authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build"]
 highlight_language = "text"
@@ -30,6 +30,7 @@ html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False
 autodoc_typehints = "none"
+smartquotes = False  # of the options in helps they would make dashes
 
 # Pages whose text lies elsewhere, where GitHub's readers look for it.
 _ELSEWHERE = {"benchmarks": "benchmarks/results/README.md", "changelog": "CHANGELOG.md"}
@@ -94,6 +95,19 @@ def mark_up(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
     lines[:] = re.sub(r"(?<!`)`([^`\n]+)`(?!`)", r"``\1``", "\n".join(text)).split("\n")
 
 
+def mark_up_help(app: Any, context: Any, lines: list[str]) -> None:
+    """Make code of the examples in a command's help."""
+    text: list[str] = []
+    for line in lines:
+        if not line.startswith("| packer"):
+            text.append(line)
+            continue
+        if not text or not text[-1].startswith("   "):
+            text += ["", ".. code-block:: sh", ""]
+        text.append("   " + line.removeprefix("| "))
+    lines[:] = text
+
+
 def sign(
     app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, returned: str | None
 ) -> Any:
@@ -107,3 +121,4 @@ def setup(app: Any) -> None:
     app.connect("source-read", prepare_page)
     app.connect("autodoc-process-docstring", mark_up, priority=100)
     app.connect("autodoc-process-signature", sign)
+    app.connect("sphinx-click-process-description", mark_up_help)
