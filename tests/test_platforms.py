@@ -137,3 +137,18 @@ run()
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"Error: {said}"
+
+
+def test_raw_packs_are_trained_with_few_packages(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=32)
+    code = """
+import sys
+for name in ("cv2", "PIL", "simplejpeg", "click", "tqdm", "pyarrow", "zstandard"):
+    sys.modules[name] = None
+from packer import PackedBatchDataset
+from packer.augment import Normalize, RandomCrop, RandomHorizontalFlip
+augment = [RandomCrop(24), RandomHorizontalFlip(), Normalize()]
+with PackedBatchDataset("p.h5", 8, shuffle=True, augment=augment, transform=lambda batch: batch) as batches:
+    assert sum(len(labels) for images, labels in batches) == 24
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
