@@ -34,7 +34,6 @@ LEAST = 8  # batches measured, at least
 KEPT = 8  # batches handed out again and again
 PROFILED_SECONDS = 1.0
 WAITS = 0.5  # of the time that threads read: with less processor time they wait for a disk or a network
-TOLD = 30  # lines of a script that failed
 _STAGES = {
     "decoding": ("decod", "imread", "read_image", "decompress", "jpeg"),
     "reading": ("read", "open", "posix.", "stat", "seek"),
@@ -93,8 +92,10 @@ def measure_script(command: str, seconds: float) -> LoopReport:
                 said = json.load(file)
             return LoopReport(**said | {"heaviest": said["heaviest"] and tuple(said["heaviest"])})
     if done.returncode:
-        last = "\n".join(done.stdout.strip().splitlines()[-TOLD:])
-        raise PackerError(f"{words[0]}: ended with exit code {done.returncode}:\n{last}")
+        said = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
+        raise PackerError(
+            f"{words[0]}: ended with exit code {done.returncode}: {said}. To see all that it prints, run python {command}"
+        )
     raise PackerError(
         f"{words[0]}: took no {WARM_UP + 2 * LEAST} batches from a PackedBatchDataset or a DataLoader of its own process."
         " Pass arguments with which it trains for longer."
