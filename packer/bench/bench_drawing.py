@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from packer.bench.bench_report import LIMIT, BenchReport, MeasuredLane
-from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.bench.bench_report import LIMIT, BenchReport, MeasuredLane, limit_of
+from packer.errors import MissingDependencyError, PackerError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ENDINGS = ("png", "svg", "pdf")
-_OURS, _OTHERS, _LIMIT, _MODEL = "#2a7ab9", "#9aa5b1", "#d9dee3", "#c8453b"
+PICTURES = (".png", ".svg", ".pdf")
+PAGES = (".html", ".htm")
+_OURS, _OTHERS, _LIMIT, _MODEL, _MUTED = "#2a7ab9", "#9aa5b1", "#d9dee3", "#c8453b", "#5b6570"
 _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 _STYLE = """
@@ -29,23 +31,27 @@ td.bar .ours { background: var(--ours) } td.bar .limit { background: var(--limit
 """
 
 
-def draw(report: BenchReport, path: str) -> None:
-    """Draw all rates as bars, and the model's as a line. path: .png, .svg or .pdf.
-
-    Raises UsageError (another ending), MissingDependencyError (matplotlib), PackerError (it cannot be written).
-    """
-    if path.rpartition(".")[2].lower() not in ENDINGS:
-        raise UsageError(
-            f"{path}: ends in none of {', '.join('.' + e for e in ENDINGS)}. Pass for example bench.png."
-        )
+def check_matplotlib() -> None:
+    """Raise MissingDependencyError where nothing can be drawn."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError:
         raise MissingDependencyError("matplotlib", "a plot", "plot") from None
+
+
+def draw(report: BenchReport, path: str) -> None:
+    """Draw all rates as bars, and the model's as a line. path: ends in one of PICTURES.
+
+    Raises MissingDependencyError (matplotlib), PackerError (it cannot be written).
+    """
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
     counts = [len(lanes) for lanes in report.sections.values()]
     height = sum(_LANE_INCHES * n + 0.9 for n in counts) + 0.6
     figure = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
     figure.suptitle(report.heading, fontsize=10, wrap=True)
+    figure.supxlabel(report.measured, fontsize=7, color=_MUTED)
     axes = figure.subplots(len(counts), 1, squeeze=False, height_ratios=[n + 1 for n in counts])[:, 0]
     for axis, (title, lanes) in zip(axes, report.sections.items(), strict=True):
         _draw_section(axis, title, lanes, report)
@@ -73,17 +79,20 @@ def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], repor
     axis.set_xlim(0, 1.2 * top)
     axis.set_title(f"{title}, {report.UNIT}/s", fontsize=9, loc="left")
     axis.tick_params(axis="x", labelsize=8)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def page(report: BenchReport) -> str:
-    """Return the report as HTML."""
+def page(report: BenchReport, worded: Callable[[str], str] = str) -> str:
+    """Return the report as HTML. worded: gives a sentence as it is to be read, its options as Python or a shell takes them."""
     conditions: dict[str, Any] = dict(report.conditions)
     versions = ", ".join(f"{name} {number}" for name, number in conditions.get("versions", {}).items())
-    about = f"{conditions['cpu']}, {conditions['cores']} cores; {conditions.get('system', '')}; {versions}"
+    about = f"{report.measured}; {conditions.get('system', '')}; {versions}"
     sections = "".join(_section(title, lanes, report) for title, lanes in report.sections.items())
-    diagnosis = "" if report.diagnosis is None else "<br>".join(escape(report.diagnosis.text).split("\n"))
-    notes = "".join(f"<p class=notes>{escape(note)}</p>" for note in report.remarks)
+    diagnosis = (
+        "" if report.diagnosis is None else "<br>".join(escape(worded(report.diagnosis.text)).split("\n"))
+    )
+    notes = "".join(f"<p class=notes>{escape(worded(sentence))}</p>" for sentence in report.below)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(report.pack)}: benchmark</title><style>{_STYLE}</style>"
@@ -102,7 +111,7 @@ def _section(title: str, lanes: tuple[MeasuredLane, ...], report: BenchReport) -
     )
     return (
         f"<h2>{escape(title)}</h2><table><tr><th><th class=n>{report.UNIT}/s<th class=n>x {report.BASELINE}"
-        f"<th class=n>x limit<th class=n>s/epoch<th>{rows}</table>"
+        f"<th class=n>x {limit_of(lanes)}<th class=n>s/epoch<th>{rows}</table>"
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, ClassVar
 
 from packer import units
-from packer.sentence import Option, Sentence
+from packer.sentence import Option, Part, Sentence
 
 BAR = 24  # characters of the longest bar
 LIMIT = (
@@ -99,9 +99,29 @@ class BenchReport:
         raise NotImplementedError
 
     @property
+    def measured(self) -> str:
+        """The machine and what the figures are, in a line."""
+        return (
+            f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
+            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s; ratios: medians of those of each round"
+        )
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """Sentences below the table."""
+        """Sentences about this kind of pack."""
         return self.notes
+
+    @property
+    def below(self) -> tuple[Sentence, ...]:
+        """Sentences below the table: the remarks, what rates beyond a limit mean, and whether the rounds differ much."""
+        said = dict.fromkeys(self.remarks)
+        for lanes in self.sections.values():
+            why = {"memcpy": BEYOND, WHOLE_DECODE: BEYOND_DECODE}.get(limit_of(lanes))
+            if why is not None and any((lane.of_limit or 0) > 1 for lane in lanes):
+                said[why] = None
+        noise = max(lane.spread for lanes in self.sections.values() for lane in lanes)
+        noisy = (NOISY.format(noise) + Option("rounds") + ".",) if noise > LOUD else ()
+        return (*map(Sentence, said), *noisy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values: the rates of each round, and medians, spreads and ratios made from them."""
@@ -131,19 +151,10 @@ class BenchReport:
         )
         rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
         wide, broad = max(self.WIDTH, len(rate)), max(6, len(times))
-        beyond: dict[str, None] = {}
-        lines = [
-            self.heading,
-            f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
-            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s; ratios: medians of those of each round",
-        ]
+        lines = [self.heading, self.measured]
         for title, ways in self.sections.items():
-            limit = next((way.name for way in ways if way.name.startswith(LIMIT)), LIMIT)
-            beside = f"x {limit.removeprefix(LIMIT).split(',')[0] or 'limit'}"
+            beside = f"x {limit_of(ways)}"
             narrow = max(7, len(beside))
-            why = {"x memcpy": BEYOND, f"x {WHOLE_DECODE}": BEYOND_DECODE}.get(beside)
-            if why is not None and any((way.of_limit or 0) > 1 for way in ways):
-                beyond[why] = None
             lines += [
                 "",
                 f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  {beside:>{narrow}}  s/epoch",
@@ -154,14 +165,18 @@ class BenchReport:
                 f"  {_ratio(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
-        noise = max(way.spread for ways in self.sections.values() for way in ways)
-        noisy = NOISY.format(noise) + Option("rounds") + "." if noise > LOUD else None
-        remarks = (*self.remarks, *beyond)
-        text = "\n".join([*lines, *([""] if remarks or noisy else []), *remarks])
-        below = [] if noisy is None else ["\n", noisy]
+        parts: list[Part] = ["\n".join(lines)]
+        for at, sentence in enumerate(self.below):
+            parts += ["\n" if at else "\n\n", sentence]
         if self.diagnosis is not None:
-            below += ["\n\n", self.diagnosis.text]
-        return Sentence(text, *below)
+            parts += ["\n\n", self.diagnosis.text]
+        return Sentence(*parts)
+
+
+def limit_of(lanes: Sequence[MeasuredLane]) -> str:
+    """Return the short name of the limit that lanes are beside, as "memcpy"; "limit" if there is none."""
+    limit = next((lane.name for lane in lanes if lane.name.startswith(LIMIT)), LIMIT)
+    return limit.removeprefix(LIMIT).split(",")[0] or "limit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +208,7 @@ class ImageBenchReport(BenchReport):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Sentences below the table."""
+        """Sentences about this kind of pack."""
         return (f"compared: {self.compared}.", *self.notes)
 
 
@@ -238,7 +253,7 @@ class TableBenchReport(BenchReport):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Sentences below the table."""
+        """Sentences about this kind of pack."""
         return (str(self.first_batch), *self.notes)
 
 

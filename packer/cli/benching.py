@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,6 +78,15 @@ def bench(
         raise UsageError(
             f"--workers {workers}: is no list of whole numbers. Pass for example 0,2,4."
         ) from None
+    for path, endings in (
+        (html, bench_drawing.PAGES),
+        (plot, bench_drawing.PICTURES),
+        (json_file if json_file != "-" else None, (".json",)),
+    ):
+        if path is not None:
+            _check_file(path, endings)
+    if plot is not None:
+        bench_drawing.check_matplotlib()
     if batch_size is not None:
         given["batch_size"] = batch_size
     table = open_pack(pack).header.table is not None
@@ -92,7 +102,7 @@ def bench(
                     raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
             report = table_bench.bench(sources, pack, **given)
     if html:
-        _write(html, bench_drawing.page(report))
+        _write(html, bench_drawing.page(report, in_options))
     if json_file and json_file != "-":
         _write(json_file, json_text("bench", report.to_dict()) + "\n")
     if plot:
@@ -101,6 +111,17 @@ def bench(
         print_json("bench", report.to_dict())
     elif not quiet:
         say_lines(in_options(report.table()))
+
+
+def _check_file(path: str, endings: tuple[str, ...]) -> None:
+    """Refuse a file that cannot be written, or would take the place of something else, before anything is measured."""
+    folder = os.path.dirname(path) or "."
+    if not path.lower().endswith(endings):
+        raise UsageError(f"{path}: must end in {' or '.join(endings)}. Pass another name.")
+    if os.path.isdir(path):
+        raise UsageError(f"{path}: is a folder. Pass another name.")
+    if not os.path.isdir(folder):
+        raise UsageError(f"{path}: its folder {folder} does not exist. Make it, or pass another name.")
 
 
 def _write(path: str, text: str) -> None:

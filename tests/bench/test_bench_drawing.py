@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from packer.bench.bench_drawing import draw, page
 from packer.bench.bench_report import Diagnosis, ImageBenchReport, MeasuredLane
-from packer.errors import PackerError, UsageError
+from packer.errors import PackerError
 from packer.sentence import Option, Sentence
 
 REPORT = ImageBenchReport(
@@ -64,11 +65,32 @@ def test_a_page_shows_all_figures_and_loads_nothing() -> None:
         "28.8",
         "0.79",
         "packer 1.2",
+        "x, 2 cores; medians of 2 rounds of 1 s",
+        "x memcpy",
+        "compared: all labels.",
         "Limited. Pass size=64.",
     ):
         assert said in text
     assert tags.loaded == []
     assert "Limited" not in page(replace(REPORT, diagnosis=None))
+
+
+def test_what_stands_below_the_table_stands_on_the_page_too() -> None:
+    lanes = REPORT.sections["warm page cache"]
+    noisy = replace(lanes[1], rates=(1000.0, 6000.0), limit=(900.0, 1000.0))
+    report = replace(REPORT, sections={"warm page cache": (lanes[0], noisy, lanes[2])})
+    assert [str(sentence)[:25] for sentence in report.below] == [
+        "compared: all labels.",
+        "more than 1 x memcpy: pac",
+        "rounds differ by up to 14",
+    ]
+    table = report.table().render(lambda option: f"<{option}>")
+    assert table.endswith("\n\nLimited. Pass <size=64>.")
+    made = unescape(page(report, lambda sentence: f"in a shell: {sentence}"))
+    for sentence in report.below:
+        assert sentence in table.replace("<", "").replace(">", "")
+        assert f"in a shell: {sentence}" in made
+    assert "in a shell: Limited." in made
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -79,9 +101,7 @@ def test_a_plot_is_a_picture(tmp_path: Path, ending: str) -> None:
     assert out.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
 
 
-def test_plots_that_cannot_be_drawn_are_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"bench\.txt: ends in none of \.png, \.svg, \.pdf"):
-        draw(REPORT, "bench.txt")
+def test_a_plot_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(PackerError, match=r"cannot be written \(No such file or directory\)"):
         draw(REPORT, str(tmp_path / "none" / "bench.png"))
