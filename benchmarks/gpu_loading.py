@@ -7,6 +7,8 @@
 Rates are images handed out a second, over whole epochs, the device synchronised at the end of each. The limit of a lane is a bare
 asynchronous copy of the same bytes from one pinned buffer; for rows resident on the GPU, an `index_select` of the same bytes there.
 All lanes run in turn, round after round, each with its limit right before it; ratios are medians of paired rounds.
+Whole pictures are a pack of noise of sizes of their own, raw, each cut by `RandomResizedCrop` on the device; their limit copies as
+many bytes as the pictures have, and for resident rows gathers as many as the crops have.
 The last part trains a ResNet-50 (bf16, channels_last) on batches of the loader and on batches that are there already (`replay`).
 """
 
@@ -30,13 +32,14 @@ from torch import Tensor, nn
 
 import packer
 from packer import PackedBatchDataset, open_pack, units
-from packer.augment import Normalize
+from packer.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop
 from packer.bench.bench_report import MeasuredLane
 from packer.bench.lanes import Lane, measured, run_rounds
 from packer.bench.table_lanes import epochs_rate
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 
+PLACEMENTS = ("disk", "pinned", "gpu")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -52,6 +55,24 @@ def make_pack(path: str, rows: int, side: int) -> None:
             images = np.roll(noise[:count], block, axis=2)
             writer.write_block(block, {"image": images, "label": numbers % 1000})
         writer.finish(rows=rows, ragged={})
+
+
+def make_whole_pack(path: str, rows: int, side: int) -> int:
+    """A pack of noise in pictures of sizes of their own, from ``side`` to twice that. Returns the bytes of one, on average."""
+    fields = (
+        Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}),
+        Field("label", "<i8", ()),
+        *(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width")),
+    )
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (4 * side**2 + rows) * 3, dtype=np.uint8)
+    sides = rng.integers(side, 2 * side + 1, (2, rows), np.int32)
+    with PackWriter(path, fields=fields, rows=rows, block_rows=rows, format="h5") as writer:
+        labels = np.arange(rows) % 1000
+        writer.write_block(0, {"label": labels, "height": sides[0], "width": sides[1]})
+        images = [noise[3 * k : 3 * (k + h * w)].tobytes() for k, (h, w) in enumerate(sides.T.tolist())]
+        writer.finish(rows=rows, ragged={"image": images})
+    return sum(map(len, images)) // rows
 
 
 def synchronise(device: torch.device) -> None:
@@ -109,9 +130,7 @@ def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: f
         "": lambda: bare_copy(batch * row_bytes, device, repeats) / row_bytes,
     }
     lanes = []
-    for placement, order, bf16 in itertools.product(
-        ("disk", "pinned", "gpu"), ("slices", "rows"), (False, True)
-    ):
+    for placement, order, bf16 in itertools.product(PLACEMENTS, ("slices", "rows"), (False, True)):
         if device.type != "cuda" and placement != "disk":
             continue
         dataset = PackedBatchDataset(
@@ -122,20 +141,51 @@ def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: f
             device=str(device),
             augment=[Normalize(MEAN, STD, dtype=torch.bfloat16)] if bf16 else None,
         )
-        for _ in range(2):  # slots are made, and rows that are to be kept are read
-            deque(dataset, maxlen=0)
-        until = time.perf_counter() + 120
-        while not dataset.resident and placement != "disk" and time.perf_counter() < until:
-            time.sleep(0.05)
-        lanes.append(
-            Lane(
-                f"{placement}, {order}, {'bf16, normalised' if bf16 else 'uint8'}",
-                partial(epochs_rate, Epochs(dataset, device), pack.rows, seconds),
-                limits.get(placement, limits[""]),
-            )
-        )
+        name = f"{placement}, {order}, {'bf16, normalised' if bf16 else 'uint8'}"
+        lanes.append(lane_of(name, dataset, pack.rows, seconds, device, limits.get(placement, limits[""])))
     run_rounds({"loading": lanes}, rounds, lambda _: None)
     return [MeasuredLane(lane.name, tuple(lane.rates), limit=tuple(lane.limits)) for lane in lanes]
+
+
+def measure_whole(
+    path: str, row_bytes: int, batch: int, size: int, device: torch.device, rounds: int, seconds: float
+) -> list[MeasuredLane]:
+    """Measure pictures of sizes of their own, cut to ``size``, beside their limits; images a second."""
+    pack = open_pack(path)
+    crop = (size, size, 3)
+    cut_bytes = int(np.prod(crop))
+    repeats = max(2, int(seconds * 10e9 / (batch * row_bytes)))
+    limits = {
+        "gpu": lambda: bare_gather(pack.rows, crop, batch, device, repeats) / cut_bytes,
+        "": lambda: bare_copy(batch * row_bytes, device, repeats) / row_bytes,
+    }
+    steps = [RandomResizedCrop(size), RandomHorizontalFlip(), Normalize(MEAN, STD, dtype=torch.bfloat16)]
+    lanes = []
+    for placement in PLACEMENTS if device.type == "cuda" else PLACEMENTS[:1]:
+        dataset = PackedBatchDataset(
+            pack, batch, order="rows", placement=placement, device=str(device), augment=steps
+        )
+        name = f"{placement}, rows, bf16, resized crop of whole pictures"
+        lanes.append(lane_of(name, dataset, pack.rows, seconds, device, limits.get(placement, limits[""])))
+    run_rounds({"whole pictures": lanes}, rounds, lambda _: None)
+    return [MeasuredLane(lane.name, tuple(lane.rates), limit=tuple(lane.limits)) for lane in lanes]
+
+
+def lane_of(
+    name: str,
+    dataset: PackedBatchDataset,
+    rows: int,
+    seconds: float,
+    device: torch.device,
+    limit: Callable[[], float],
+) -> Lane:
+    """Return a lane of a dataset whose slots are made, and whose rows are where they are to be kept."""
+    for _ in range(2):
+        deque(dataset, maxlen=0)
+    until = time.perf_counter() + 120
+    while not (dataset.resident or name.startswith("disk")) and time.perf_counter() < until:
+        time.sleep(0.05)
+    return Lane(name, partial(epochs_rate, Epochs(dataset, device), rows, seconds), limit)
 
 
 class Bottleneck(nn.Module):
@@ -244,6 +294,11 @@ def main() -> None:
             path = os.path.join(folder, "noise.h5")
             make_pack(path, options.rows, side)
         results = measure(path, options.batch_size, device, options.rounds, options.seconds)
+        whole = os.path.join(folder, "whole.h5")
+        whole_bytes = make_whole_pack(whole, options.rows, side)
+        cut = measure_whole(
+            whole, whole_bytes, options.batch_size, side * 7 // 8, device, options.rounds, options.seconds
+        )
         steps = training(path, options.batch_size, device, options.rounds, options.steps, blocks)
         pack = open_pack(path)
         rows, row_bytes = pack.rows, pack.header.field("image").loaded.row_bytes
@@ -251,17 +306,18 @@ def main() -> None:
     print(
         f"{name}, torch {torch.__version__}, packer {packer.__version__}; {units.count(rows, 'row')}, batches of {options.batch_size}"
     )
-    print(f"{'placement, order, result':36} {'images/s':>10} {'GB/s':>7} {'of limit':>9} {'spread':>7}")
-    for r in results:
-        rate = f"{r.rate:10,.0f} {r.rate * row_bytes / 1e9:7.1f} {r.of_limit:9.2f}"
-        print(f"{r.name:36} {rate} {max(r.rates) / min(r.rates):7.2f}")
+    print(f"{'placement, order, result':54} {'images/s':>10} {'GB/s':>7} {'of limit':>9} {'spread':>7}")
+    for lanes, nbytes in ((results, row_bytes), (cut, whole_bytes)):
+        for r in lanes:
+            rate = f"{r.rate:10,.0f} {r.rate * nbytes / 1e9:7.1f} {r.of_limit:9.2f}"
+            print(f"{r.name:54} {rate} {max(r.rates) / min(r.rates):7.2f}")
     print(
         f"ResNet-50 step: {steps['loader']:.1f} ms with the loader, {steps['replay']:.1f} ms on batches that are there:"
         f" {steps['ratio']:.3f} of it"
     )
     if options.json:
         about = {"device": name, "torch": torch.__version__, "rows": rows, "batch_size": options.batch_size}
-        loading = [asdict(lane) for lane in results]
+        loading = [asdict(lane) for lane in (*results, *cut)]
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"conditions": about, "loading": loading, "step": steps}, file, indent=1)
 

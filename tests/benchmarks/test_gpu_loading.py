@@ -11,6 +11,7 @@ def test_it_runs(script: Script) -> None:
     done = script("benchmarks/gpu_loading.py", "--smoke")
     assert done.returncode == 0, done.stderr
     assert "disk, rows, bf16, normalised" in done.stdout
+    assert "disk, rows, bf16, resized crop of whole pictures" in done.stdout
     assert "ResNet-50 step: " in done.stdout
 
 
