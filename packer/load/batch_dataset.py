@@ -45,7 +45,7 @@ from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
 from packer.read.row_selection import ROW
 from packer.sentence import Option
-from packer.starting import ForkSafeLock, ForkSafeThreads, interrupt_later
+from packer.starting import ForkSafeLock, ForkSafeThreads
 
 if TYPE_CHECKING:
     import torch
@@ -415,11 +415,10 @@ class PackedBatchDataset(ResumableEpochs):
             mark.handed, mark.own = n, in_worker
             if self.report is not None:
                 self.report(str(stats))
+        except GeneratorExit:  # it has handed batches out; at the end of Python there is nothing left to call
+            raise
         except BaseException:  # Ctrl-C too
-            try:
-                self._progress.undo(mark, self._ended)
-            except KeyboardInterrupt:  # after a break this is a destructor, where Python drops it
-                interrupt_later()
+            self._progress.undo(mark, self._ended)
             raise
         finally:
             self._loops -= 1

@@ -3,6 +3,8 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -84,6 +86,29 @@ def test_a_dataset_goes_without_the_garbage_collector(pack: Pack):
         assert [each() for each in alive] == [None, None]
     finally:
         gc.enable()
+
+
+def test_python_ends_silently_while_an_iterator_is_held(tmp_path: Path):
+    """Generators are closed when Python has cleared modules already, in a script like this."""
+    make_pack(tmp_path / "p.h5")
+    (tmp_path / "tools.py").write_text("import glob, os, packer, shutil, subprocess")
+    (tmp_path / "train.py").write_text("""
+from tools import *
+from packer import *
+import sys
+def unused():
+    return held
+for taken in (0, 1, 4):
+    make = lambda: PackedBatchDataset(sys.argv[1], 2, threads=4, shuffle=True)
+    dataset = make(); iterator = iter(dataset); batches = [next(iterator) for _ in range(taken)]; state = dataset.state_dict()
+""")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "p.h5")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(("ends", "rank"), [("uneven", 0), ("uneven", 2), ("drop", 1)])
