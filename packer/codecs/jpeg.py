@@ -124,7 +124,10 @@ def decode(data: Data, max_pixels: int, channels: int | None = None) -> NDArray[
         raise ValueError(f"a JPEG of {width:,} x {height:,} pixels; at most {max_pixels:,} are allowed")
     pixels = np.empty((height, width, channels or own), np.uint8)
     _decode(data, pixels)
-    return np.ascontiguousarray(upright(pixels, jpeg_orientation(data)))
+    turned = upright(pixels, jpeg_orientation(data))
+    return (
+        turned if turned is pixels else turned.copy()
+    )  # a side of one pixel would keep a negative stride else
 
 
 def decode_upright_into(data: Data, out: NDArray[np.uint8], reduced: bool = False) -> None:

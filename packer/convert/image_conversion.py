@@ -217,7 +217,7 @@ def convert_images(
     else:
         given = RowSize.parse(size, any_size=any_size)
         pixels = given.option
-        if given.limits and fit is not None:
+        if given.ragged and fit is not None:
             raise UsageError(
                 f"fit {fit}: is about rows of one size, and size {given.option} keeps whole pictures. Leave it out."
             )

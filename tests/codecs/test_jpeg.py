@@ -17,7 +17,7 @@ Pixels = NDArray[np.uint8]
 
 def pillow(pixels: Pixels, **options: object) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(pixels.squeeze()).save(file, "JPEG", **options)
+    Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(file, "JPEG", **options)
     return file.getvalue()
 
 
@@ -136,6 +136,19 @@ def test_kept_originals_are_turned_upright(picture: Pixels, orientation: int) ->
     stored = np.zeros_like(picture)
     jpeg.decode_into(data, stored)
     assert stored.shape == picture.shape
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("shape", [(1, 5, 3), (5, 1, 3), (1, 1, 3)])
+def test_turned_pictures_of_a_pixel_a_side_have_no_negative_strides(
+    shape: tuple[int, ...], orientation: int
+) -> None:
+    """NumPy takes those of a side of one pixel for contiguous, and torch refuses them."""
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    pixels = jpeg.decode(pillow(np.full(shape, 77, np.uint8), exif=tags), 100)
+    assert min(pixels.strides) > 0
+    assert (pixels == 77).all()
 
 
 @pytest.mark.parametrize("options", [{"progressive": True}, {"optimize": True}, {"subsampling": 0}])

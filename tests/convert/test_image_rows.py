@@ -203,11 +203,12 @@ def test_grey_whole_pictures(mixed: Path, tmp_path: Path):
     assert len(pack.header.statistics["image"]["mean"]) == 1
 
 
-def test_whole_pictures_are_not_fitted(mixed: Path, tmp_path: Path):
+@pytest.mark.parametrize("size", ["min=32", "max=32", "keep"])
+def test_whole_pictures_are_not_fitted(mixed: Path, tmp_path: Path, size: str):
     with pytest.raises(UsageError) as error:
-        convert_images(mixed, tmp_path / "p", size="min=32", store="jpeg", fit="pad")
+        convert_images(mixed, tmp_path / "p", size=size, store="jpeg", fit="pad")
     assert str(error.value) == (
-        "fit pad: is about rows of one size, and size min=32 keeps whole pictures. Leave it out."
+        f"fit pad: is about rows of one size, and size {size} keeps whole pictures. Leave it out."
     )
 
 
