@@ -1,6 +1,9 @@
-"""Sizes, times and counts as people read them."""
+"""Sizes, times and counts as people read them, and whole numbers as people write them."""
 
 from __future__ import annotations
+
+LEADING_ZEROS = r"[+-]?0[0-9]+"
+"""The pattern of a whole number with zeros in front, as 007: a name, as numbers do not tell it from 7. Labels with one are classes."""
 
 
 def size(nbytes: float) -> str:
