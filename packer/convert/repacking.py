@@ -115,9 +115,11 @@ def merge_packs(
     if len(opened) < 2:
         raise UsageError("merge: takes two packs or more. Pass their names.")
     source = _opened(opened, run.out)
-    order = arrange(_members(source.pack), shuffle=shuffle, seed=seed)
+    order, drawn = arrange(_members(source.pack), shuffle=shuffle, seed=seed), seed if shuffle else None
     return _write(
-        run, source, source.task(order, {"merge": len(opened), "seed": seed}, seed if shuffle else None)
+        run,
+        source,
+        source.task(order, {"merge": len(opened), "seed": drawn}, drawn),
     )
 
 
@@ -134,10 +136,12 @@ def split_pack(
 ) -> dict[str, Report]:
     """Deal the rows of a pack out to new packs, with equal shares of each class.
 
+    A pack that has splits is dealt out split by split, and each new pack has the same splits.
+
     Parameters
     ----------
     shares
-        "train=0.9,val=0.1", or the same as a mapping.
+        "train=0.9,val=0.1", or the same as a mapping; no names of splits that the pack has.
     out
         A folder; default: that of the pack. The new packs are called like it, the split's name before the ending: photos.train.h5.
     seed
@@ -164,8 +168,14 @@ def split_pack(
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    source = _opened(opened, os.fspath(path))
-    members = stratified(_strata(source.pack), source.pack.rows, parse_split(shares), seed)
+    source, shares = _opened(opened, os.fspath(path)), parse_split(shares)
+    splits = _members(source.pack)
+    if taken := sorted(set(shares) & set(splits)):
+        raise UsageError(
+            f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of every split"
+            f' ({", ".join(splits)}), so other names are allowed. Load it with split="{taken[0]}", or pass other names.'
+        )
+    members = stratified(_strata(source.pack, splits), source.pack.rows, shares, seed)
     for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
@@ -184,8 +194,9 @@ def split_pack(
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{name}{ending}")
         source = _opened(opened, to)
-        said = {"split": name, "shares": parse_split(shares), "seed": seed}
-        task = source.task(SampleOrder(samples, {}), said, source.pack.header.seed)
+        said = {"part": {"name": name, "shares": shares, "seed": seed}}
+        dealt = {split: rows[np.isin(rows, samples)] for split, rows in splits.items()}
+        task = source.task(arrange(dealt, shuffle=False, seed=seed), said, source.pack.header.seed)
         # Before an interruption some may have been finished: these are left.
         if not overwrite and (found := _finished(to, task)) is not None:
             reports[name] = begin(to).report(found, already=True)
@@ -537,11 +548,21 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
     return members
 
 
-def _strata(pack: Pack) -> NDArray[np.int64] | None:
-    """Return the class of each row, of which splits get equal shares; None if there are none, or too many numbers in a table."""
-    if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
-        return None
-    labels: NDArray[np.int64] = pack.read("label").astype(np.int64)
-    if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
-        return None
-    return labels
+def _strata(pack: Pack, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """Return a number of each row, equal for rows of one class in one split, of which new packs get equal shares; None: all are equal.
+
+    splits: the pack's, as `_members` gives them. Of a table with too many different labels the classes do not count.
+    """
+    labels = None
+    if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
+        labels = pack.read("label").astype(np.int64)
+        if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
+            labels = None
+    if len(splits) < 2:
+        return labels
+    owners = np.empty(pack.rows, np.int64)
+    for number, rows in enumerate(splits.values()):
+        owners[rows] = number
+    if labels is None:
+        return owners
+    return len(splits) * np.unique(labels, return_inverse=True)[1].astype(np.int64) + owners

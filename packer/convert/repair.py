@@ -210,7 +210,7 @@ def _task(
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
-    if "source" not in provenance or {"repack", "merge", "shares"} & set(options):
+    if "source" not in provenance or {"repack", "merge", "part"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
     if "fields" in options:
         raise UsageError(
@@ -359,7 +359,7 @@ def _converted(pack: Pack, damaged: Mapping[int, Verdict]) -> Mapping[str, Any]:
             raise UsageError(
                 f"{pack.parts[number].path}: was appended; rows that packer convert wrote are repaired. Convert all tables anew."
             )
-        if {"repack", "merge", "shares"} & set(options):
+        if {"repack", "merge", "part"} & set(options):
             raise UsageError(
                 f"{pack.path}: was made of other packs, not of a table. Make it again from them."
             )

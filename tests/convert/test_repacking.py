@@ -91,6 +91,14 @@ def content(pack: Pack) -> dict[str, tuple[str, bytes]]:
     return found
 
 
+def renamed(folder: Path, copy: Path) -> Path:
+    """Copy a folder of images under new names, so that none is in the pack of the folder."""
+    shutil.copytree(folder, copy)
+    for path in sorted(copy.rglob("*.jpg")):
+        path.rename(path.with_name(f"n{path.name}"))
+    return copy
+
+
 # Merging
 
 
@@ -369,6 +377,49 @@ def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: 
         split_pack(tmp_path / "p.h5", "a=0.99,b=0.01")
 
 
+def split_of(pack: Pack) -> dict[str, str]:
+    """Return key -> split."""
+    return {key: name for name, ((a, b),) in pack.header.splits.items() for key in pack.keys(a, b)}
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"shard_rows": 5}, {"format": "npy"}], ids=str)
+def test_parts_of_a_pack_keep_its_splits(
+    photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
+):
+    """And each class's share of each, and rows can be added to them as to the pack."""
+    pack = convert(photo_folder, "p", **{"format": "h5", **options}, split="train=0.75,val=0.25")
+    split_pack(tmp_path / "p", "a=0.5,b=0.5", seed=3)
+    parts = [opened(tmp_path / f"p.{name}") for name in "ab"]
+    assert split_of(parts[0]) | split_of(parts[1]) == split_of(pack)
+    assert content(parts[0]) | content(parts[1]) == content(pack)
+    for part in parts:
+        (a, b), (c, d) = (part.header.splits[name][0] for name in ("train", "val"))
+        assert (a, b, c, d) == (0, 9, 9, 12)
+        assert np.bincount(part.read("label", a, b).astype(int)).tolist() == [3, 3, 3]
+        assert np.bincount(part.read("label", c, d).astype(int)).tolist() == [1, 1, 1]
+    more = renamed(photo_folder, tmp_path / "more")
+    for path in (tmp_path / "p.a", tmp_path / "p"):
+        repack(path, tmp_path / "grown", shard_rows=8, overwrite=True)
+        append_images(tmp_path / "grown", more)
+        grown = opened(tmp_path / "grown")
+        assert {name: sum(b - a for a, b in spans) for name, spans in grown.header.splits.items()} == {
+            "train": (9 if path.name == "p.a" else 18) + 18,
+            "val": (3 if path.name == "p.a" else 6) + 6,
+        }
+
+
+def test_shares_of_the_names_of_a_packs_splits_are_refused(
+    photo_folder: Path, tmp_path: Path, convert: Convert
+):
+    convert(photo_folder, "p.h5", split="train=0.75,val=0.25")
+    with pytest.raises(UsageError) as error:
+        split_pack(tmp_path / "p.h5", "train=0.9,test=0.1")
+    assert str(error.value) == (
+        f"split train: {tmp_path}/p.h5 has a split of this name already; new packs get rows of every split (train, val), so other"
+        ' names are allowed. Load it with split="train", or pass other names.'
+    )
+
+
 # Repacking
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -591,9 +642,7 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
 def test_appended_images_are_further_shards(
     photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
 ):
-    shutil.copytree(photo_folder, tmp_path / "more")
-    for path in sorted((tmp_path / "more").rglob("*.jpg")):
-        path.rename(path.with_name(f"n{path.name}"))
+    renamed(photo_folder, tmp_path / "more")
     shutil.rmtree(tmp_path / "more" / "blue")
     (tmp_path / "more" / "red" / "n0.jpg").write_bytes(b"")
     before = content(convert(photo_folder, "p", shard_rows=10, split="train=0.75,test=0.25", **options))
