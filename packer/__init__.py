@@ -8,7 +8,7 @@
     merge_shards                   shards that several machines made become a pack (packer.convert)
     split_pack, repack             one pack into several, or stored another way    (packer.convert)
     append_table                   more rows of a table into a pack                (packer.convert)
-    export_images, export_table    image files of a pack, the table of a pack      (packer.convert)
+    export_images                  image files of a pack                           (packer.convert)
     verify_pack, repair_pack       every byte against its checksums                (packer.format, packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from packer.samples.pack_builder import PackBuilder, create
     from packer.samples.pack_dataset import pack_dataset
     from packer.tables.table_conversion import TableReport, append_table, convert_table
-    from packer.tables.table_export import TableExportReport, export_table
 
 _HOMES = {
     "Balanced": "packer.orders.sampling",
@@ -84,7 +83,6 @@ _HOMES = {
     "Rows": "packer.orders.row_orders",
     "Sequential": "packer.orders.row_orders",
     "Slices": "packer.orders.row_orders",
-    "TableExportReport": "packer.tables.table_export",
     "TableReport": "packer.tables.table_conversion",
     "Weighted": "packer.orders.sampling",
     "append_images": "packer.convert.repacking",
@@ -93,7 +91,6 @@ _HOMES = {
     "convert_table": "packer.tables.table_conversion",
     "create": "packer.samples.pack_builder",
     "export_images": "packer.convert.export",
-    "export_table": "packer.tables.table_export",
     "merge_packs": "packer.convert.repacking",
     "merge_shards": "packer.convert.repacking",
     "open_pack": "packer.format.pack",
@@ -125,7 +122,6 @@ __all__ = [
     "Rows",
     "Sequential",
     "Slices",
-    "TableExportReport",
     "TableReport",
     "Weighted",
     "__version__",
@@ -135,7 +131,6 @@ __all__ = [
     "convert_table",
     "create",
     "export_images",
-    "export_table",
     "merge_packs",
     "merge_shards",
     "open_pack",

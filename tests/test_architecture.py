@@ -84,7 +84,6 @@ UNITS: dict[str, set[str]] = {
         "packer.convert",
         "packer.format",
         "packer.orders",
-        "packer.progress",
         "packer.randomness",
         "packer.read",
         "packer.tables.reading",
@@ -137,7 +136,6 @@ UNITS: dict[str, set[str]] = {
         "packer.convert",
         "packer.format",
         "packer.orders",
-        "packer.pixels",
         "packer.progress",
     },
     # It starts the process by that name, and so loads nothing of what converts.
@@ -232,7 +230,7 @@ PACKAGES: dict[str, set[str]] = {
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},
     "obstore": {"packer.remote"},
-    "pyarrow": {"packer.convert", "packer.inputs", "packer.tables", "packer.tables.reading"},
+    "pyarrow": {"packer.inputs", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {
         "packer.augment",

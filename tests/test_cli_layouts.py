@@ -1,4 +1,4 @@
-"""packer convert and packer export with data sets in layouts of their own."""
+"""packer convert with data sets in layouts of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer import convert_table, open_pack
+from packer import open_pack
 from packer.cli import cli
 from packer.errors import UsageError
 
@@ -84,38 +84,3 @@ def test_parquet_with_images_is_no_table(place: Path) -> None:
     parquet.write_table(pyarrow.table({"x": [1.0, 2.0], "y": [0, 1]}), "table.parquet")
     run("convert", "table.parquet", "t.h5", "--label", "y")
     assert open_pack("t.h5").header.table is not None
-
-
-@pytest.mark.parametrize(
-    ("format", "ending"), [("folder", "png"), ("webdataset", "tar"), ("parquet", "parquet")]
-)
-def test_every_format_of_export(place: Path, format: str, ending: str) -> None:
-    if format == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    names = tars(place)
-    run("convert", *names, "a.h5", "--size", 4)
-    run("export", "a.h5", "out", "--format", format, "--shard-size", "1MB")
-    assert [path.suffix for path in Path("out").rglob(f"*.{ending}")]
-    if format != "folder":
-        run("convert", "out", "b.h5", "--size", 4)
-        with h5py.File("a.h5") as first, h5py.File("b.h5") as second:
-            rows = [
-                sorted(zip(f["label"][:].tolist(), f["image"][:].tolist(), strict=True))
-                for f in (first, second)
-            ]
-        assert rows[0] == rows[1]
-
-
-def test_formats_of_images_are_not_for_tables(place: Path) -> None:
-    Path("a.csv").write_text("x,y\n1,2\n3,4\n")
-    convert_table("a.csv", "a.h5")
-    for option, value in (
-        ("--format", "webdataset"),
-        ("--as", "png"),
-        ("--shard-size", "1MB"),
-        ("--workers", "2"),
-    ):
-        with pytest.raises(
-            UsageError, match=rf"^{option} {value}: is about images; a\.h5 was made of a table"
-        ):
-            run("export", "a.h5", "out.csv", option, value)

@@ -130,7 +130,7 @@ def test_options_of_tables_are_refused_for_images(tmp_path: Path):
         run("convert", tmp_path, tmp_path, tmp_path / "x.h5")
 
 
-def test_packs_of_tables_are_put_together_split_stored_anew_and_exported(table: Path):
+def test_packs_of_tables_are_put_together_split_and_stored_anew(table: Path):
     options = ("--label", "shop", "--missing", "zero", "--quiet")
     run("convert", table, "a.h5", *options)
     run("convert", table, "b.h5", "--like", "a.h5", "--quiet")
@@ -151,22 +151,9 @@ def test_packs_of_tables_are_put_together_split_stored_anew_and_exported(table: 
     )
     assert run("append", "shards", table).stdout.startswith("added 4 rows, ")
     assert open_pack("shards").rows == 12
-    assert re.fullmatch(r"wrote 12 rows, .* -> out\.csv\n", run("export", "shards", "out.csv").stdout)
-    lines = Path("out.csv").read_text().splitlines()
-    assert lines[0] == "when,when.seconds,price,shop,sold"
-    assert sorted(lines[1:]) == sorted(
-        [
-            "15706,36000,1.5,north,1",
-            "15707,41400,0.0,south,0",
-            "15708,43200,2.5,north,1",
-            '15709,46800,3.5,"east, far",0',
-        ]
-        * 3
-    )
     for command, *arguments in (
         ("append", "shards", table),
         ("merge", "a.h5", "b.h5", "-o", "n.h5"),
-        ("export", "a.h5", "o.tsv"),
         ("repack", "a.h5", "o.h5"),
     ):
         assert json.loads(run(command, *arguments, "--json").stdout)["rows"] in (4, 8)
@@ -188,8 +175,6 @@ def test_rows_that_cannot_be_added_are_listed(table: Path):
     [
         (["append", "s", "sales.csv", "--labels", "x"], "--labels"),
         (["append", "s", "sales.csv", "--pair", "a=b"], "--pair"),
-        (["export", "s", "out.csv", "--as", "jpeg"], "--as jpeg"),
-        (["export", "s", "out.csv", "--workers", "2"], "--workers 2"),
         (["repack", "s", "out.h5", "--size", "32"], "size 32"),
     ],
 )

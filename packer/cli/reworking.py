@@ -1,4 +1,4 @@
-"""packer append, merge, split, repack, export: packs made of packs, and the images or the table of a pack."""
+"""packer append, merge, split, repack, export: packs made of packs, and the images of a pack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import in_options, print_json, say
+from packer.cli.console import print_json, say
 from packer.cli.conversion_output import announce_plan, tell_left_out, tell_notes, tell_skipped
 from packer.cli.convert_command import parse_pairs
 from packer.cli.options import (
@@ -203,59 +203,35 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
-    option("--format", ("folder", "webdataset", "parquet"),
-           "folder (default): image files in class folders; webdataset: tars; parquet: as Hugging Face's datasets has them."),
-    option("--as encoding", ("png", "jpeg"),
-           "png: exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG; default: png, or as stored in tars and Parquet."),
-    option("--quality", "N", "Of JPEG files; default 95."),
-    option("--shard-size", "SIZE", "Begin another tar or Parquet file about every SIZE; default 500MB."),
+    option(
+        "--as encoding",
+        ("png", "jpeg"),
+        "png: exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG.",
+        "png",
+    ),
+    option("--quality", "N", "Of JPEG files.", 95),
     SPLIT,
     REWORKING,
-)  # fmt: skip
-def export(
-    pack: str, out: str, *, split: str | None, workers: int | None, as_json: bool, quiet: bool, **given: Any
-) -> None:
-    """Write the rows of PACK as image files in the folder OUT, or of a table as OUT.csv, .tsv or .parquet.
+)
+def export(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Write the rows of PACK as image files in the folder OUT.
 
-    Images lie in class folders, with masks, labels and boxes beside them; or in tars, or in Parquet files, in the folder OUT.
+    Images lie in class folders, with masks, labels and boxes beside them.
 
     \b
     packer export train.h5 images/
-    packer export train.h5 shards/ --format webdataset --shard-size 1GB
-    packer export train.h5 hf/ --format parquet
-    packer export flights.h5 flights.csv --split val
+    packer export train.h5 photos/ --as jpeg --split val
     """
-    if _is_table(pack):
-        about = {"as": "encoding", "shard-size": "shard_size"}
-        given["workers"] = workers
-        for name in ("format", "as", "quality", "shard-size", "workers"):
-            value = given[about.get(name, name)]
-            if value is not None:
-                raise UsageError(
-                    f"--{name} {value}: is about images; {pack} was made of a table. Leave it out."
-                )
-        from packer.tables.table_export import export_table
-
-        table = export_table(pack, out, split=split, progress=not quiet)
-        if as_json:
-            print_json("export", table.to_dict())
-        elif not quiet:
-            rows, took = units.count(table.rows, "row"), units.duration(table.seconds)
-            say(f"wrote {rows}, {units.size(table.nbytes)}, in {took} -> {table.out}")
-        return
     from packer.convert.export import export_images
 
-    given = {name: value for name, value in given.items() if value is not None}
-    report = export_images(pack, out, split=split, workers=workers, progress=not quiet, **given)
+    report = export_images(pack, out, progress=not quiet, **given)
     if as_json:
         record = {"out": out, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
-        record |= {"notes": [in_options(note) for note in report.notes], "convert_command": report.command}
-        print_json("export", record)
+        print_json("export", record | {"notes": list(report.notes)})
     elif not quiet:
         tell_notes(report.notes)
         files, took = units.count(report.files, "file"), units.duration(report.seconds)
         say(f"wrote {files}, {units.size(report.nbytes)}, in {took}")
-        say(f"to bring the pack back: {report.command}")
 
 
 def _is_table(path: str) -> bool:

@@ -6,7 +6,6 @@
     export.py            export_images
     export_files.py      rows of a pack as image files, and their names
     export_labels.py     labels as folders or a CSV
-    export_shards.py     WebDataset's tars and Parquet files
     row_maker.py         RowMaker: what makes the rows of a pack
     image_rows.py        rows from image files; a look at a few of them
     pack_rows.py         rows from packs

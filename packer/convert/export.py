@@ -1,4 +1,4 @@
-"""export_images: the rows of a pack become a folder of image files again, from which packer convert makes the same rows.
+"""export_images: the rows of a pack become a folder of image files again.
 
     <folder>/cat/1.png              images under their keys; drawn splits in folders of their own (train/cat/1.png)
     <folder>/labels.csv             labels that are not the names of the folders, boxes, keypoints
@@ -6,51 +6,41 @@
     <folder>/image/cat/1.png        with fields of pixels beside the images, such as masks: each field in a folder of its name
     <folder>/mask/cat/1.png
 
-export_files.py encodes the rows and names the files, export_labels.py writes labels.csv and classes.txt. export_shards.py writes
-WebDataset's tars and Parquet files instead of a folder.
+export_files.py encodes the rows and names the files, export_labels.py writes labels.csv and classes.txt.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any
 
-from packer.arguments import as_bytes, check_workers, choice, whole
+from packer.arguments import check_workers, choice, whole
 from packer.convert.export_files import (
-    CHANNELS,
     ExportRows,
     check_keys,
     check_lengths,
     file_names,
     file_stems,
     hidden,
-    holds_jpeg,
     in_split_folders,
     inner_folders,
     stem_of,
 )
 from packer.convert.export_labels import CLASSES_FILE, LABELS_FILE, LabelFiles
-from packer.convert.export_shards import ExportedShards, ParquetExport, TarExport
-from packer.convert.image_rows import pixel_options
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import pwrite_all, remove
 from packer.format.pack import open_pack
 from packer.format.working_folder import check_output, check_space, failure, locked
 from packer.opencv import cv2
 from packer.orders.runs import consecutive
-from packer.pixels.decode_resize import BANDS, FITS
 from packer.progress import Progress
-from packer.sentence import Option
 
-FORMATS = ("folder", "webdataset", "parquet")
 ENCODINGS = ("png", "jpeg")
-"""What images are written as; as formats they stand for a folder of such files."""
+"""Encodings of the image files."""
 SUFFIX = ".exporting"
 """Of the folder's name while it is being written."""
 
@@ -61,14 +51,13 @@ _ENDINGS = {"png": (".png",), "jpeg": (".jpg", ".jpeg", ".jpe"), "tiff": (".tif"
 class ExportReport:
     """The result of an export.
 
-    files: written, labels.csv and classes.txt among them; nbytes: in them; seconds: wall time; command: the packer convert command that
-    makes the pack again; notes: sentences about anything that the command will not bring back as it was.
+    files: written, labels.csv and classes.txt among them; nbytes: in them; seconds: wall time; notes: sentences about what
+    the folder does not hold, or holds under other names.
     """
 
     files: int
     nbytes: int
     seconds: float
-    command: str
     notes: tuple[str, ...]
 
 
@@ -76,10 +65,8 @@ def export_images(
     pack: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    format: str = "folder",
-    encoding: str | None = None,
+    encoding: str = "png",
     quality: int = 95,
-    shard_size: int | str = "500MB",
     split: str | None = None,
     workers: int | None = None,
     progress: bool = False,
@@ -88,12 +75,8 @@ def export_images(
     """Write the images of a pack as files, with masks, labels, boxes and keypoints beside them.
 
     pack: a path. folder: a new one, or an empty one.
-    format: "folder": image files in class folders; "webdataset": tars of images and labels; "parquet": Parquet files in the layout
-        of Hugging Face's datasets. "png" and "jpeg" are a folder of such files.
-    encoding: of the images, "png": exactly the pixels (of 2 bands, or of 5 and more, as TIFF files), or "jpeg": the stored files where
-        rows are JPEG files, else pixels encoded at ``quality``. Default: of a folder png; of the others jpeg where rows are JPEG files,
-        else png.
-    shard_size: about so many bytes of images a tar or Parquet file.
+    encoding: of the images, "png": exactly the pixels (of 2 bands, or of 5 and more, as TIFF files), or "jpeg": the stored files
+        where rows are JPEG files, else pixels encoded at ``quality``.
     split: only its rows. workers: threads; default: the cores at hand.
     progress: show a bar on stderr, or a line a minute where there is no terminal.
     on_progress: called now and then with the rows done so far.
@@ -105,33 +88,20 @@ def export_images(
     """
     began = time.perf_counter()
     target = os.fspath(folder).rstrip("/") or os.fspath(folder)
-    if choice("format", format, (*FORMATS, *ENCODINGS)) in ENCODINGS:
-        format, encoding = "folder", encoding or format
-    if encoding is not None:
-        choice("encoding", encoding, ENCODINGS)
-    shard_bytes = as_bytes(shard_size)
-    if shard_bytes is None:
-        raise UsageError(
-            f"shard_size {shard_size}: is not a number of bytes. Pass for example 500MB or 1GiB."
-        )
+    choice("encoding", encoding, ENCODINGS)
     if not 1 <= whole("quality", quality) <= 100:
         raise UsageError(f"quality {quality}: is not within 1 to 100. Pass for example 95.")
     count = check_workers(workers)
     _check_folder(target)
     opened = open_pack(pack)
-    if encoding is None:
-        encoding = "jpeg" if format != "folder" and holds_jpeg(opened) else "png"
-    rows = ExportRows(opened, encoding, quality, split)
-    if rows.tiff and format != "folder":
+    if opened.parts[0].header.table is not None:
         raise UsageError(
-            f"format {format}: images of {rows.channels} bands are exported to a folder of TIFF files. Pass folder."
+            f"{opened.path}: was made of a table; image files are exported. Read its fields with h5py, or"
+            " packer.PackedDataset, and write them with pandas, as docs/guides/tables.md shows."
         )
+    rows = ExportRows(opened, encoding, quality, split)
     real = os.path.realpath(target)  # an empty folder may be a link
-    exported: _ExportedFolder | _ShardFolder
-    if format == "folder":
-        exported = _ExportedFolder(rows, os.path.dirname(real))
-    else:
-        exported = _ShardFolder((TarExport if format == "webdataset" else ParquetExport)(rows, shard_bytes))
+    exported = _ExportedFolder(rows, os.path.dirname(real))
     check_space(real, rows.estimate())
     work = real + SUFFIX
     try:
@@ -159,8 +129,7 @@ def export_images(
         raise failure(target, error) from error
     finally:
         rows.reader.close()
-    seconds = time.perf_counter() - began
-    return ExportReport(files, nbytes, seconds, exported.command(target), tuple(exported.notes()))
+    return ExportReport(files, nbytes, time.perf_counter() - began, tuple(exported.notes()))
 
 
 def _check_folder(folder: str) -> None:
@@ -195,7 +164,7 @@ def _publish(work: str, real: str, folder: str) -> None:
 
 
 class _ExportedFolder:
-    """The files of an export: their names, and the arguments with which packer convert reads them."""
+    """The files of an export, and their names."""
 
     def __init__(self, rows: ExportRows, parent: str) -> None:
         """parent: the existing folder in which the new one will lie. Raises FormatError for keys that are no names of files."""
@@ -204,7 +173,7 @@ class _ExportedFolder:
         check_keys(rows.pack.path, keys, rows.rows)
         self._splits = {} if rows.split else self._header.splits
         foldered = in_split_folders(keys, rows.rows, self._splits)
-        endings = _ENDINGS["tiff" if rows.tiff else rows.format]
+        endings = _ENDINGS["tiff" if rows.tiff else rows.encoding]
         self._stems = file_stems(foldered, endings[0])
         self._names = file_names(foldered, self._stems, endings)
         self._renamed = sum(stem != stem_of(key) for key, stem in zip(foldered, self._stems, strict=True))
@@ -232,20 +201,6 @@ class _ExportedFolder:
             nbytes += self._labels.write_classes(os.path.join(work, CLASSES_FILE))
             files += 1
         return files, nbytes
-
-    def command(self, folder: str) -> str:
-        """Return the packer convert command that makes the pack again from the folder."""
-        options: dict[str, Any] = {}
-        if self._labelled:
-            options |= self._labels.options(os.path.join(folder, LABELS_FILE))
-        if self._labels.classes_listed:
-            options["classes"] = os.path.join(folder, CLASSES_FILE)
-        if self._rows.masks:
-            options["pair"] = [f"{f.name}={os.path.join(folder, f.name)}" for f in self._rows.masks]
-        soft = ",".join(f.name for f in self._rows.masks if f.about.get("sampling") == "linear")
-        if soft:
-            options["soft"] = soft
-        return _command(self._rows, os.path.join(folder, self._base).rstrip("/"), options)
 
     def _write_rows(
         self, roots: dict[str, str], workers: int, progress: Callable[[int], None]
@@ -281,7 +236,7 @@ class _ExportedFolder:
         return files, nbytes
 
     def notes(self) -> list[str]:
-        """Return a sentence for each thing that will not come back as it was."""
+        """Return a sentence for each thing that the folder does not hold, or holds under another name."""
         rows = self._rows
         notes: list[str] = []
         if rows.left:
@@ -297,94 +252,13 @@ class _ExportedFolder:
             notes.append(
                 f"packer convert passes over {len(out_of_sight):,} of the files, first {out_of_sight[0]}: it takes them for hidden."
             )
-        if not rows.targets.names and any(self._folders):
-            notes.append("The pack has no labels; packer convert will take the folders for classes.")
         if self._split_folders != set(self._splits):
-            was, now = (", ".join(sorted(names)) or "none" for names in (self._splits, self._split_folders))
-            notes.append(f"The splits ({was}) come back as others ({now}).")
-        for f in rows.masks:
-            shape = f.shape or ()
-            if f.own_size is not None:
-                continue
-            if shape[:2] != (rows.image.shape or ())[:2] or shape[2:] == (1,):
-                notes.append(
-                    f"{f.name} comes back at the size of the images, and without an axis of one channel."
-                )
-        if rows.encoded and rows.format == "png" and rows.image.shape is None:
             notes.append(
-                "The rows are JPEG files, which packer convert would encode anew; export them as jpeg."
+                f"The splits ({', '.join(sorted(self._splits)) or 'none'}) are not the folders at the top"
+                f" ({', '.join(sorted(self._split_folders)) or 'none'}); those called train, val or test, whose rows"
+                " are all of the pack's, each once, become such folders."
             )
-        else:
-            notes += _stored_note(rows)
-        return [*notes, *self._labels.notes(by_folders=self._by_folders)]
-
-
-class _ShardFolder:
-    """An export to shards, with the methods of a folder's."""
-
-    def __init__(self, shards: ExportedShards) -> None:
-        self._shards = shards
-        self.write = shards.write
-
-    def command(self, folder: str) -> str:
-        """Return the packer convert command that makes the pack again from the folder."""
-        return _command(self._shards.rows, folder, self._shards.options())
-
-    def notes(self) -> list[str]:
-        """Return a sentence for each thing that will not come back as it was."""
-        return [*self._shards.notes(), *_stored_note(self._shards.rows)]
-
-
-def _command(rows: ExportRows, source: str, told: dict[str, Any]) -> str:
-    """Return the packer convert command that makes the pack again.
-
-    told: options about labels; as those of the pack: True and False for flags, a list for an option given several times.
-    """
-    again = "again.h5" if rows.pack.format == "h5" and not rows.pack.shards else "again"
-    words = ["packer", "convert", source, again]
-    options, seed = _storing(rows) | told, rows.pack.header.seed
-    options |= {"shuffle": False} if seed is None else {"seed": seed} if seed else {}
-    for name, value in options.items():
-        for each in value if isinstance(value, list) else [value]:
-            words.append(f"--{'' if each is not False else 'no-'}{name.replace('_', '-')}")
-            words += [] if isinstance(each, bool) else [str(each)]
-    return shlex.join(words)
-
-
-def _storing(rows: ExportRows) -> dict[str, Any]:
-    """Return the options of packer convert about how images are made and stored."""
-    pack, about = rows.pack, rows.image.about
-    shape, codec = rows.image.shape, pack.header.field("image").codec or {}
-    channels: dict[str, Any] = {"channels": CHANNELS[rows.channels]} if rows.channels in (1, 4) else {}
-    if rows.image.deep or about.get("color") == BANDS:
-        named, dtype = pixel_options(rows.image)
-        channels = {"channels": named} | ({"dtype": dtype} if dtype != "uint8" else {})
-    if shape is None:
-        options = {"size": about.get("size", "keep")} | ({"store": "jpeg"} if rows.encoded else {}) | channels
-    else:
-        height, width = shape[:2]
-        options = {"size": f"{height}" if height == width else f"{height}x{width}"}
-        options |= {"any_size": True} if height & (height - 1) or width & (width - 1) else {}
-        options |= channels
-        options |= {"fit": about["fit"]} if about.get("fit") in FITS[1:] else {}
-        options |= {"compress": codec["name"]} if codec and not rows.encoded else {}
-    if pack.shards:
-        options |= {"format": pack.format, "shard_rows": pack.shards[0].rows}
-    return options
-
-
-def _stored_note(rows: ExportRows) -> list[str]:
-    """Return a sentence about rows that are JPEG files and come back as pixels."""
-    if not rows.encoded or rows.image.shape is None:
-        return []
-    quality = (rows.pack.header.field("image").codec or {}).get("quality", 90)
-    return [
-        "The rows are JPEG files; the command brings back their pixels. To encode these anew, add "
-        + Option("store", "jpeg")
-        + " "
-        + Option("quality", quality)
-        + "."
-    ]
+        return [*notes, *self._labels.notes()]
 
 
 def _write(path: str, data: bytes | memoryview) -> None:

@@ -58,9 +58,9 @@ class ExportedFile(NamedTuple):
 class ExportRows:
     """The rows of a pack, or of one split, as files. Thread-safe."""
 
-    def __init__(self, pack: Pack, format: str, quality: int, split: str | None) -> None:
+    def __init__(self, pack: Pack, encoding: str, quality: int, split: str | None) -> None:
         """Raises UsageError when there is nothing to export."""
-        self.pack, self.format, self.split, self._quality = pack, format, split, quality
+        self.pack, self.encoding, self.split, self._quality = pack, encoding, split, quality
         self.spans = select_rows(pack, split)
         self.rows = np.concatenate([np.arange(0), *(np.arange(*span) for span in self.spans)])
         if not len(self.rows):
@@ -81,10 +81,10 @@ class ExportRows:
         self.image = image.loaded
         own = self.image.own_size
         self.channels = (own.channels if own else None) or (self.image.shape or (0, 0, 1))[2]
-        if format == "jpeg" and self.image.deep:
-            raise UsageError("format jpeg: JPEG files hold 8 bits and no bands. Pass png.")
-        if format == "jpeg" and self.channels == 4:
-            raise UsageError("format jpeg: JPEG has no transparency. Pass png.")
+        if encoding == "jpeg" and self.image.deep:
+            raise UsageError("encoding jpeg: JPEG files hold 8 bits and no bands. Pass png.")
+        if encoding == "jpeg" and self.channels == 4:
+            raise UsageError("encoding jpeg: JPEG has no transparency. Pass png.")
         self.tiff = self.channels not in CHANNELS
         """True if images have bands that no PNG file holds: they are TIFF files."""
         self.masks = [f for f in pack.fields if _is_mask(f)]
@@ -130,7 +130,7 @@ class ExportRows:
         return int(np.mean(sizes) * len(self.rows))
 
     def _images(self, run: Runs) -> Iterator[bytes | memoryview]:
-        if self.encoded and self.format == "jpeg":
+        if self.encoded and self.encoding == "jpeg":
             yield from self.reader.read_ragged("image", run)
             return
         if self.image.own_size is not None:
@@ -156,13 +156,13 @@ class ExportRows:
 
     def _encoded(self, image: NDArray[Any]) -> bytes | memoryview:
         """Return an image's file."""
-        return tiff(image) if self.tiff else png(image) if self.format == "png" else self._jpeg(image)
+        return tiff(image) if self.tiff else png(image) if self.encoding == "png" else self._jpeg(image)
 
     def _jpeg(self, image: NDArray[np.uint8]) -> bytes:
         try:
             return jpeg.encode(image, self._quality)
         except ValueError as error:
-            raise UsageError(f"format jpeg: {error}. Pass png.") from None
+            raise UsageError(f"encoding jpeg: {error}. Pass png.") from None
 
 
 def holds_jpeg(pack: Pack) -> bool:

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError, SourceError
+from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.label_values import CheckedRows, number_labels
 from packer.orders.runs import consecutive
 from packer.read.row_reader import RowReader, decode_ragged
 
@@ -108,21 +107,6 @@ class LabelFiles:
             name == name.strip() and not set(name) & {"\n", "\r"} for name in self._classes or ()
         )
 
-    def options(self, path: str) -> dict[str, str]:
-        """Return the arguments of convert_images that read labels.csv at a path."""
-        chosen = {"label": self._label_columns, "boxes": self._corners, "keypoints": self._point_columns}
-        options = {"labels": path} | {name: ",".join(columns) for name, columns in chosen.items() if columns}
-        if self._label_columns and self._classes is not None:
-            return options | {"label_as": "classes"}
-        label = self._label
-        whole = (
-            label is not None
-            and label.dtype == np.float32
-            and bool(np.isfinite(label).all())
-            and not (label % 1).any()
-        )
-        return options | ({"label_as": "float"} if whole else {})
-
     def told_by_folders(self, folders: Sequence[str]) -> bool:
         """True if labels.csv would say no more than the class folders of the files, one each."""
         label, classes = self._label, self._classes
@@ -130,37 +114,15 @@ class LabelFiles:
             return False
         return folders == [classes[number] for number in label]
 
-    def notes(self, *, by_folders: bool) -> list[str]:
-        """Return a sentence for each kind of label that packer convert reads otherwise, or not at all."""
+    def notes(self) -> list[str]:
+        """Return a sentence for each kind of label that the files do not hold."""
         notes = []
-        label, classes = self._label, self._classes
-        if classes is not None and not by_folders:
-            cells = [name.strip() for name in classes]
-            try:
-                read = number_labels(CheckedRows(LABELS_FILE, range(len(cells))), cells, label_as="classes")[
-                    1
-                ]
-            except SourceError:
-                read = None
-            if read is None or set(read) != set(classes):
-                notes.append(
-                    f"packer convert takes some class names for numbers or blanks; rename them in {LABELS_FILE} before."
-                )
         if self._listed and not self.classes_listed:
-            notes.append("The classes come back sorted, without those that no row has.")
-        if self._pack.header.classes is not None and classes is None:
+            notes.append(
+                f"{CLASSES_FILE} is not written, as some class names do not fit on lines; the order of the classes is lost."
+            )
+        if self._pack.header.classes is not None and self._classes is None:
             notes.append(f"The names of the classes are not written; {LABELS_FILE} holds numbers.")
-        if label is not None and classes is None:
-            floats = label.dtype.kind == "f"
-            single = label.ndim == 1 or label.shape[1] == 1
-            hot = not (single or floats) and bool(np.isin(label, (0, 1)).all())
-            kind = "uint8" if hot else "int64" if single and not floats else "float32"
-            now = f"{kind} {[] if single else list(label.shape[1:])}"
-            was = f"{label.dtype.name} {list(label.shape[1:])}"
-            if now != was:
-                notes.append(f"The labels ({was}) come back as others ({now}).")
-            if floats and not np.isfinite(label).all():
-                notes.append(f"packer convert takes finite labels, and some in {LABELS_FILE} are not.")
         return notes
 
     def _used_classes(self, classes: Sequence[str]) -> set[str] | None:

@@ -1,4 +1,4 @@
-"""Tables: read, parsed, staged, fitted, mapped, written into packs; appended and exported; new rows mapped as a pack's were.
+"""Tables: read, parsed, staged, fitted, mapped, written into packs; appended; new rows mapped as a pack's were.
 
     table_conversion.py  convert_table, append_table: options checked, planned, run, reported
     table_run.py         from a checked conversion to its pack: staged, fitted, mapped, written
@@ -6,11 +6,10 @@
     table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
     measuring.py         statistics of the staged rows; notes on numbers that lose digits
     table_packs.py       rows of packs that were made of tables
-    table_export.py      export_table
     reading/             files of tables, as records
     transform/           the transform of columns into fields; NumPy alone, and no files
 
-Start with table_conversion.py. Imports: convert, format, orders, progress, randomness, read.
+Start with table_conversion.py. Imports: convert, format, orders, randomness, read.
 """
 
 from packer.tables.transform.row_mapper import apply

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from packer import PackedBatchDataset, convert_images, export_images
+from packer import PackedBatchDataset, convert_images
 from packer.bench import image_bench, lanes, page_cache_drop
 from packer.bench.image_bench import bench
 from packer.errors import PackerError, UsageError
@@ -185,19 +185,14 @@ def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
     assert report.notes == (f"cold page cache: {source} is read through an unpacked copy; not measured.",)
 
 
-def test_tars_of_webdataset_with_another_label(pack: Path, tmp_path: Path) -> None:
-    export_images(pack, tmp_path / "out", format="webdataset")
-    with (
-        tarfile.open(tmp_path / "out" / "000000.tar") as source,
-        tarfile.open(tmp_path / "a.tar", "w") as tar,
-    ):
-        for member in source:
-            tar.addfile(member, source.extractfile(member))
-            if member.name.endswith(".cls"):
-                told = json.dumps({"name": f"class {source.extractfile(member).read().decode()}"}).encode()  # type: ignore[union-attr]
-                info = tarfile.TarInfo(member.name.replace(".cls", ".json"))
-                info.size = len(told)
-                tar.addfile(info, io.BytesIO(told))
+def test_tars_of_webdataset_with_another_label(photo_folder: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number, path in enumerate(sorted(photo_folder.rglob("*.jpg"))):
+            told = json.dumps({"name": f"class {path.parent.name}"}).encode()
+            for ending, data in (("jpg", path.read_bytes()), ("cls", b"0"), ("json", told)):
+                info = tarfile.TarInfo(f"{number}.{ending}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
     convert_images(tmp_path / "a.tar", tmp_path / "a.h5", size=32, label="name")
     report = bench(tmp_path / "a.tar", tmp_path / "a.h5", rounds=1, seconds=0.01, workers=[0])
     assert report.conditions["rows_compared"] == 24

@@ -1,4 +1,4 @@
-"""Packs become folders, and the report's command makes the same packs of these again."""
+"""Packs become folders, from which packer convert makes the same packs again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import csv
 import errno
 import io
 import os
-import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.cli import cli
-from packer.cli.console import in_options
 from packer.convert import export as module
 from packer.convert import export_files
-from packer.convert.export import SUFFIX, ExportReport, export_images
+from packer.convert.export import SUFFIX, export_images
 from packer.convert.export_files import check_keys, file_names, file_stems
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs
@@ -32,6 +28,7 @@ from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged
+from packer.tables.table_conversion import convert_table
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
 LABEL = Field("label", "<i8", ())
@@ -39,21 +36,14 @@ KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
 BOXES = Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"})
 BOX_LABEL = Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []})
 
-Again = Callable[[ExportReport], Pack]
 
-
-@pytest.fixture
-def again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Again:
-    """again(report) -> the pack that the report's command makes."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(report: ExportReport) -> Pack:
-        program, *words = shlex.split(report.command)
-        assert program == "packer"
-        cli.main([*words, "--quiet"], standalone_mode=False)
-        return open_pack(next(word for word in words[2:] if word.startswith("again")))
-
-    return run
+def again(folder: Path, **options: Any) -> Pack:
+    """Convert a folder, and what an export wrote beside its images."""
+    for name, keyword in (("labels.csv", "labels"), ("classes.txt", "classes")):
+        if (folder / name).exists():
+            options[keyword] = folder / name
+    convert_images(folder, folder.parent / "again", **{"format": "h5", **options})
+    return open_pack(folder.parent / "again")
 
 
 def picture(seed: int, size: tuple[int, int] = (20, 24), mode: str = "RGB", format: str = "PNG") -> bytes:
@@ -153,7 +143,7 @@ CLASSES = ("cat/1.jpg", "cat/2.png", "cat/deep/3.jpg", "dog/1.jpg", "dog/2.JPG",
     ],
     ids=str,
 )
-def test_class_folders_come_back_without_a_csv(tmp_path: Path, again: Again, options: dict[str, Any]) -> None:
+def test_class_folders_come_back_without_a_csv(tmp_path: Path, options: dict[str, Any]) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     out = tmp_path / ("pack" if "shard_rows" in options else "pack.h5")
     convert_images(source, out, **{"size": 16, **options})
@@ -166,70 +156,64 @@ def test_class_folders_come_back_without_a_csv(tmp_path: Path, again: Again, opt
     assert written == ["cat/1.png", "cat/2.png", "cat/deep/3.png", "dog/1.png", "dog/2.png", "eel/9.png"]
     assert report.files == 6 == progress[-1]
     assert report.nbytes == sum(path.stat().st_size for path in (tmp_path / "images").rglob("*.png"))
-    made = again(report)
-    assert_same(open_pack(out), made)
-    assert (made.format, len(made.shards)) == (open_pack(out).format, len(open_pack(out).shards))
-    assert made.header.seed == open_pack(out).header.seed
+    assert_same(open_pack(out), again(tmp_path / "images", **{"size": 16, **options}))
     assert not (tmp_path / f"images{SUFFIX}").exists()
 
 
-def test_a_flat_folder_without_labels_comes_back(tmp_path: Path, again: Again) -> None:
+def test_a_flat_folder_without_labels_comes_back(tmp_path: Path) -> None:
     convert_images(folder_of(tmp_path / "flat", "1.jpg", "2.png", "ü.png"), tmp_path / "pack", size=16)
     report = export_images(tmp_path / "pack", tmp_path / "images")
     assert report.notes == ()
-    assert_same(open_pack(tmp_path / "pack"), again(report))
+    assert_same(open_pack(tmp_path / "pack"), again(tmp_path / "images", size=16))
 
 
-def test_rows_of_jpeg_files_are_written_untouched(tmp_path: Path, again: Again) -> None:
+def test_rows_of_jpeg_files_are_written_untouched(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     convert_images(source, tmp_path / "pack.h5", size=16, store="jpeg", quality=80)
     pack = open_pack(tmp_path / "pack.h5")
-    report = export_images(tmp_path / "pack.h5", tmp_path / "images", format="jpeg", quality=1)
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images", encoding="jpeg", quality=1)
     files = [(tmp_path / "images" / f"{stem}{_ending(tmp_path, stem)}").read_bytes() for stem in stems(pack)]
     assert files == pack.read_ragged("image")
     assert (tmp_path / "images" / "dog" / "2.JPG").exists()
-    (note,) = report.notes
-    assert str(note) == (
-        "The rows are JPEG files; the command brings back their pixels. To encode these anew,"
-        " add store='jpeg' quality=80."
-    )
-    assert in_options(note).endswith(" add --store jpeg --quality 80.")
-    assert_same(pack, again(report))
+    assert report.notes == ()
+    assert_same(pack, again(tmp_path / "images", size=16))
 
 
 def _ending(tmp_path: Path, stem: str) -> str:
     return next((tmp_path / "images" / stem).parent.glob(Path(stem).name + ".*")).suffix
 
 
-def test_rows_of_jpeg_files_as_png(tmp_path: Path, again: Again) -> None:
+def test_rows_of_jpeg_files_as_png(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     convert_images(source, tmp_path / "pack.h5", size=16, store="jpeg", channels="gray")
-    report = export_images(tmp_path / "pack.h5", tmp_path / "images")
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    export_images(tmp_path / "pack.h5", tmp_path / "images")
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "images", size=16, channels="gray"))
 
 
 @pytest.mark.parametrize("options", [{}, {"channels": "gray"}], ids=str)
 @pytest.mark.parametrize("size", ["max=20", "min=12"])
 def test_whole_pictures_come_back_as_the_same_bytes(
-    tmp_path: Path, again: Again, size: str, options: dict[str, Any]
+    tmp_path: Path, size: str, options: dict[str, Any]
 ) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     (source / "cat" / "1.jpg").write_bytes(picture(3, (11, 17), format="JPEG"))
     convert_images(source, tmp_path / "pack.h5", size=size, store="jpeg", **options)
-    report = export_images(tmp_path / "pack.h5", tmp_path / "images", format="jpeg")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images", encoding="jpeg")
     assert report.notes == ()
     assert (tmp_path / "images/cat/1.jpg").read_bytes() == (source / "cat/1.jpg").read_bytes()
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    assert_same(
+        open_pack(tmp_path / "pack.h5"), again(tmp_path / "images", size=size, store="jpeg", **options)
+    )
 
 
-def test_images_that_kept_their_size_come_back_as_the_same_bytes(tmp_path: Path, again: Again) -> None:
+def test_images_that_kept_their_size_come_back_as_the_same_bytes(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     (source / "cat" / "1.jpg").write_bytes(picture(3, (31, 17), format="JPEG"))
     convert_images(source, tmp_path / "pack.h5", size="keep", store="jpeg")
-    report = export_images(tmp_path / "pack.h5", tmp_path / "images", format="jpeg")
+    report = export_images(tmp_path / "pack.h5", tmp_path / "images", encoding="jpeg")
     assert report.notes == ()
     assert (tmp_path / "images/cat/1.jpg").read_bytes() == (source / "cat/1.jpg").read_bytes()
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "images", size="keep", store="jpeg"))
 
 
 def test_images_that_kept_their_size_as_png(tmp_path: Path) -> None:
@@ -239,10 +223,7 @@ def test_images_that_kept_their_size_as_png(tmp_path: Path) -> None:
     with Image.open(source / "cat/1.jpg") as image:
         image.save(source / "cat/2.jpg", exif=exif)
     convert_images(source, tmp_path / "pack.h5", size="keep", store="jpeg")
-    report = export_images(tmp_path / "pack.h5", tmp_path / "images")
-    assert report.notes == (
-        "The rows are JPEG files, which packer convert would encode anew; export them as jpeg.",
-    )
+    assert export_images(tmp_path / "pack.h5", tmp_path / "images").notes == ()
     assert pixels_of(tmp_path / "images/cat/1.png").shape == (20, 24, 3)
     assert pixels_of(tmp_path / "images/cat/2.png").shape == (24, 20, 3)
 
@@ -252,7 +233,7 @@ def test_pixels_as_jpeg_have_that_quality(tmp_path: Path, photo: NDArray[np.uint
     Image.fromarray(photo).save(tmp_path / "in/a/1.png")
     convert_images(tmp_path / "in", tmp_path / "pack.h5", size=256)
     sizes = [
-        export_images(tmp_path / "pack.h5", tmp_path / f"q{quality}", format="jpeg", quality=quality).nbytes
+        export_images(tmp_path / "pack.h5", tmp_path / f"q{quality}", encoding="jpeg", quality=quality).nbytes
         for quality in (30, 95)
     ]
     assert sizes[0] < sizes[1] / 2
@@ -262,21 +243,29 @@ def test_pixels_as_jpeg_have_that_quality(tmp_path: Path, photo: NDArray[np.uint
 
 
 @pytest.mark.parametrize(
-    ("columns", "options"),
+    ("columns", "options", "written"),
     [
-        (["label", "b", "a", "b", "c"], {}),
-        (["label", "3", "1", "0", "3"], {}),
-        (["label", "-0.1", "3", "1e-7", "0.33333334"], {}),
-        (["label", "with, comma", 'a "b"', "ü", "x"], {}),
-        (["one,two", "0,1", "1,1", "0,0", "1,0"], {"label": "one,two"}),
-        (["one,two", "0.5,1", "1,1", "0,0", "1,-7"], {"label": "one,two"}),
-        (["x,y,u,v", "1,2,3,4", "9,9,,", "0.1,0.7,15.9,1", "24,20,1e-3,0"], {"keypoints": "x,y,u,v"}),
-        (["x,y,sort", "1,2,b", "9,9,a", ",,b", "24,20,b"], {"keypoints": "x,y", "label": "sort"}),
+        (["label", "b", "a", "b", "c"], {}, {}),
+        (["label", "3", "1", "0", "3"], {}, {}),
+        (["label", "-0.1", "3", "1e-7", "0.33333334"], {}, {}),
+        (["label", "with, comma", 'a "b"', "ü", "x"], {}, {}),
+        (["one,two", "0,1", "1,1", "0,0", "1,0"], {"label": "one,two"}, {"label": "one,two"}),
+        (["one,two", "0.5,1", "1,1", "0,0", "1,-7"], {"label": "one,two"}, {"label": "one,two"}),
+        (
+            ["x,y,u,v", "1,2,3,4", "9,9,,", "0.1,0.7,15.9,1", "24,20,1e-3,0"],
+            {"keypoints": "x,y,u,v"},
+            {"keypoints": "x1,y1,x2,y2"},
+        ),
+        (
+            ["x,y,sort", "1,2,b", "9,9,a", ",,b", "24,20,b"],
+            {"keypoints": "x,y", "label": "sort"},
+            {"keypoints": "x1,y1", "label": "label"},
+        ),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_what_a_csv_says_comes_back(
-    tmp_path: Path, again: Again, columns: list[str], options: dict[str, Any]
+    tmp_path: Path, columns: list[str], options: dict[str, Any], written: dict[str, Any]
 ) -> None:
     keys = ["a/1.png", "a/2.png", "b/3.png", "4 5.png"]
     source = folder_of(tmp_path / "images", *keys)
@@ -290,11 +279,11 @@ def test_what_a_csv_says_comes_back(
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
     assert report.files == 5
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16, **written))
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_boxes_come_back(tmp_path: Path, again: Again, labelled: bool) -> None:
+def test_boxes_come_back(tmp_path: Path, labelled: bool) -> None:
     source = folder_of(tmp_path / "images", "a/1.png", "a/2.png", "3.png")
     (tmp_path / "in.csv").write_text(
         "file,x1,y1,x2,y2,what\na/1.png,1,2,3.3,4,b\n3.png,0,0,24,20,a\na/1.png,0.1,0,24,20,a\n"
@@ -311,8 +300,8 @@ def test_boxes_come_back(tmp_path: Path, again: Again, labelled: bool) -> None:
     )
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    assert "--fit pad" in report.command
-    made = again(report)
+    chosen = {"label": "label"} if labelled else {}
+    made = again(tmp_path / "out", size=(16, 32), fit="pad", boxes="xmin,ymin,xmax,ymax", **chosen)
     assert_same(open_pack(tmp_path / "pack.h5"), made)
     assert sum(map(len, values(made)["boxes"])) == 3
 
@@ -329,9 +318,7 @@ def test_boxes_come_back(tmp_path: Path, again: Again, labelled: bool) -> None:
         ("f4", (), ".npy"),
     ],
 )
-def test_masks_come_back(
-    tmp_path: Path, again: Again, dtype: str, channels: tuple[int, ...], ending: str
-) -> None:
+def test_masks_come_back(tmp_path: Path, dtype: str, channels: tuple[int, ...], ending: str) -> None:
     source = folder_of(tmp_path / "images", *CLASSES)
     draws = np.random.default_rng(1)
     for key in CLASSES:
@@ -344,10 +331,17 @@ def test_masks_come_back(
     assert report.notes == ()
     assert (report.files, sorted(os.listdir(tmp_path / "out"))) == (12, ["depth", "image"])
     assert (tmp_path / "out/depth/cat/deep" / f"3{ending}").exists()
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    convert_images(
+        tmp_path / "out/image",
+        tmp_path / "again.h5",
+        size=16,
+        pairs={"depth": tmp_path / "out/depth"},
+        soft=soft,
+    )
+    assert_same(open_pack(tmp_path / "pack.h5"), open_pack(tmp_path / "again.h5"))
 
 
-def test_splits_by_folder_keep_their_folders(tmp_path: Path, again: Again) -> None:
+def test_splits_by_folder_keep_their_folders(tmp_path: Path) -> None:
     source = folder_of(
         tmp_path / "sets", "val/a/1.png", "train/a/1.png", "train/b/2.png", "train/a/3.jpg", "val/b/9.png"
     )
@@ -355,28 +349,30 @@ def test_splits_by_folder_keep_their_folders(tmp_path: Path, again: Again) -> No
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
     assert (tmp_path / "out/train/a/3.png").exists()
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16))
 
 
-def test_drawn_splits_get_folders(tmp_path: Path, again: Again) -> None:
+def test_drawn_splits_get_folders(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", *(f"{c}/{i}.png" for c in "ab" for i in range(6)))
     convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,val=0.5", seed=3)
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    made, pack = again(report), open_pack(tmp_path / "pack.h5")
+    made, pack = again(tmp_path / "out", size=16, seed=3), open_pack(tmp_path / "pack.h5")
     assert values(made) == values(pack)
     assert (made.header.splits, made.header.classes) == (pack.header.splits, pack.header.classes)
     owner = ["train"] * 6 + ["val"] * 6
     assert stems(made) == [f"{name}/{stem}" for name, stem in zip(owner, stems(pack), strict=True)]
 
 
-def test_drawn_splits_of_other_names_are_said_to_be_lost(tmp_path: Path, again: Again) -> None:
+def test_drawn_splits_of_other_names_are_said_to_be_lost(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", *(f"{c}/{i}.png" for c in "ab" for i in range(6)))
     convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,rest=0.5")
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
-    assert report.notes == ("The splits (rest, train) come back as others (none).",)
-    made, pack = again(report), open_pack(tmp_path / "pack.h5")
-    assert sorted(stems(made)) == sorted(stems(pack))
+    assert report.notes == (
+        "The splits (rest, train) are not the folders at the top (none); those called train, val or test, whose rows are all of"
+        " the pack's, each once, become such folders.",
+    )
+    assert sorted(os.listdir(tmp_path / "out")) == ["a", "b"]
 
 
 def test_one_split(tmp_path: Path) -> None:
@@ -396,7 +392,7 @@ def test_one_split(tmp_path: Path) -> None:
     )
 
 
-def test_names_that_are_not_utf8_come_back(tmp_path: Path, again: Again) -> None:
+def test_names_that_are_not_utf8_come_back(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/in/\xff"
     os.makedirs(folder)
     for name in (b"\xfe.jpg", b" lead.png", b"a\nb.png", b"#\r.png"):
@@ -414,20 +410,22 @@ def test_names_that_are_not_utf8_come_back(tmp_path: Path, again: Again) -> None
         b"a\nb.png",
         b"\xfe.png",
     ]
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16))
 
 
-def test_a_name_that_begins_with_a_blank_is_found_in_the_csv(tmp_path: Path, again: Again) -> None:
+def test_a_name_that_begins_with_a_blank_is_found_in_the_csv(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b" 1.png", b"file.png"], (LABEL, np.array([7, 8])))
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    assert_same(open_pack(pack), again(report))
+    assert_same(
+        open_pack(pack), again(tmp_path / "out", size=(4, 6), any_size=True, shuffle=False, label="label")
+    )
 
 
 # What does not come back, and names
 
 
-def test_keys_that_differ_only_in_their_endings_keep_them(tmp_path: Path, again: Again) -> None:
+def test_keys_that_differ_only_in_their_endings_keep_them(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", "cat/1.jpg", "cat/1.png", "dog/1.jpg")
     convert_images(source, tmp_path / "pack.h5", size=16)
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
@@ -435,7 +433,7 @@ def test_keys_that_differ_only_in_their_endings_keep_them(tmp_path: Path, again:
         "2 files have other names than their keys, as these differ only in their endings, or not at all.",
     )
     assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.jpg.png", "1.png.png"]
-    assert values(again(report)) == values(open_pack(tmp_path / "pack.h5"))
+    assert values(again(tmp_path / "out", size=16)) == values(open_pack(tmp_path / "pack.h5"))
 
 
 def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
@@ -449,18 +447,10 @@ def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
     )
 
 
-def test_folders_that_are_no_classes_are_said(tmp_path: Path) -> None:
-    pack = hand_made(tmp_path / "pack.h5", [b"a/1.png", b"b/2.png"])
-    assert export_images(pack, tmp_path / "out").notes == (
-        "The pack has no labels; packer convert will take the folders for classes.",
-    )
-
-
 def test_hidden_files_are_said(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"a/.1.png", b".b/2.png", b"a/3.png"])
     assert export_images(pack, tmp_path / "out").notes == (
         "packer convert passes over 2 of the files, first a/.1.png: it takes them for hidden.",
-        "The pack has no labels; packer convert will take the folders for classes.",
     )
     assert (tmp_path / "out/.b/2.png").exists()
 
@@ -478,24 +468,6 @@ def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
     [
         (np.array([-1, 2]), None, ()),
         (
-            np.array([[1.0], [0.5]], np.float32),
-            None,
-            ("The labels (float32 [1]) come back as others (float32 []).",),
-        ),
-        (np.array([3, 4], np.int8), None, ("The labels (int8 []) come back as others (int64 []).",)),
-        (
-            np.array([np.inf, 1], np.float32),
-            None,
-            ("packer convert takes finite labels, and some in labels.csv are not.",),
-        ),
-        (
-            np.array([0, 1]),
-            ("007", "08"),
-            (
-                "packer convert takes some class names for numbers or blanks; rename them in labels.csv before.",
-            ),
-        ),
-        (
             np.array([0, 5]),
             ("a", "b"),
             ("The names of the classes are not written; labels.csv holds numbers.",),
@@ -504,14 +476,13 @@ def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
             np.array([1, 0]),
             ("b\n", "a"),
             (
-                "packer convert takes some class names for numbers or blanks; rename them in labels.csv before.",
-                "The classes come back sorted, without those that no row has.",
+                "classes.txt is not written, as some class names do not fit on lines; the order of the classes is lost.",
             ),
         ),
     ],
-    ids=["negative", "one column", "int8", "infinite", "padded", "no class", "line end"],
+    ids=["negative", "no class", "line end"],
 )
-def test_labels_that_come_back_differently_are_said(
+def test_classes_that_are_not_written_are_said(
     tmp_path: Path, labels: NDArray[Any], classes: tuple[str, ...] | None, notes: tuple[str, ...]
 ) -> None:
     label = Field("label", labels.dtype.str, labels.shape[1:])
@@ -531,35 +502,35 @@ def test_labels_that_come_back_differently_are_said(
     ],
 )
 def test_classes_of_a_csv_come_back_in_their_order(
-    tmp_path: Path, again: Again, classes: tuple[str, ...], listed: bool
+    tmp_path: Path, classes: tuple[str, ...], listed: bool
 ) -> None:
     pack = hand_made(
         tmp_path / "pack.h5", [b"1.png", b"2.png"], (LABEL, np.array([1, 0])), classes=classes, seed=None
     )
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    assert ("--classes" in report.command, (tmp_path / "out/classes.txt").exists()) == (listed, listed)
-    made = again(report)
+    assert (tmp_path / "out/classes.txt").exists() == listed
+    made = again(tmp_path / "out", size=(4, 6), any_size=True, shuffle=False, label_as="classes")
     assert made.header.classes == classes
     assert values(made)["label"] == values(open_pack(pack))["label"]
 
 
-def test_class_folders_with_a_list_of_classes_come_back_without_a_csv(tmp_path: Path, again: Again) -> None:
+def test_class_folders_with_a_list_of_classes_come_back_without_a_csv(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", "train/007/1.png", "train/8/1.png", "val/8/2.png")
     convert_images(source, tmp_path / "pack.h5", size=16, classes=["8", "empty", "007"])
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
     assert sorted(os.listdir(tmp_path / "out")) == ["classes.txt", "train", "val"]
-    assert_same(open_pack(tmp_path / "pack.h5"), again(report))
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16))
 
 
-def test_columns_of_unusable_names_are_renamed(tmp_path: Path, again: Again) -> None:
+def test_columns_of_unusable_names_are_renamed(tmp_path: Path) -> None:
     label = Field("label", "|u1", (3,), {"columns": ["a,b", "c", "d"]})
     pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, np.eye(3, dtype=np.uint8)[:2]))
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    assert "--label label1,label2,label3" in report.command
-    assert values(again(report))["label"] == values(open_pack(pack))["label"]
+    made = again(tmp_path / "out", size=(4, 6), any_size=True, shuffle=False, label="label1,label2,label3")
+    assert values(made)["label"] == values(open_pack(pack))["label"]
 
 
 def test_boxes_and_their_labels_must_be_as_many(tmp_path: Path) -> None:
@@ -730,15 +701,13 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
             export_images(pack, tmp_path / "out", **options)
         assert str(caught.value) == match
 
-    refused(
-        "format 'bmp': is not one of folder, webdataset, parquet, png, jpeg. Pass one of them.", format="bmp"
-    )
+    refused("encoding 'bmp': is not one of png, jpeg. Pass one of them.", encoding="bmp")
     refused("quality 0: is not within 1 to 100. Pass for example 95.", quality=0)
     refused("workers 0: is too few; 1 is the least. Pass 1 or more.", workers=0)
     pack = hand_made(
         tmp_path / "rgba.h5", [b"1"], (Field("image", "|u1", (2, 2, 4)), np.zeros((1, 2, 2, 4), "u1"))
     )
-    refused("format jpeg: JPEG has no transparency. Pass png.", format="jpeg")
+    refused("encoding jpeg: JPEG has no transparency. Pass png.", encoding="jpeg")
     pack = hand_made(tmp_path / "odd.h5", [b"1"], (Field("image", "<f4", (2, 2)), np.zeros((1, 2, 2), "f4")))
     refused(
         f"{pack}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
@@ -817,3 +786,14 @@ def test_damage_is_found(tmp_path: Path, pack: Path) -> None:
         f"{pack}: rows 0 to 39 of 'image' are damaged (their checksum differs). Run packer verify, or convert the images again."
     )
     assert os.listdir(tmp_path) == ["pack.h5"]
+
+
+def test_a_table_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
+    with pytest.raises(UsageError) as caught:
+        export_images(tmp_path / "t.h5", tmp_path / "out")
+    assert str(caught.value) == (
+        f"{tmp_path}/t.h5: was made of a table; image files are exported. Read its fields with h5py, or"
+        " packer.PackedDataset, and write them with pandas, as docs/guides/tables.md shows."
+    )

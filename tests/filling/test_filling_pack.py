@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +19,6 @@ import pytest
 from PIL import Image
 
 from packer.convert.conversion_task import ConversionTask, RunOptions
-from packer.convert.export import export_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.part_run import part_writer
 from packer.convert.row_filling import RowFilling
@@ -329,11 +330,22 @@ def test_a_table_is_converted_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["webdataset", "parquet"])
-def test_data_sets_in_layouts_of_their_own_are_images(whole: Path, tmp_path: Path, format: str) -> None:
+def test_data_sets_in_layouts_of_their_own_are_images(images: Path, tmp_path: Path, format: str) -> None:
+    files = [(path.read_bytes(), path.parent.name == "dog") for path in sorted(images.rglob("*.jpg"))]
     if format == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    export_images(whole, tmp_path / "out", format=format, encoding="jpeg")
-    source = tmp_path / "out" / ("000000.tar" if format == "webdataset" else "data-00000-of-00001.parquet")
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        source = tmp_path / "images.parquet"
+        rows = [{"image": {"bytes": data, "path": None}, "label": int(dog)} for data, dog in files]
+        parquet.write_table(arrow.Table.from_pylist(rows), source)
+    else:
+        source = tmp_path / "images.tar"
+        with tarfile.open(source, "w") as tar:
+            for number, (data, dog) in enumerate(files):
+                for name, content in ((f"{number}.jpg", data), (f"{number}.cls", b"%d" % dog)):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
     convert_images(source, tmp_path / "converted.h5", size=32)
     pack, expected = fill(source, tmp_path / "p.h5", size=32), open_pack(tmp_path / "converted.h5")
     assert np.array_equal(rows_of(pack, [9, 4, 95]), rows_of(expected, [9, 4, 95]))

@@ -1,4 +1,4 @@
-"""Packs of tables: put together, split, stored another way, added to, exported, repaired."""
+"""Packs of tables: put together, split, stored another way, added to, repaired."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from packer.cli.console import in_options
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
-from packer.errors import FormatError, SourceError, UsageError
+from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
-from packer.tables import apply, table_export
+from packer.orders.runs import one_run
+from packer.read.row_reader import RowReader
+from packer.tables import apply
 from packer.tables.reading import text_table as text
 from packer.tables.table_conversion import append_table, convert_table
-from packer.tables.table_export import export_table
 from tests.format.packs import files_of
 
 ROWS = 600
@@ -245,13 +246,13 @@ def test_rows_can_be_compressed(tmp_path: Path, columns: int):
     repack(tmp_path / "t.h5", tmp_path / "z.h5", compress="gzip")
     pack = opened(tmp_path / "z.h5")
     assert pack.header.field("features").compressed
-    export_table(tmp_path / "z.h5", tmp_path / "z.csv")
-    export_table(tmp_path / "t.h5", tmp_path / "x.csv")
-    assert (tmp_path / "z.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
-    export_table(tmp_path / "c.h5", tmp_path / "c.csv")
-    assert (tmp_path / "c.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
     repack(tmp_path / "z.h5", tmp_path / "again.h5")
     assert opened(tmp_path / "again.h5").header.field("features").compressed
+    whole = opened(tmp_path / "t.h5").read("features")
+    for name in ("z.h5", "c.h5", "again.h5"):
+        reader = RowReader(compressed := opened(tmp_path / name), compressed.fields)
+        assert np.array_equal(reader.array(compressed.header.field("features"), one_run(0, 120)), whole)
+        reader.close()
     merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5")
     assert opened(tmp_path / "m.h5").rows == 240
     with pytest.raises(
@@ -420,97 +421,6 @@ def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards:
         UsageError, match=r"s: was made of a table; append_images adds images\. Use append_table\."
     ):
         append_images(shards, tables)
-
-
-# Exporting
-
-
-def test_an_exported_table_holds_what_the_pack_holds(tables: Path):
-    convert_table(tables / "a.csv", tables / "a.h5", shuffle=False, standardize=True, **OPTIONS)
-    pack, source = opened(tables / "a.h5"), frame()
-    report = export_table(tables / "a.h5", tables / "out.csv")
-    # Old versions do not round as Python does.
-    found = pandas.read_csv(tables / "out.csv", dtype={"id": str}, converters={"weight": float})
-    assert (report.rows, report.nbytes) == (ROWS, (tables / "out.csv").stat().st_size)
-    assert found.columns.tolist() == [
-        "id", "x", "price", "colour", "shape=flat", "shape=round", "grade", "when", "seen", "seen.seconds", "member", "day", "clock",
-        "weight", "count", "x.missing",
-    ]  # fmt: skip
-    assert pack.header.table is not None
-    for k, name in enumerate(pack.header.table["features"]):
-        assert np.array_equal(found[name].to_numpy(np.float32), pack.read("features")[:, k])
-    for name in ("id", "colour", "grade", "when", "day", "clock", "count", "weight"):
-        assert found[name].equals(source[name].astype(found[name].dtype)), name
-    assert np.array_equal(found["member"], source["member"] == "yes")
-    assert not list(tables.glob("*.exporting"))
-    # The file is a table that packs again, to the same labels, categories and kept columns.
-    convert_table(tables / "out.csv", tables / "again.h5", shuffle=False, label="grade", keep=OPTIONS["keep"])
-    again = opened(tables / "again.h5")
-    for name in ("label", "categories", "when", "day", "clock", "weight", "count", "member"):
-        assert np.array_equal(again.read(name), pack.read(name)), name
-    assert again.read_ragged("id") == pack.read_ragged("id")
-
-
-def test_parquet_holds_the_same_with_types(tables: Path):
-    convert_table(
-        tables / "a.csv", tables / "a.h5", shuffle=False, **{**OPTIONS, "missing": "nan", "indicators": False}
-    )
-    export_table(tables / "a.h5", tables / "out.parquet")
-    found, source = pandas.read_parquet(tables / "out.parquet"), frame()
-    assert found["x"].dtype == np.float32
-    assert np.array_equal(found["x"], source["x"].astype(np.float32), equal_nan=True)
-    assert found["colour"].astype(str).tolist() == source["colour"].tolist()
-    assert found["grade"].astype(str).tolist() == source["grade"].tolist()
-    assert (found["when"] == pandas.to_datetime(source["when"])).all()
-    assert found["day"].astype(str).tolist() == source["day"].tolist()
-    assert found["clock"].astype(str).tolist() == source["clock"].tolist()
-    assert found["member"].tolist() == (source["member"] == "yes").tolist()
-    assert [x or None for x in found["id"]] == [
-        x or None for x in source["id"].where(source["id"].notna(), None)
-    ]
-    assert np.array_equal(found["count"], source["count"])
-
-
-def test_a_split_of_shards_is_exported(tables: Path):
-    convert_table(
-        tables / "a.csv",
-        tables / "s",
-        shard_rows=250,
-        split="train=first:400,val=rest",
-        shuffle=False,
-        **OPTIONS,
-    )
-    export_table(tables / "s", tables / "val.tsv", split="val")
-    found = pandas.read_csv(tables / "val.tsv", sep="\t")
-    assert sorted(found["count"]) == sorted(frame()["count"][400:])
-    with pytest.raises(UsageError, match="split"):
-        export_table(tables / "s", tables / "x.csv", split="none")
-
-
-def test_missing_cells_and_numbers_without_a_header(tmp_path: Path):
-    (tmp_path / "t.csv").write_text("1,,NA,\n2,0.1,x,1e300\n16777216,-1e-7,y,3\n")
-    convert_table(
-        tmp_path / "t.csv", tmp_path / "t.h5", header=False, label="0", dtype="float64", shuffle=False
-    )
-    export_table(tmp_path / "t.h5", tmp_path / "o.csv")
-    assert (tmp_path / "o.csv").read_text() == "0,1,2,3\n1,,,\n2,0.1,x,1e+300\n16777216,-1e-07,y,3.0\n"
-
-
-def test_nothing_is_overwritten_and_nothing_broken_is_left(tables: Path, monkeypatch: pytest.MonkeyPatch):
-    convert_table(tables / "a.csv", tables / "a.h5", **OPTIONS)
-    (tables / "there.csv").write_text("x")
-    with pytest.raises(UsageError, match=r"there\.csv"):
-        export_table(tables / "a.h5", tables / "there.csv")
-    assert (tables / "there.csv").read_text() == "x"
-    with pytest.raises(UsageError, match=r"o\.xlsx: ends in none of \.csv, \.tsv, \.parquet"):
-        export_table(tables / "a.h5", tables / "o.xlsx")
-    monkeypatch.setattr(table_export, "_SLAB", 100)
-    with pytest.raises(_StopError):
-        export_table(tables / "a.h5", tables / "o.csv", on_progress=stop_at(2))
-    damage(tables / "a.h5", 3)
-    with pytest.raises(FormatError):
-        export_table(tables / "a.h5", tables / "o.csv")
-    assert not list(tables.glob("o.csv*"))
 
 
 # Repairing
