@@ -115,7 +115,7 @@ def convert_images(
     source
         A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
         folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation and test are
-        splits, each of the forms above. Or CIFAR's python pickles (a folder or tar of them), WebDataset's tars, or Parquet files
+        splits, each of the forms above. Or WebDataset's tars, or Parquet files
         of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``), or a folder laid out as
         COCO is (``annotations/instances_*.json``).
     out, format
@@ -138,7 +138,7 @@ def convert_images(
         blocks of raw rows (HDF5 only).
     labels, label, label_file_column
         A CSV file that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
-        (default: the second). Or COCO's JSON of boxes. Without labels: the label to take of WebDataset's tars, Parquet files or CIFAR-100.
+        (default: the second). Or COCO's JSON of boxes. Without labels: the label to take of WebDataset's tars or Parquet files.
     label_as, multi_label, label_separator
         "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
         "float": float32. With multi_label cells hold several class names, with label_separator between them (default: found out).

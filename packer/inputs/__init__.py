@@ -7,7 +7,6 @@
     zip_archive.py     zip files
     remote_images.py   a folder of images in a store, read ahead
     dataset_layouts.py recognises data sets in layouts of their own, and opens them:
-    cifar_pickles.py     CIFAR's python pickles, of which nothing is run
     webdataset_tars.py   WebDataset's tars: labels beside images of the same name
     parquet_images.py    Parquet files with a column of images, as Hugging Face's datasets writes them
     file_names.py      names as text, whatever the locale; what folders mean: classes, splits

@@ -1,6 +1,5 @@
-"""Data sets in layouts of their own, recognised by what they hold: CIFAR's pickles, WebDataset's tars, Parquet.
+"""Data sets in layouts of their own, recognised by what they hold: WebDataset's tars, Parquet.
 
-    a folder that holds data_batch_1 ... and batches.meta, or train, test and meta; a tar of one      CIFAR (cifar_pickles.py)
     a folder of .parquet files, at most one folder deep, without images; .parquet files               Parquet (parquet_images.py)
     a folder of tars, at most one folder deep, without images; several tars; a tar with .cls files     WebDataset (webdataset_tars.py)
 
@@ -18,12 +17,10 @@ from itertools import product
 
 import numpy as np
 
-from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
+from packer.errors import MissingDependencyError, UsageError
 from packer.format.file_io import newest_file
 from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, Archive
-from packer.inputs.cifar_pickles import find_cifar, is_cifar_name, read_cifar
 from packer.inputs.file_names import FolderLayout, as_text, is_hidden, is_image, on_disk
-from packer.inputs.label_csv import read_whole
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.parquet_images import PARQUET_EXTENSIONS, find_images, read_parquet
 from packer.inputs.webdataset_tars import (
@@ -99,9 +96,6 @@ def _open_folder(name: str, folder: str, options: SourceOptions) -> ImageSource 
     files = _files(folder)
     if files is None:
         return None
-    found = find_cifar(files)
-    if found is not None:
-        return open_cifar(name, found, lambda path: read_whole(_below(folder, path)), folder, options)
     tars = [_below(folder, path) for path in files if path.lower().endswith(TAR_EXTENSIONS)]
     if tars:
         return _open_tars(name, tars, options, folder)
@@ -143,65 +137,22 @@ def _files(folder: str) -> list[str] | None:
     return sorted(files)
 
 
-# CIFAR
-
-
-def open_cifar(
-    name: str, found: Sequence[str], load: Callable[[str], bytes], place: str, options: SourceOptions
-) -> ImageSource:
-    """Open CIFAR's files. found: of `find_cifar`; load: gives the bytes of one; place: the folder, or the archive, that holds them."""
-    held = [place] if os.path.isfile(place) else [_below(place, path) for path in found]
-    times = np.array([os.stat(path).st_mtime_ns for path in held])
-    images = read_cifar(name, found, load, options.label)
-    layout = images.layout
-    if options.labelled:
-        layout = FolderLayout(None, None, layout.splits)
-    source = ImageSource(
-        name,
-        images.keys,
-        layout,
-        images.sizes,
-        times,
-        newest_file([os.path.basename(path) for path in held], times),
-        None,
-        images.read,
-        options.labelled,
-        files=tuple(held),
-        label_chosen=True,
-    )
-    source.notes.insert(0, images.note)
-    return source
-
-
 # Tars
 
 
 def asked_for(options: SourceOptions) -> Callable[[str], bool]:
     """Return what tells of a member of a tar, by its name, whether a layout needs it."""
-    labels = is_label(options.label)
-    return lambda name: is_cifar_name(name) or (not options.labelled and labels(name))
+    return (lambda name: False) if options.labelled else is_label(options.label)
 
 
 def open_tar_layout(name: str, archive: Archive, options: SourceOptions) -> ImageSource | None:
-    """Open an archive that holds CIFAR's pickles, or labels beside images; None if it is one of images. It is closed with the source."""
-    found = None if archive.keys else find_cifar(archive.others)
-    if found is not None:
-        source = open_cifar(name, found, lambda path: _read_member(archive, path), archive.path, options)
-        archive.close()
-        return source
-    beside = {split_sample(path)[0] for path in archive.others if is_label(options.label)(path)}
-    if options.labelled or not any(split_sample(key)[0] in beside for key in archive.keys):
+    """Open an archive that holds labels beside images; None if it is one of images. It is closed with the source."""
+    beside = {split_sample(path)[0] for path in archive.others}
+    if not any(split_sample(key)[0] in beside for key in archive.keys):
         return None
     stack = ExitStack()
     stack.callback(archive.close)
     return _open_samples(name, [archive], stack, options, None)
-
-
-def _read_member(archive: Archive, path: str) -> bytes:
-    try:
-        return archive.read_other(path)
-    except ImageError as error:
-        raise SourceError(f"{archive.path}: {path} ", *error.args) from None
 
 
 def _open_tars(

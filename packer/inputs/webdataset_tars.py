@@ -2,11 +2,13 @@
 
     000.jpg  000.cls                 an image, and its label: a whole number or the name of a class, as text
     001.jpg  001.cls  001.json       with label="x": entry x of the .json instead; label="txt": the text of the .txt
+    001.jpg  001.coarse.cls          with label="coarse.cls": the text of that field
     001.seg.png                      an image of more than one ending is a part of its sample (a mask, another view), and left out
 
-A tar is one of these if it holds a .cls, or if a label is asked for; else its images are those of a folder. Several tars follow
-each other as they are given; the words train, val, test ... at the beginning of their names are splits if there are several. Whole
-numbers number the lines of classes.txt, where one lies beside several tars.
+As in the webdataset library, the key of a member is its path up to the first dot of its name, and what follows is the name of a field,
+in lower case. A tar is one of these if it holds a .cls, or if a label is asked for; else its images are those of a folder. Several
+tars follow each other as they are given; the words train, val, test ... at the beginning of their names are splits if there are
+several. Whole numbers number the lines of classes.txt, where one lies beside several tars.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import ImageError, SourceError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.archive_members import Archive, archive_stem
 from packer.inputs.file_names import as_text, shorten
 from packer.inputs.image_archives import open_archive
@@ -33,6 +35,8 @@ from packer.sentence import Option
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
 """Bytes of a .cls, .json or .txt."""
+_TEXTS = ("cls", "txt")
+"""Last words of fields whose text is a label."""
 _SPLIT = re.compile(r"(train|val|valid|validation|test)(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -59,16 +63,27 @@ def file_splits(named: Sequence[str | None], owners: NDArray[np.int64]) -> dict[
 
 def is_label(label: str | None) -> Callable[[str], bool]:
     """Return what tells whether a member may hold a label. label: the column that was asked for, or None."""
-    endings = (".cls",) if label is None else (_ending(label),)
-    return lambda name: name.lower().endswith(endings)
+    ending = f".{_last(label_field(label))}"
+    return lambda name: name.lower().endswith(ending)
 
 
-def _ending(label: str) -> str:
-    return f".{label}" if label in ("cls", "txt") else ".json"
+def label_field(label: str | None) -> str:
+    """Return the field that holds the label: one of text by its name, or else the JSON that the label is an entry of.
+
+    >>> label_field(None), label_field("coarse.cls"), label_field("txt"), label_field("weight")
+    ('cls', 'coarse.cls', 'txt', 'json')
+    """
+    if label is None:
+        return "cls"
+    return label.lower() if _last(label.lower()) in _TEXTS else "json"
+
+
+def _last(field: str) -> str:
+    return field.rpartition(".")[2]
 
 
 def split_sample(path: str) -> tuple[str, str]:
-    """Split a member's path into the sample's key and its ending, as WebDataset does: "a/b.seg.png" -> ("a/b", "seg.png")."""
+    """Split a member's path into the sample's key and its field, as WebDataset does: "a/b.seg.png" -> ("a/b", "seg.png")."""
     folder, slash, name = path.rpartition("/")
     stem, _, ending = name.partition(".")
     return f"{folder}{slash}{stem}", ending.lower()
@@ -111,6 +126,8 @@ def group_samples(
     Raises: SourceError.
     """
     label, labelled, skip = options.label, options.labelled, options.skip
+    if not labelled:
+        _check_field(subject, archives, label)
     keys: list[str] = []
     sizes: list[int] = []
     members: list[tuple[int, int]] = []
@@ -134,7 +151,7 @@ def group_samples(
                 )
             found[sample] = index
             own.append(index)
-        beside = {} if labelled else {split_sample(path)[0]: path for path in archive.others}
+        beside = {} if labelled else _label_files(archive, label_field(label))
         for sample, path in beside.items():
             if sample not in found:
                 if not skip:
@@ -201,10 +218,40 @@ def group_samples(
     )
 
 
+def _check_field(subject: str, archives: Sequence[Archive], label: str | None) -> None:
+    """Raise UsageError if there are fields of texts, and none is the one that is asked for, or "cls"."""
+    field = label_field(label)
+    fields = {split_sample(path)[1] for archive in archives for path in archive.others}
+    texts = sorted(name for name in fields if _last(name) in _TEXTS)
+    if texts and field not in fields:
+        raise UsageError(
+            f"{subject}: no image has a .{field} beside it; there are .{shorten(', .'.join(texts))}. Pass ",
+            Option("label", texts[0]),
+            ".",
+        )
+
+
+def _label_files(archive: Archive, field: str) -> dict[str, str]:
+    """Return sample -> the path of its field. Raises: SourceError for a sample that has two of them."""
+    found: dict[str, str] = {}
+    for path in archive.others:
+        sample, name = split_sample(path)
+        if name != field:
+            continue
+        if sample in found:
+            raise SourceError(
+                f"{archive.path}: {shorten(found[sample])} and {shorten(path)} are two labels of one sample; one is packed. "
+                "Make the tar without one of them."
+            )
+        found[sample] = path
+    return found
+
+
 def _label(archive: Archive, path: str | None, label: str | None) -> tuple[str | None, str]:
     """Return the label of a sample as text, and "" or why it has none, in words that follow the image's name."""
+    field = label_field(label)
     if path is None:
-        return None, f"has no {_ending(label or 'cls')} beside it."
+        return None, f"has no .{field} beside it."
     called = path.rpartition("/")[2]
     if archive.others[path][1] > _LARGEST_LABEL:
         return None, f"has a {called} of {archive.others[path][1]:,} bytes, and {_LARGEST_LABEL:,} are read."
@@ -214,13 +261,13 @@ def _label(archive: Archive, path: str | None, label: str | None) -> tuple[str |
         return None, f"has a {called} that {error}"
     except UnicodeDecodeError:
         return None, f"has a {called} that is no text of UTF-8."
-    if label is None or label in ("cls", "txt"):
+    if field != "json":
         return (text, "") if text else (None, f"has an empty {called}.")
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
         return None, f"has a {called} that is no JSON."
-    value = told.get(label) if isinstance(told, dict) else None
+    value = told.get(label or "") if isinstance(told, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
         return None, f"has a {called} without a number or text called {label}."
     return str(value).strip(), ""

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import argparse
+import io
+import pickle
 import re
 import runpy
+import tarfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
 
-from packer import convert_images
+from packer import convert_images, open_pack
 from tests.conftest import Ran, Script
 
 NAME = "examples/cifar10_speedrun.py"
@@ -165,3 +169,58 @@ def test_packs_of_other_classes_are_refused(script: Script, packs: tuple[Path, P
     run = script(NAME, packs[0], tmp_path / "test.h5", "--device", "cpu")
     assert run.returncode == 1
     assert run.stderr.startswith(f"{tmp_path}/test.h5: class 1 is 'c', and 'b' in {packs[0]}; ")
+
+
+class _Python2Pickler(pickle._Pickler):
+    """Writes bytes as Python 2 wrote str, which is how CIFAR's files are written."""
+
+    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]  # noqa: RUF012
+
+    def save_bytes(self, data: bytes) -> None:
+        self.write(b"T" + len(data).to_bytes(4, "little") + data)  # type: ignore[attr-defined]
+        self.memoize(data)  # type: ignore[attr-defined]
+
+    dispatch[bytes] = save_bytes
+
+
+def _python2(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Python2Pickler(file, 2).dump(value)
+    return file.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def _write(path: Path, files: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def test_cifars_own_tar_is_packed_and_nothing_in_it_is_run(tmp_path: Path) -> None:
+    pack_cifar = runpy.run_path(str(SCRIPT))["pack_cifar"]
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), np.uint8)
+    parts = {"data_batch_1": slice(0, 3), "data_batch_2": slice(3, 4), "test_batch": slice(4, 6)}
+    files = {
+        name: _python2({b"data": pixels[part], b"labels": list(range(6))[part]})
+        for name, part in parts.items()
+    }
+    files["batches.meta"] = _python2({b"label_names": [b"a", b"b", b"c", b"d", b"e", b"f"]})
+    _write(tmp_path / "cifar.tar.gz", {**files, "readme.html": b"x"})
+    pack_cifar(str(tmp_path / "cifar.tar.gz"), str(tmp_path / "train.h5"), str(tmp_path / "test.h5"))
+    for name, part in (("train", slice(0, 4)), ("test", slice(4, 6))):
+        pack = open_pack(tmp_path / f"{name}.h5")
+        assert pack.header.classes == tuple("abcdef")
+        rows = _rows(tmp_path / f"{name}.h5")
+        assert rows == {
+            label: pixels[label].reshape(3, 32, 32).transpose(1, 2, 0).tolist() for label in range(6)[part]
+        }
+    _write(tmp_path / "evil.tar.gz", {"data_batch_1": b"cos\nsystem\n(S'true'\ntR."})
+    with pytest.raises(pickle.UnpicklingError, match=r"asks for os\.system; arrays, lists and text are read"):
+        pack_cifar(str(tmp_path / "evil.tar.gz"), "a.h5", "b.h5")
+
+
+def _rows(path: Path) -> dict[int, Any]:
+    """Return label -> image of a pack whose labels are all different."""
+    with h5py.File(path) as file:
+        return dict(zip(file["label"][:].tolist(), file["image"][:].tolist(), strict=True))

@@ -262,6 +262,26 @@ def test_what_cannot_be_used_is_one_sentence_or_skipped(
         assert len(source.skipped) == (not skipped)
 
 
+def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
+    members = {}
+    for n, name in enumerate(("cat", "dog")):
+        members |= {f"a.b/{n}.png": PNG[n], f"a.b/{n}.cls": name.encode(), f"a.b/{n}.coarse.cls": b"pet"}
+    path = write_tar(tmp_path / "a.tar", {**members, "test": b"notes", "train": b"more", "meta": b"{}"})
+    for label, classes in ((None, ["cat", "dog"]), ("coarse.cls", ["pet"]), ("COARSE.CLS", ["pet"])):
+        with open_source(path, label=label) as source:
+            assert (source.classes, source.skipped) == (classes, ())
+    only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
+    path = write_tar(tmp_path / "b.tar", only)
+    assert refused(path) == (
+        f"{path}: no image has a .cls beside it; there are .coarse.cls. Pass label='coarse.cls'."
+    )
+    assert refused(path, label="fine.cls").startswith(f"{path}: no image has a .fine.cls beside it;")
+    path = write_tar(tmp_path / "c.tar", {"1.png": PNG[0], "1.cls": b"a", "1.CLS": b"b"})
+    assert refused(path) == (
+        f"{path}: 1.cls and 1.CLS are two labels of one sample; one is packed. Make the tar without one of them."
+    )
+
+
 def test_two_images_of_one_sample_are_one_sentence(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", {"1.png": PNG[0], "1.jpg": PNG[0], "1.cls": b"1"})
     assert "1.png and 1.jpg are two images of one sample; one is packed" in refused(path)
