@@ -25,7 +25,8 @@ from packer.format.pack_writer import Rows
 from packer.samples.columns import check_labels
 from packer.samples.field_plan import LABEL
 from packer.samples.sample_layout import SamplePlan
-from packer.samples.values import ValueRefusedError, shown
+from packer.samples.values import ValueRefusedError, held, shown
+from packer.starting import ForkSafeLock
 
 T = TypeVar("T")
 PROBED = 16  # samples that show what the fields are
@@ -57,7 +58,8 @@ class DatasetRows:
     """A RowMaker over a map-style dataset.
 
     Draws from the global generators of Python, NumPy and torch are keyed by (seed, sample) while a sample is made, so that a
-    random transform gives the same rows for any number of workers.
+    random transform gives the same rows for any number of workers. Where workers are threads they make one sample at a time:
+    those generators are shared, and so is the buffer of a dataset that returns the same one again.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class DatasetRows:
         self._ragged = {f.name for f in plan.fields if f.ragged}
         self._parent = os.getpid()
         self._limited = False
+        self._alone = ForkSafeLock()
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return nothing: all fields are made."""
@@ -88,20 +91,20 @@ class DatasetRows:
         if os.getpid() != self._parent and not self._limited:
             one_thread()
             self._limited = True
-        try:
-            values = get(self._dataset, sample, self._seed)
-            rows = self._plan.rows(values)
-        except ValueRefusedError as error:
-            raise ImageError(f"{error}.") from None
         ragged = {}
         nbytes = 0
-        for name, value in rows.items():
-            if name in self._ragged:
-                ragged[name] = value
-                nbytes += len(value)
-            else:
-                row[name][...] = value
-                nbytes += value.nbytes
+        with self._alone:
+            try:
+                rows = self._plan.rows(get(self._dataset, sample, self._seed))
+            except ValueRefusedError as error:
+                raise ImageError(f"{error}.") from None
+            for name, value in rows.items():
+                if name in self._ragged:
+                    ragged[name] = value
+                    nbytes += len(value)
+                else:
+                    row[name][...] = value
+                    nbytes += value.nbytes
         if self._classes is not None and LABEL in row:
             try:
                 check_labels(np.asarray(row[LABEL]).reshape(1, -1), np.array([sample]), self._classes)
@@ -174,7 +177,7 @@ def probe(dataset: Dataset, subject: str, count: int, seed: int) -> list[Any]:
     failed: SourceError | None = None
     for sample in np.unique(np.linspace(0, count - 1, min(count, PROBED)).astype(np.int64)).tolist():
         try:
-            samples.append(get(dataset, sample, seed))
+            samples.append(held(get(dataset, sample, seed)))
         except SampleFailedError as error:
             failed = failed or told(f"{subject}[{sample}]", error)
     if failed is not None and not samples:

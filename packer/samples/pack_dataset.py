@@ -32,7 +32,7 @@ from packer.samples.field_plan import LABEL, Forms, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
-from packer.samples.values import ValueRefusedError
+from packer.samples.values import ValueRefusedError, held
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
@@ -317,7 +317,7 @@ class _Job:
         options = self._options
         skip = self._run.running.skip
         source = _numbered(samples, subject)
-        first = list(itertools.islice(source, PROBED))
+        first = [(number, held(sample)) for number, sample in itertools.islice(source, PROBED)]
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         plan = plan_samples(

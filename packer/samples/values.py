@@ -67,6 +67,22 @@ def pillow_pixels(image: Any, color: str) -> NDArray[Any]:
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
+def held(value: Any) -> Any:
+    """Return a copy of a sample that is kept for later: a dataset may fill the same buffer, list or dict again."""
+    if isinstance(value, Mapping):
+        return {key: held(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        members = [held(member) for member in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*members)
+        return members if isinstance(value, list) else tuple(members)
+    if isinstance(value, memoryview):
+        return bytes(value)
+    if hasattr(value, "detach") and hasattr(value, "clone"):  # a tensor of torch
+        return value.detach().clone()
+    return value.copy() if hasattr(value, "copy") else value  # arrays, Pillow images, bytearrays
+
+
 def as_value(value: Any) -> Value:
     """Return a value as an array, str or bytes; an image of Pillow as its pixels are. Raises ValueRefusedError."""
     if isinstance(value, str):

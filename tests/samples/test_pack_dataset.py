@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -340,6 +341,48 @@ def test_random_transforms_give_the_same_rows_for_any_workers(tmp_path: Path) ->
     after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]  # noqa: NPY002
     assert before[:2] == after[:2]
     assert torch.equal(before[2], after[2])
+
+
+def reused(kind: str) -> Iterator[Any]:
+    """Yield one buffer, list or dict again and again, filled anew each time."""
+    values = np.zeros(3, np.int64)
+    tensor = pytest.importorskip("torch").zeros(3, dtype=pytest.importorskip("torch").int64)
+    sample: dict[str, Any] = {"values": tensor if kind == "tensor" else values}
+    pair = [values, 0]
+    for number in range(ROWS):
+        values[:] = number
+        tensor[:] = number
+        sample["number"] = pair[1] = number
+        yield {"array": values, "pair": pair}.get(kind, sample)
+
+
+@pytest.mark.parametrize("kind", ["array", "pair", "dict", "tensor"])
+def test_a_buffer_that_is_yielded_again(kind: str, tmp_path: Path) -> None:
+    fields = {"array": ["values"], "pair": ["values", "number"]}.get(kind)
+    pack_dataset(reused(kind), tmp_path / "out.h5", shuffle=False, fields=fields)
+    pack = open_pack(tmp_path / "out.h5")
+    np.testing.assert_array_equal(pack.read("values"), np.arange(ROWS)[:, None].repeat(3, 1))
+    if kind != "array":
+        np.testing.assert_array_equal(pack.read("number"), np.arange(ROWS))
+
+
+def test_threads_ask_a_dataset_for_one_sample_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import random
+
+    buffer = np.zeros(1 << 15)
+
+    def draw(index: int) -> dict[str, Any]:
+        buffer[:] = index
+        time.sleep(0.002)  # here another thread would fill it, and draw
+        return {"value": buffer, "drawn": random.random()}
+
+    for module in ("packer.convert.block_workers", "packer.samples.pack_dataset"):
+        monkeypatch.setattr(f"{module}.forks_safely", lambda: False)
+    for workers in (1, 4):
+        pack_dataset(Samples(draw), tmp_path / f"{workers}.h5", workers=workers, compress="gzip")
+    assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "4.h5").read_bytes()
 
 
 # Errors
