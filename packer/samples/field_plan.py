@@ -25,6 +25,8 @@ from packer.samples.values import (
 )
 
 IMAGE, LABEL, KEY = "image", "label", "key"
+PICTURES = frozenset(("image", "img", "images", "pixel_values", "pixels", "picture", "photo"))
+"""Names of fields that hold images."""
 _CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 _PIXELS = ("|u1", "<u2")
 _FORM = re.compile(r"([a-z]+[0-9]*)\s*(?:\[([0-9*,\s]*)\])?\Z")
@@ -41,19 +43,32 @@ class Sized(NamedTuple):
     fit: str
 
     def apply(self, images: NDArray[Any]) -> NDArray[Any]:
-        """Return images, uint8 or uint16 [N, h, w, C], of this size, as convert_images resizes them."""
-        from packer.pixels.decode_resize import ImagePlacement, place, resize  # here, as it loads OpenCV
+        """Return images, uint8 or uint16 [N, h, w, C], of this size, as convert_images resizes them.
+
+        Of four channels the last is alpha, by which colours weigh.
+        """
+        from packer.pixels.decode_resize import (
+            DecodeResize,
+            ImagePlacement,
+            PixelSpec,
+        )  # here: they load OpenCV
         from packer.pixels.soft_maps import place_soft
 
         found = np.zeros((len(images), *self.size, images.shape[3]), images.dtype)
-        if images.dtype != np.uint8:
-            geometry = ImagePlacement.of(self.fit, images.shape[1:3], self.size)
+        if images.dtype == np.uint8:
+            resizing = DecodeResize(PixelSpec(self.size, self.fit, _CHANNELS[images.shape[3]]))
             for image, out in zip(images, found, strict=True):
-                place_soft(image, geometry, out)
+                resizing.again(np.ascontiguousarray(image), out)
             return found
-        box, target = place(self.fit, images.shape[1:3], self.size)
+        geometry = ImagePlacement.of(self.fit, images.shape[1:3], self.size)
         for image, out in zip(images, found, strict=True):
-            resize(np.ascontiguousarray(image), box, target.of(out))
+            place_soft(image, geometry, out)
+            if images.shape[3] == 4:
+                weighted, alpha = np.zeros(out.shape, np.float32), image[..., 3:].astype(np.float32)
+                place_soft(np.concatenate([image[..., :3] * alpha, alpha], 2), geometry, weighted)
+                seen = weighted[..., 3:] > 0  # elsewhere colours stay as they are, each channel by itself
+                colors = np.divide(weighted[..., :3], weighted[..., 3:], where=seen, out=weighted[..., :3])
+                np.copyto(out[..., :3], np.rint(colors), where=seen, casting="unsafe")
         return found
 
     def plan(self, plan: FieldPlan) -> FieldPlan:
@@ -71,8 +86,8 @@ class Sized(NamedTuple):
 class FieldPlan:
     """A field, and how a sample's value becomes its row.
 
-    color: of Pillow images, a key of COLORS, else "". channels_first: values are [C, H, W] and stored [H, W, C]. gray: values are
-    [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one.
+    color: of Pillow images, a key of COLORS, else ""; asked: it was chosen by the user. channels_first: values are [C, H, W] and
+    stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one.
     """
 
     field: Field
@@ -80,11 +95,12 @@ class FieldPlan:
     channels_first: bool = False
     gray: bool = False
     sized: Sized | None = None
+    asked: bool = False
 
     def row(self, value: Any) -> NDArray[Any] | bytes:
         """Return a value as a row: of a fixed field an array of its shape and dtype, of a ragged one bytes. Raises ValueRefusedError."""
-        if self.color and is_pillow(value):
-            value = pillow_pixels(value, self.color)
+        if is_pillow(value):
+            value = pillow_pixels(value, self.color, asked=self.asked)
         found = as_value(value)
         about = self.field.about
         if not isinstance(found, np.ndarray):
@@ -230,10 +246,10 @@ def plan_field(
     sized: Sized | None = None,
 ) -> FieldPlan:
     """Return the plan of a field from the values of some samples, at least one. sized: of `image`. Raises ValueRefusedError."""
-    color = ""
+    color, asked = "", channels is not None
     if any(map(is_pillow, values)):
-        color = _color(values, channels)
-        values = [pillow_pixels(value, color) if is_pillow(value) else value for value in values]
+        color = _color(name, values, channels)
+        values = [pillow_pixels(v, color, asked=asked) if is_pillow(v) else v for v in values]
     if form is not None and form.dtype is None:
         about = _TEXTS[form.text]
         return FieldPlan(Field(name, "|u1", None, dict(about)))
@@ -251,8 +267,10 @@ def plan_field(
     if not arrays:
         raise ValueRefusedError(f"is {_kind(found[0])}, and declared as {form.text if form else ''}")
     if sized is not None and name == IMAGE:
-        return sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
-    return _plan_arrays(name, arrays, form, color)
+        plan = sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
+    else:
+        plan = _plan_arrays(name, arrays, form, color)
+    return replace(plan, asked=asked)
 
 
 def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str) -> FieldPlan:
@@ -347,9 +365,14 @@ def looks_like_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and (shape[2] in _CHANNELS or shape[0] in _CHANNELS) and dtype.kind in "uf"
 
 
-def _color(values: Sequence[Any], channels: str | None) -> str:
-    """Return the color in which Pillow images are stored: as asked, else gray or rgba where all are so, else rgb."""
+def _color(name: str, values: Sequence[Any], channels: str | None) -> str:
+    """Return the color in which Pillow images are stored: as asked, else gray or rgba where all are so, else rgb.
+
+    Palette images of a field that is not called as images are, such as the masks of Pascal VOC, are stored as indices: "".
+    """
     found = {color_of(value) for value in values if is_pillow(value)}
+    if channels is None and name not in PICTURES and {v.mode for v in values if is_pillow(v)} == {"P"}:
+        return ""
     if "" in found:
         if len(found) > 1 or channels is not None:
             modes = sorted({value.mode for value in values if is_pillow(value)})

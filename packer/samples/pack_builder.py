@@ -18,6 +18,7 @@ from packer.format.working_folder import WorkingFolder, check_output, failure
 from packer.samples.field_plan import FieldPlan, Forms, check_name, plan_field, with_masks
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.row_staging import RowStaging, StagedSamples
+from packer.samples.sample_layout import notes_on
 from packer.samples.values import ValueRefusedError, as_array, plain
 
 FOLDER = "staging"  # in the working folder
@@ -227,6 +228,7 @@ class PackBuilder:
                 plans[name] = plan_field(
                     name, first[name], (forms or {}).get(name), self._options.channels, self._options.sized
                 )
+                self._notes += notes_on(name, plans[name], first[name])
             except ValueRefusedError as error:
                 raise SourceError(f"sample {number}: field {name!r} {error}.") from None
         if not plans:

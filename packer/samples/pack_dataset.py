@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from packer.samples.field_plan import LABEL, Forms, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
-from packer.samples.values import ValueRefusedError, held
+from packer.samples.values import ValueRefusedError, held, is_pillow
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
@@ -88,7 +89,7 @@ def pack_dataset(
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
-        rgb, alpha composited on white.
+        rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
     classes
         Names of the classes that labels number, as in convert_images. Default: those that the dataset tells.
     key
@@ -225,6 +226,13 @@ def _check_samples(dataset: Any) -> None:
         )
 
 
+def _is_open(sample: Any) -> bool:
+    """Return True if a sample holds a Pillow image whose file is open, as it has not been read yet."""
+    members = sample.values() if isinstance(sample, Mapping) else sample
+    values = members if isinstance(sample, (Mapping, tuple, list)) else [sample]
+    return any(is_pillow(value) and getattr(value, "fp", None) is not None for value in values)
+
+
 def _key(dataset: Any, key: str | int | None) -> str | None:
     """Return what identifies a dataset: as given, or the fingerprint that Hugging Face's datasets have."""
     if key is not None:
@@ -284,6 +292,8 @@ class _Job:
             raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
         if key is None:
             self._refuse_resuming(f"{subject}: what it holds cannot be told, so")
+        if isinstance(dataset, list) and any(map(_is_open, dataset)):
+            run.running = replace(run.running, workers=1)  # forked processes would share the files' positions
         forks = run.running.workers > 1 and forks_safely()
         with kept_draws():
             plan = in_child(

@@ -11,6 +11,7 @@ import numpy as np
 from packer.errors import SourceError, UsageError
 from packer.format.header import Field
 from packer.samples.field_plan import (
+    PICTURES,
     FieldPlan,
     Form,
     Sized,
@@ -19,9 +20,8 @@ from packer.samples.field_plan import (
     plan_field,
     with_masks,
 )
-from packer.samples.values import ValueRefusedError
-
-_NAMES = {"img", "images", "pixel_values", "pixels", "picture", "photo"}
+from packer.samples.values import ValueRefusedError, is_pillow
+from packer.sentence import Option
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,23 @@ def plan_samples(
         column = [sample[name] for sample in values]
         try:
             plans[name] = plan_field(name, column, (forms or {}).get(name), channels, sized)
+            notes += notes_on(name, plans[name], column)
             if plans[name].field.ragged:
                 ragged += sum(len(plans[name].row(value)) for value in column) // len(column)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
     return SamplePlan(layout, with_masks(plans), ragged, tuple(notes))
+
+
+def notes_on(name: str, plan: FieldPlan, values: Sequence[Any]) -> list[str]:
+    """Say that palette images are stored as their indices."""
+    if plan.color or not any(is_pillow(value) and value.mode == "P" for value in values):
+        return []
+    return [
+        f"{name}: holds palette images, whose indices are stored, as of masks; for their colours pass "
+        + Option("channels", "rgb")
+        + "."
+    ]
 
 
 def _layout(
@@ -169,7 +181,7 @@ def _check_rename(rename: Mapping[str, str], names: Sequence[str], subject: str)
 
 def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     """Say that augment= looks for `image`, where images are called otherwise."""
-    images = [name for name, key in fields.items() if name in _NAMES and is_image_like(sample[key])]
+    images = [name for name, key in fields.items() if name in PICTURES and is_image_like(sample[key])]
     if "image" in fields or len(images) != 1:
         return []
     return [

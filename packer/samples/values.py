@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ COLORS = {"gray": "L", "rgb": "RGB", "rgba": "RGBA"}
 _PLAIN_MODES = frozenset(("1", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"))
 _GRAY_MODES = frozenset(("L", "LA", "La"))
 _ALPHA_MODES = frozenset(("RGBA", "LA", "PA", "La", "RGBa"))
+DAMAGE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+)  # what Pillow raises of a damaged file, and of a mode that it does not convert
 _SHOWN = 60  # letters of a value in a message
 
 
@@ -39,31 +45,37 @@ def color_of(image: Any) -> str:
     return "rgba" if image.mode == "RGBA" else "rgb"
 
 
-def pillow_pixels(image: Any, color: str) -> NDArray[Any]:
+def pillow_pixels(image: Any, color: str, *, asked: bool = False) -> NDArray[Any]:
     """Return a Pillow image as an array [H, W, C], or [H, W] of one whose values are stored as they are (color "").
 
-    Alpha is composited on white where the pixels have none. Raises ValueRefusedError for a colored image among gray ones.
+    Alpha is composited on white where the pixels have none. asked: the user chose the color. Raises ValueRefusedError for a
+    colored image among gray ones unless gray was asked for, and for a mode that Pillow does not convert.
     """
     found = color_of(image)
-    if bool(found) != bool(color):
+    if bool(found) != bool(color) and (color or image.mode != "P"):
         raise ValueRefusedError(
             f"is an image of mode {image.mode}, and others are {color or 'of one plain channel'}; one kind is stored."
             " Convert the images in the dataset"
         )
-    if not color:
-        return np.asarray(image)
-    if color == "gray" and found != "gray":
+    if color == "gray" and found != "gray" and not asked:
         raise ValueRefusedError(
             f"is an image of mode {image.mode}, and others are gray; colors are not dropped unasked. Pass channels='rgb'"
         )
-    alpha = image.mode in _ALPHA_MODES or "transparency" in image.info
-    if alpha and color != "rgba":
-        layered = image.convert("RGBA")
-        white = layered.copy()
-        white.paste((255, 255, 255, 255), (0, 0, *layered.size))
-        white.alpha_composite(layered)
-        image = white
-    pixels = np.asarray(image.convert(COLORS[color]))
+    try:
+        if not color:
+            return np.asarray(image)
+        if image.mode == "La":
+            image = image.convert("LA")  # the one conversion of it that Pillow has
+        if color != "rgba" and (image.mode in _ALPHA_MODES or "transparency" in image.info):
+            layered = image.convert("RGBA")
+            image = layered.convert("RGB")
+            image.paste((255, 255, 255), (0, 0, *layered.size))
+            image.paste(layered, mask=layered.getchannel("A"))  # as image_decoder.py does
+        pixels = np.asarray(image.convert(COLORS[color]))
+    except DAMAGE as error:
+        raise ValueRefusedError(
+            f"is an image of mode {image.mode} that Pillow cannot read or convert ({error}). Correct it"
+        ) from None
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
@@ -80,7 +92,11 @@ def held(value: Any) -> Any:
         return bytes(value)
     if hasattr(value, "detach") and hasattr(value, "clone"):  # a tensor of torch
         return value.detach().clone()
-    return value.copy() if hasattr(value, "copy") else value  # arrays, Pillow images, bytearrays
+    with suppress(
+        *DAMAGE
+    ):  # an image that is read only now may be damaged, which is said where it becomes a row
+        return value.copy() if hasattr(value, "copy") else value  # arrays, Pillow images, bytearrays
+    return value
 
 
 def as_value(value: Any) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections import namedtuple
@@ -310,6 +311,87 @@ def test_alpha_is_composited_on_white_among_rgb(tmp_path: Path) -> None:
     plain, clear = Image.new("RGB", (6, 8)), Image.new("RGBA", (6, 8), (10, 20, 30, 0))
     pack_dataset([(plain, 0), (clear, 1)], tmp_path / "out.h5", shuffle=False)
     assert open_pack(tmp_path / "out.h5").read("image")[1].min() == 255
+
+
+def _half_clear() -> NDArray[np.uint8]:
+    """Return 32x32 RGBA: a red square among clear pixels of random colours, whose colours must not be seen."""
+    image = draws.integers(0, 256, (32, 32, 4), dtype=np.uint8)
+    image[..., 3] = 0
+    image[5:27, 5:27] = (255, 0, 0, 255)
+    return image
+
+
+@pytest.mark.parametrize("way", ["uint8", "uint16", "RGBA", "LA", "PA", "La", "RGBa", "P"])
+def test_colours_of_clear_pixels_do_not_bleed_when_resized(way: str, tmp_path: Path) -> None:
+    image = _half_clear()
+    most = 65535 if way == "uint16" else 255
+    given: Any = image
+    if way == "uint16":
+        given = image.astype(np.uint16) * 257
+    elif way == "P":
+        given = Image.fromarray(np.where(image[..., 3] > 0, 1, 2).astype(np.uint8)).convert("P")
+        given.putpalette([0, 0, 0, 255, 0, 0, 10, 200, 250])
+        given.info["transparency"] = 2
+    elif way != "uint8":
+        given = Image.fromarray(image).convert("LA" if way == "La" else way).convert(way)
+    channels = None if way.startswith("uint") else "rgba"
+    pack_dataset([{"image": given}], tmp_path / "out.h5", size=8, channels=channels)
+    packed = open_pack(tmp_path / "out.h5").read("image")[0] / most
+    seen = packed[..., 3] > 0
+    assert seen.any()
+    assert (packed[seen][:, 3] < 1).any()
+    red = np.array([76 / 255] * 3 if way in ("LA", "La") else [1, 0, 0])
+    assert np.abs((packed[..., :3] - red) * packed[..., 3:])[seen].max() < 1.1 / 255
+
+
+@pytest.mark.parametrize("channels", ["rgb", "gray", "rgba"])
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_images_become_what_files_of_them_do(mode: str, channels: str, tmp_path: Path) -> None:
+    from packer import convert_images
+
+    image = Image.fromarray(draws.integers(0, 256, (32, 32, 4), dtype=np.uint8))
+    if mode == "P":
+        image = image.convert("RGB").quantize(16)
+        image.info["transparency"] = 3
+    (tmp_path / "files").mkdir()
+    image.convert(mode).save(tmp_path / "files" / "0.png")
+    convert_images(tmp_path / "files", tmp_path / "files.h5", size=8, channels=channels)
+    opened = [
+        Image.open(tmp_path / "files" / "0.png") for _ in range(3)
+    ]  # each with a file that is not read yet
+    pack_dataset(opened, tmp_path / "out.h5", size=8, channels=channels)
+    expected = open_pack(tmp_path / "files.h5").read("image")[0]
+    for row in open_pack(tmp_path / "out.h5").read("image"):
+        np.testing.assert_array_equal(row, expected)
+
+
+def test_opened_images_of_a_list_are_read_by_one_process(tmp_path: Path) -> None:
+    for number, image in enumerate(IMAGES):
+        Image.fromarray(image).save(tmp_path / f"{number}.bmp")
+    opened = [(Image.open(tmp_path / f"{number}.bmp"), label) for number, label in enumerate(LABELS)]
+    pack_dataset(opened, tmp_path / "out.h5", workers=2)
+    check_images(tmp_path / "out.h5")
+
+
+def test_palette_masks_are_stored_as_indices(tmp_path: Path) -> None:
+    mask = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(8, 6)).convert("P")
+    mask.putpalette(list(range(256)) * 3)
+    report = pack_dataset([(Image.fromarray(IMAGES[0]), mask)] * 3, tmp_path / "out.h5")
+    assert report.notes == (
+        "label: holds palette images, whose indices are stored, as of masks; for their colours pass channels='rgb'.",
+    )
+    np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("label")[0], np.asarray(mask))
+    pack_dataset([{"a": mask}] * 3, tmp_path / "rgb.h5", channels="rgb")
+    assert open_pack(tmp_path / "rgb.h5").header.field("a").shape == (8, 6, 3)
+
+
+def test_a_damaged_image_that_is_read_late_is_one_sentence(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.fromarray(IMAGES[0]).save(file, "png")
+    cut = file.getvalue()[:60]
+    for samples in ([Image.open(io.BytesIO(cut))], iter([Image.open(io.BytesIO(cut))])):
+        with pytest.raises(SourceError, match=r"is an image of mode RGB that Pillow cannot read or convert"):
+            pack_dataset(samples, tmp_path / "out.h5", fields=["image"])
 
 
 def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
