@@ -119,7 +119,7 @@ def convert_table(
 ) -> TableReport:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
-    The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or unknown), `label`, and a field
+    The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or in no train row), `label`, and a field
     for each column in keep. A first column without a name that numbers the rows, as pandas writes its index, is left out. The header
     (`table`) tells how each column was mapped; packer.tables.apply does the same to new rows.
 
@@ -146,7 +146,7 @@ def convert_table(
     one_hot : sequence of str or "all"
         Columns whose categories become 0/1 features.
     standardize : bool, default False
-        Map numbers to mean 0 and standard deviation 1 over the train rows.
+        Map numbers to mean 0 and standard deviation 1 over the train rows, after filling.
     log1p : sequence of str
         Columns mapped by log(1 + x).
     dtype : str, default "float32"

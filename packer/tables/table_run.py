@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -124,6 +124,7 @@ def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
 def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
     """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
     like = job.transform is not None
+    notes: list[str] = []
     columns = job.table.columns
     whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
     found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers, whole=whole)
@@ -139,12 +140,14 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
             reading = {"types": written} if written else {}
         transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
         unknown = {}
+        notes += _unseen(job.plan, transform, texts)
     missing = {
         c.name: found.missing[w.index]
         for w in job.plan.numeric
         if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
     }
-    notes = [] if like else notes_on_largest(job.plan, columns, found.largest, job.rounded)
+    if not like:
+        notes += notes_on_largest(job.plan, columns, found.largest, job.rounded)
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
@@ -161,12 +164,28 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
     return transform, notes
 
 
+def _unseen(plan: ColumnPlan, transform: TableTransform, texts: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return a note on the columns with categories that the rows of fit lack. texts: column number -> its texts, of all rows."""
+    counts = {
+        column.name: len(texts[index]) - len(transform.column(column.name).categories or ())
+        for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True))
+        if role == "feature" and column.type == "category"
+    }
+    if not any(counts.values()):
+        return []
+    named = _named([f"{name} {count:,}" for name, count in counts.items() if count])
+    return [f"{named}: categories that no train row has; they are 0, as missing ones."]
+
+
 def _shares(cells: Mapping[str, int], rows: int) -> str:
     """Name the first columns that have such cells, with their share of the rows."""
-    some = [(name, count / rows) for name, count in cells.items() if count]
-    few = ", ".join(f"{name} {share:.1%}" for name, share in some[:_NAMED])
-    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
-    return f"{units.count(len(some), 'column')} ({few}{more})"
+    return _named([f"{name} {count / rows:.1%}" for name, count in cells.items() if count])
+
+
+def _named(columns: Sequence[str]) -> str:
+    """Return how many columns there are, and the first of them."""
+    more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
+    return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
 
 def write_rows(job: TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:

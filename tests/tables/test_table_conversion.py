@@ -153,6 +153,31 @@ def test_statistics_are_those_of_the_train_rows(numbers: Path, tmp_path: Path):
     assert np.array_equal(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
 
 
+def test_categories_that_only_the_test_split_has_are_unknown(tmp_path: Path):
+    rows = [f"{'ab'[i % 2]},{i}.5,{'q' if i > 250 else 'r'}" for i in range(280)] + [
+        "c,0.5,r",
+        "d,1.5,r",
+        "c,,q",
+    ]
+    (tmp_path / "t.csv").write_text("colour,x,shape\n" + "\n".join(rows) + "\n")
+    report = convert_table(
+        tmp_path / "t.csv",
+        tmp_path / "t.h5",
+        split="train=first:200,test=rest",
+        shuffle=False,
+        missing="zero",
+    )
+    pack = open_pack(report.out)
+    columns = {c["name"]: c["categories"] for c in pack.header.table["columns"]}
+    assert (columns["colour"], columns["shape"]) == (["a", "b"], ["r"])
+    ((first, stop),) = pack.header.splits["test"]
+    assert rows_of(report.out, "categories")[first:stop][-3:].tolist() == [[0, 1], [0, 1], [0, 0]]
+    assert (
+        "2 columns (colour 2, shape 1): categories that no train row has; they are 0, as missing ones."
+        in tuple(map(in_options, report.notes))
+    )
+
+
 def test_the_mapping_is_the_same_for_new_rows(mixed: Path, tmp_path: Path):
     options: dict[str, Any] = {
         "label": "grade",

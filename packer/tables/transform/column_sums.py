@@ -46,6 +46,14 @@ class NumberSummary:
     most: float
     whole: bool
 
+    def filled(self, missing: int, value: float) -> tuple[float, float]:
+        """Return the mean and deviation once `missing` more cells hold a value."""
+        if not missing:
+            return self.mean, self.std
+        share = missing / (self.count + missing)
+        apart = value - self.mean
+        return self.mean + apart * share, sqrt((1 - share) * (self.std * self.std + apart * apart * share))
+
 
 @dataclass(frozen=True)
 class PartialSums:

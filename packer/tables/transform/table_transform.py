@@ -2,7 +2,8 @@
 
 Order of arithmetic, in float64: log1p; missing cells filled; standardized, (x - mean) / std; cast. Features come in the order of
 their columns, of a timestamp two (whole days since 1970-01-01, and ``.seconds`` since midnight), of a one-hot column one a category;
-behind all of them those that tell missing cells. Categories are numbered from 1 by rising text, 0 is for missing and unknown ones.
+behind all of them those that tell missing cells. Categories are numbered from 1 by rising text, 0 is for missing ones and
+for those that no row of fit has. Mean and std are those of the filled rows.
 """
 
 from __future__ import annotations
@@ -132,7 +133,10 @@ class TableTransform:
             if role == "drop":
                 columns.append(bare)
             elif not column.kind.numeric:
-                columns.append(_fit_texts(bare, plan.choices, dictionaries.get(index, ())))
+                names = dictionaries.get(index, ())
+                if role == "feature":  # of a label all rows tell the classes
+                    names = [t for t, n in zip(names, sums.counts[index].tolist(), strict=False) if n]
+                columns.append(_fit_texts(bare, plan.choices, names))
             else:
                 columns.append(_fit_numbers(bare, plan, index, sums, sample[:, places[index]]))
         label = plan.label
@@ -340,7 +344,7 @@ class TableTransform:
 
 
 def _fit_texts(column: ColumnTransform, choices: ColumnChoices, names: Sequence[str]) -> ColumnTransform:
-    """Fit the transform of a column of texts. names: the different ones. Raises UsageError if they are too many."""
+    """Fit the transform of a column of texts. names: the different ones, in the rows that count. Raises UsageError if they are too many."""
     if column.type == "text":
         return column
     check_categories(column.name, len(names), choices.max_categories, column.role)
@@ -376,8 +380,12 @@ def _fit_numbers(
             fill = float(np.median(present)) if len(present) else 0.0
     scale: tuple[float, ...] | None = None
     if choices.standardize and column.kind.scaled:
-        parts = [sums.of(index, part) for part in column.kind.parts] or [found]
-        scale = tuple(x for p in parts for x in (p.mean, p.std or 1.0))
+        parts = [(sums.of(index, part), of) for part, of in column.kind.parts.items()]
+        scale = ()
+        for part, of in parts or [(found, np.positive)]:
+            value = 0.0 if fill is None else float(of(np.array([fill]))[0])
+            mean, std = part.filled(0 if fill is None else sums.rows - part.count, value)
+            scale += (mean, std or 1.0)
     ways = ((Option("missing", choices.missing), (fill,)), (Option("standardize", True), scale or ()))
     for option, needed in ways:
         if not all(x is None or math.isfinite(x) for x in needed):

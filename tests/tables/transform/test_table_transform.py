@@ -240,6 +240,42 @@ def test_standardized_features_have_mean_0_and_deviation_1(kind):
     assert features.std(axis=0) == pytest.approx(np.ones(features.shape[1]), rel=1e-12)
 
 
+@pytest.mark.parametrize("policy", ["mean", "median", "zero"])
+@pytest.mark.parametrize("kind", ["number", "timestamp"])
+@pytest.mark.parametrize("log1p", [False, True])
+def test_statistics_of_standardized_features_are_those_of_the_filled_rows(policy, kind, log1p):
+    draws = np.random.default_rng(4)
+    cells = draws.exponential(100_000, 3000).round(2).astype(object)
+    cells[draws.random(3000) < 0.3] = None
+    fit_rows = draws.random(3000) < 0.8
+    logs = ("x",) if log1p and kind == "number" else ()
+    choices = ColumnChoices(standardize=True, missing=policy, dtype="float64", log1p=logs)
+    fitted = fit(numbers(*cells.tolist(), kind=kind), choices, fit_rows.tolist())
+    features = fitted.map().fields["features"][fit_rows]
+    assert features.mean(axis=0) == pytest.approx(np.zeros(features.shape[1]), abs=1e-12)
+    assert features.std(axis=0) == pytest.approx(np.ones(features.shape[1]), rel=1e-12)
+    present = fitted.transform.columns[0].statistics["mean"]  # statistics stay those of the table's cells
+    assert present == pytest.approx(np.mean([c for c in cells[fit_rows] if c is not None]), rel=1e-12)
+
+
+@pytest.mark.parametrize("one_hot", [(), "all"])
+def test_categories_are_those_of_the_rows_that_count(one_hot):
+    table = Table(
+        [TableColumn("c", "category"), TableColumn("y", "category")],
+        [["b", "a", None, "q", "b"], ["n", "m", "m", "o", "n"]],
+    )
+    choices = ColumnChoices(label=("y",), one_hot=one_hot, max_categories=3)
+    fitted = fit(table, choices, [True, True, True, False, True])
+    assert fitted.transform.columns[0].categories == ("a", "b")
+    fields = fitted.map().fields
+    if one_hot:
+        assert fields["features"].tolist() == [[0, 1], [1, 0], [0, 0], [0, 0], [0, 1]]
+    else:
+        assert fields["categories"][:, 0].tolist() == [2, 1, 0, 0, 2]
+    assert fitted.transform.classes == ("m", "n", "o")  # a label has the classes of all rows
+    assert fields["label"].tolist() == [1, 0, 0, 2, 1]
+
+
 def test_booleans_codes_and_indicators_are_not_standardized_and_constants_become_zero():
     table = Table(
         [TableColumn("b", "boolean"), TableColumn("c", "category"), TableColumn("k", "number")],
