@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from packer.arguments import whole
 from packer.convert.conversion_run import STAGED, Conversion, Report, clear_staged
@@ -387,9 +388,30 @@ def append_table(
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
 
-def _names(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the inputs' paths."""
-    return [os.fspath(name) for name in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+def _names(source: Any) -> list[str]:
+    """Return the inputs' paths. Raises UsageError for frames, arrays and all else that is no path."""
+    if isinstance(source, (str, os.PathLike)):
+        return [os.fspath(source)]
+    if not isinstance(source, (Sequence, Iterator)) or hasattr(source, "read"):
+        raise _no_path(source)
+    names = list(source)
+    for name in names:
+        if not isinstance(name, (str, os.PathLike)):
+            raise _no_path(name if isinstance(source, (list, tuple)) else source)
+    return [os.fspath(name) for name in names]
+
+
+def _no_path(source: Any) -> UsageError:
+    """Return the error for an input that is no path."""
+    kind = type(source).__name__
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    ways = {"to_parquet": "to_parquet(PATH)", "write_parquet": "write_parquet(PATH)"}
+    ways["num_rows"] = "pyarrow.parquet.write_table(TABLE, PATH)"
+    way = next((way for has, way in ways.items() if hasattr(source, has)), "")
+    remedy = f"Write it with {way}, and pass that path." if way else "Pass one; pack_dataset takes arrays."
+    return UsageError(
+        f"source: is {article} {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
+    )
 
 
 def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:

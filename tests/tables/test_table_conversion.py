@@ -22,7 +22,7 @@ from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.tables import apply, staging
 from packer.tables.reading import text_table as text
-from packer.tables.table_conversion import convert_table
+from packer.tables.table_conversion import append_table, convert_table
 from packer.tables.table_run import SHUFFLE_BYTES
 
 ROWS = 3000
@@ -515,3 +515,31 @@ def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
         f"1 column (colour {(frame['colour'] == 'violet').mean():.1%}): categories that the pack given as like does not have;"
         " they are 0, as missing ones."
     )
+
+
+def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
+    frame = pandas.DataFrame({"x": [1.5, 2.5]})
+    arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    write, other = "Write it with {}, and pass that path.", "Pass one; pack_dataset takes arrays."
+    for source, kind, remedy in (
+        (frame, "a DataFrame", write.format("to_parquet(PATH)")),
+        ([numbers, frame], "a DataFrame", write.format("to_parquet(PATH)")),
+        (arrow, "a Table", write.format("pyarrow.parquet.write_table(TABLE, PATH)")),
+        (frame["x"], "a Series", other),
+        ({"x": [1.5]}, "a dict", other),
+        (frame.to_numpy(), "a ndarray", other),
+        (os.fsencode(numbers), "a bytes", other),
+        (7, "an int", other),
+        (None, "a NoneType", other),
+    ):
+        with pytest.raises(UsageError) as caught:
+            convert_table(source, tmp_path / "n.h5")
+        said = f"source: is {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
+        assert str(caught.value) == said
+    convert_table(numbers, tmp_path / "s", header=False, shard_rows=2000)
+    with pytest.raises(UsageError, match=r"^source: is a DataFrame; "):
+        append_table(tmp_path / "s", frame)
+    with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is a TextIOWrapper; "):
+        convert_table(file, tmp_path / "n.h5")
+    report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", header=False)
+    assert report.rows == ROWS

@@ -45,7 +45,7 @@ def frame(data: Any) -> Frame:
         return Frame(tuple(data.column_names), data.num_rows, data.column)
     if isinstance(data, Mapping):
         columns = {str(name): column for name, column in data.items()}
-        lengths = {name: len(column) for name, column in columns.items()}
+        lengths = {name: _length(name, column) for name, column in columns.items()}
         for name, length in lengths.items():
             first = next(iter(lengths))
             if length != lengths[first]:
@@ -67,6 +67,19 @@ def frame(data: Any) -> Frame:
     raise UsageError(
         f"data: is a {type(data).__name__}; a pandas or polars DataFrame, a pyarrow Table or a dict of columns is allowed."
         " Pass one of them."
+    )
+
+
+def _length(name: str, column: Any) -> int:
+    """Return the rows of a mapping's column. Raises UsageError for a lone value."""
+    if not isinstance(column, (str, bytes)):
+        try:
+            return len(column)
+        except TypeError:  # no container, or an array without dimensions
+            pass
+    raise UsageError(
+        f"column {name!r}: is a {type(column).__name__}; a list or an array with a value for each row is allowed."
+        " Put it in a list."
     )
 
 

@@ -126,6 +126,12 @@ def test_frames():
     assert str(error.value) == (
         "column 'b': has 2 rows, and 'a' has 1; one length is allowed. Give columns of one length."
     )
+    for value, kind in ((1.5, "float"), ("abc", "str"), (np.array(1.5), "ndarray")):
+        with pytest.raises(UsageError) as error:
+            frame({"a": value})
+        assert str(error.value) == (
+            f"column 'a': is a {kind}; a list or an array with a value for each row is allowed. Put it in a list."
+        )
     with pytest.raises(UsageError) as error:
         frame([1, 2])
     assert str(error.value) == (
