@@ -27,7 +27,7 @@ from packer.convert.export_labels import TargetFields
 from packer.errors import FormatError, MissingDependencyError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.file_names import SPLITS, is_array, is_hidden, is_image
+from packer.inputs.file_names import SPLIT_NAMES, is_array, is_hidden, is_image, split_called
 from packer.inputs.image_pairs import RESERVED
 from packer.opencv import cv2
 from packer.orders.runs import Runs, one_run
@@ -275,10 +275,13 @@ def in_split_folders(
             own = slice(*np.searchsorted(rows, (start, stop)).tolist())
             shared = shared or bool((owners[own] >= 0).any())
             owners[own] = number
-    if shared or not splits or (owners < 0).any() or not SPLITS.issuperset(splits):
+    if shared or not splits or (owners < 0).any() or not set(SPLIT_NAMES.values()).issuperset(splits):
         return keys
     names = [list(splits)[owner] for owner in owners.tolist()]
-    if all(key.startswith(f"{name}/") for key, name in zip(keys, names, strict=True)):
+    if all(
+        "/" in key and split_called(key.partition("/")[0]) == name
+        for key, name in zip(keys, names, strict=True)
+    ):
         return keys
     return [f"{name}/{key}" for key, name in zip(keys, names, strict=True)]
 
@@ -311,10 +314,11 @@ def file_names(keys: Sequence[str], stems: Sequence[str], endings: Sequence[str]
 
 
 def inner_folders(names: Sequence[str]) -> tuple[set[str], list[str]]:
-    """Return the split folders at the top, empty if there are none, and for each file the folder below that it lies in, or ""."""
+    """Return the splits of the folders at the top, empty if there are none, and for each file the folder below that it lies in, or ""."""
     parts = [name.split("/") for name in names]
     tops = {part[0] if len(part) > 1 else "" for part in parts}
-    splits = tops if SPLITS.issuperset(tops) else set()
+    found = {split_called(top) for top in tops}
+    splits = {name for name in found if name} if None not in found else set()
     depth = 1 if splits else 0
     return splits, [part[depth] if len(part) > depth + 1 else "" for part in parts]
 

@@ -114,8 +114,8 @@ def convert_images(
     ----------
     source
         A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
-        folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation and test are
-        splits, each of the forms above. Or WebDataset's tars, or Parquet files
+        folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation, dev, eval and
+        test (also Training, TEST ...) are splits, each of the forms above. Or WebDataset's tars, or Parquet files
         of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``), or a folder laid out as
         COCO is (``annotations/instances_*.json``).
     out, format

@@ -8,12 +8,13 @@ import lzma
 import os
 from abc import ABC, abstractmethod
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from typing import IO, Any
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import pread_all
-from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten
+from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten, suffix_of
 
 COMPRESSED_TARS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".tar.gz": gzip.open,
@@ -63,6 +64,8 @@ class Archive(ABC):
         """The folders that hold files of any kind, directly or below the third level; "" stands for ``inside`` itself."""
         self.others: dict[str, tuple[int, int]] = {}
         """Files that are no images and were asked for: path -> place and bytes, in the archive's order."""
+        self.left_out: Counter[str] = Counter()
+        """Files that are not hidden and no images, by `suffix_of` their names."""
         self._inside = inside
         self._tops: set[str] = set()
         self._seen: set[str] = set()
@@ -145,6 +148,8 @@ class Archive(ABC):
         while folder and folder not in self.folders:
             self.folders.add(folder)
             folder = folder.rpartition("/")[0]
+        if not is_folder and not wanted and parts:
+            self.left_out[suffix_of(parts[-1])] += 1
         if not wanted or not parts:
             return None
         key = "/".join(parts)

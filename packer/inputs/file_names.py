@@ -6,34 +6,44 @@ Names are UTF-8, so that a pack does not depend on the locale. Bytes that are no
     cat/1.jpg  dog/a/2.jpg       class folders, by the rules of torchvision's ImageFolder: the classes are the
                                  sorted names of the folders at the top, their images lie below them at any depth
     1.jpg  2.jpg                 a flat folder: no classes
-    train/cat/1.jpg  test/...    splits, where no other folder lies beside them: each is one of the above, and
-                                 their classes are put together
+    train/cat/1.jpg  test/...    splits (also Training, TEST, seg_train ...), where no other folder lies beside them: each is one of
+                                 the above, and their classes are put together
 
-Hidden files and folders (their names begin with a dot) are skipped, and __MACOSX, which macOS adds to zip
-files.
+Folders that would make wrong classes are an error: train and test beside other folders, images beside masks, and folders that all
+hold the same folders (fold1/cat, fold1/dog, fold2/cat, fold2/dog).
+
+Hidden files and folders (their names begin with a dot) are skipped, and what systems leave behind: __MACOSX, Thumbs.db, desktop.ini.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import SourceError
+from packer.errors import SourceError, UsageError
 from packer.pixels.image_decoder import FORMATS
 from packer.sentence import Option
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(ending for known in FORMATS for ending in known.endings)
 """What an image's name ends in, whichever the case."""
 
-_SPLIT_ORDER = ("train", "val", "valid", "validation", "test")
-SPLITS = frozenset(_SPLIT_ORDER)
-"""Names of folders that are parts of a data set, not classes."""
+SPLIT_NAMES = {
+    **{"train": "train", "training": "train"},
+    **{name: name for name in ("val", "valid", "validation", "dev", "eval")},
+    **{"test": "test", "testing": "test"},
+}
+"""Names of folders that are parts of a data set, not classes, in lower case, and of their splits; in the order of the splits."""
 
+_SPLIT_PREFIX = "seg_"  # of the Intel scenes, seg_train and seg_test
+_PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
+_LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
 _SHOWN = 120
+_SHOWN_SUFFIXES = 8
+_LONGEST_SUFFIX = 12
 
 
 def as_text(name: str | bytes) -> str:
@@ -62,7 +72,12 @@ def shorten(text: str) -> str:
 
 def is_hidden(name: str) -> bool:
     """Say whether a file or folder of this name, without its path, is skipped."""
-    return name.startswith(".") or name == "__MACOSX"
+    return name.startswith(".") or name in _LEFT_BEHIND
+
+
+def split_called(folder: str) -> str | None:
+    """Return the split that a folder of this name is, None if it is none: "Training" -> "train", "seg_test" -> "test"."""
+    return SPLIT_NAMES.get(folder.lower().removeprefix(_SPLIT_PREFIX))
 
 
 def is_image(name: str) -> bool:
@@ -102,21 +117,37 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
     """Return the splits that the folders at the top are, {} if they are none.
 
     subject: what to call the source in messages; keys: the images' paths, in `image_order`; folders: at the top, not hidden, as
-    paths below it. Raises: SourceError when a split has no images.
+    paths below it. Raises: SourceError when a split has no images, UsageError when two folders are one split.
     """
-    tops = {folder for folder in folders if "/" not in folder}
-    if not tops or not SPLITS.issuperset(tops) or any("/" not in key for key in keys):
+    folder_of = _split_folders(subject, folders)
+    if not folder_of or any("/" not in key for key in keys):
         return {}
-    names = sorted(tops, key=_SPLIT_ORDER.index)
-    number = {name: k for k, name in enumerate(names)}
+    number = {folder: k for k, folder in enumerate(folder_of.values())}
     owners = np.fromiter((number[key.partition("/")[0]] for key in keys), np.int64, len(keys))
-    splits = {name: np.flatnonzero(owners == k) for name, k in number.items()}
+    splits = {name: np.flatnonzero(owners == number[folder]) for name, folder in folder_of.items()}
     empty = next((name for name, members in splits.items() if not len(members)), None)
     if empty is not None:
         raise SourceError(
-            f"{subject}/{empty}: a split without images; each needs some. Add some, or remove the folder."
+            f"{subject}/{folder_of[empty]}: a split without images; each needs some. Add some, or remove the folder."
         )
     return splits
+
+
+def _split_folders(subject: str, folders: Collection[str]) -> dict[str, str]:
+    """Return split -> its folder, in the order of splits; {} unless every folder at the top is one. Raises: UsageError."""
+    tops = sorted(folder for folder in folders if "/" not in folder)
+    found: dict[str, str] = {}
+    for top in tops:
+        name = split_called(top)
+        if name is None:
+            return {}
+        if name in found:
+            raise UsageError(
+                f"{subject}: its folders {found[name]} and {top} are both the split {name}; each split is one folder. "
+                "Put their images into one."
+            )
+        found[name] = top
+    return {name: found[name] for name in dict.fromkeys(SPLIT_NAMES.values()) if name in found}
 
 
 def class_folders(
@@ -134,22 +165,30 @@ def class_folders(
         and under splits the second. listed: classes that may have no images.
     empty: takes the paths of class folders without images that are not listed; None: the first of them is an error.
     Raises: SourceError when there are no images, some class or split has none, they lie both at the top and in folders, or some
-        splits have class folders and others none.
+        splits have class folders and others none. UsageError when folders are parts of a data set, or of samples, and no classes.
     """
     if not keys:
         raise no_images(subject)
     splits = folder_splits(subject, keys, folders)
     if not splits:
-        labels, classes = _classes(subject, "", keys, {f for f in folders if "/" not in f}, listed, empty)
+        tops = {f for f in folders if "/" not in f}
+        _check_beside(subject, tops)
+        labels, classes = _classes(subject, "", keys, tops, listed, empty)
         return FolderLayout(labels, classes, {})
     classes_found: set[str] = set()
     flat: list[str] = []
-    for name, members in splits.items():
+    for members in splits.values():
+        folder = keys[members[0]].partition("/")[0]
         inner = [keys[index].partition("/")[2] for index in members]
-        below = {f.partition("/")[2] for f in folders if f.startswith(name + "/") and f.count("/") == 1}
-        _, found = _classes(subject, f"{name}/", inner, below, listed, empty)
+        below = {f.partition("/")[2] for f in folders if f.startswith(folder + "/") and f.count("/") == 1}
+        _, found = _classes(subject, f"{folder}/", inner, below, listed, empty)
+        if found is not None and len(found) == 1 and split_called(found[0]):
+            raise UsageError(
+                f"{subject}/{folder}: holds a folder {found[0]} and nothing else, which would be its only class; the folders in a "
+                f"split are classes. Move what is in {folder}/{found[0]} up into {folder}."
+            )
         classes_found.update(found or ())
-        flat += [] if found else [name]
+        flat += [] if found else [folder]
     if not classes_found:
         return FolderLayout(None, None, splits)
     if flat:
@@ -160,6 +199,53 @@ def class_folders(
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.fromiter((numbers[key.split("/", 2)[1]] for key in keys), np.int64, len(keys))
     return FolderLayout(labels, classes, splits)
+
+
+def _check_beside(subject: str, tops: Collection[str]) -> None:
+    """Raise UsageError if training and test folders lie beside folders that are no splits."""
+    called = {top: split_called(top) for top in sorted(tops)}
+    parts = [top for top, name in called.items() if name]
+    others = [top for top, name in called.items() if not name]
+    if others and "train" in called.values() and len(parts) > 1:
+        raise UsageError(
+            f"{subject}: holds {' and '.join(parts)}, which are splits, and {others[0]} beside them; splits have no other folders "
+            f"beside them. Pass {subject}/{parts[-1]} alone, or move {' and '.join(others[:3])} away."
+        )
+
+
+def _check_classes(place: str, keys: list[str], tops: Collection[str]) -> None:
+    """Raise UsageError if folders are parts of samples, or of the data set, and no classes.
+
+    place: what holds the folders; keys: of its images, tops: of folders, both below it; all images lie in folders.
+    """
+    held = sorted({key.partition("/")[0] for key in keys})
+    pictures = next((top for top in held if top.lower() in _PICTURES), None)
+    others = [top for top in (*held, *sorted(tops)) if top != pictures]
+    if pictures is not None and others:
+        raise UsageError(
+            f"{place}: {pictures} lies beside {others[0]}, as images beside their masks do; they would be two classes. "
+            f"Pass {place}/{pictures}, and masks by ",
+            Option("pairs", {"mask": f"{place}/{others[0]}"}),
+            ".",
+        )
+    if len(held) < 2 or any(key.count("/") < 2 for key in keys):
+        return
+    inner: dict[str, set[str]] = {top: set() for top in held}
+    for key in keys:
+        top, name, _ = key.split("/", 2)
+        inner[top].add(name)
+    first, *rest = inner.values()
+    # One folder in each ("n01443537/images") says nothing: the folders above it are the classes then.
+    if len(first) > 1 and all(names == first for names in rest):
+        some = ", ".join(sorted(first)[:2]) + (" ..." if len(first) > 2 else "")
+        raise UsageError(
+            f"{place}: {held[0]} and {held[1]} hold the same folders ({some}), as parts of a data set, or images and their masks, "
+            "do; classes are the folders at the top. Put the parts into one folder, and draw splits with ",
+            Option("split", "train=0.9,val=0.1"),
+            ", or pass one of them, with masks by ",
+            Option("pairs", {"mask": f"{place}/{held[1]}"}),
+            ".",
+        )
 
 
 def _classes(
@@ -183,6 +269,7 @@ def _classes(
             Option("labels"),
             ".",
         )
+    _check_classes(f"{subject}/{split}".rstrip("/"), keys, folders)
     classes = sorted(set(tops))
     without = sorted(set(folders).difference(classes, listed))
     if without and empty is None:
@@ -202,6 +289,21 @@ def no_images(subject: str) -> SourceError:
     """Make the error for a source in which nothing is taken for an image."""
     endings = ", ".join(sorted(IMAGE_EXTENSIONS))
     return SourceError(f"{subject}: no images found; files ending in {endings} are read. Check the path.")
+
+
+def suffix_of(name: str) -> str:
+    """Return what a file's name ends in, in lower case, dot included; "" without one, or with none that is short."""
+    ending = os.path.splitext(name)[1].lower()
+    return ending if len(ending) <= _LONGEST_SUFFIX else ""
+
+
+def note_left_out(counts: Mapping[str, int]) -> list[str]:
+    """Say which files of a folder are no images that are read; none if there are none. counts: suffix -> files."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in ordered[:_SHOWN_SUFFIXES]]
+    if rest := sum(count for _, count in ordered[_SHOWN_SUFFIXES:]):
+        shown.append(f"{rest:,} others")
+    return [f"Not read as images: {', '.join(shown)}."] if shown else []
 
 
 def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> list[str]:

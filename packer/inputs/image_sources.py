@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +33,10 @@ from packer.inputs.file_names import (
     is_hidden,
     is_image,
     no_images,
+    note_left_out,
     on_disk,
     shorten,
+    suffix_of,
 )
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
@@ -150,7 +154,7 @@ def _arrange(
 
 def _open_folder(name: str, arrange: Arrange, labelled: bool, arrays: bool) -> ImageSource:
     folder = as_text(name)
-    found, sizes, times, folders = _scan(folder, arrays=arrays)
+    found, sizes, times, folders, left_out = _scan(folder, arrays=arrays)
     order = image_order(found)
     keys = [found[index] for index in order]
     layout = arrange(name, keys, folders)
@@ -160,13 +164,14 @@ def _open_folder(name: str, arrange: Arrange, labelled: bool, arrays: bool) -> I
     source = ImageSource(
         name, keys, layout, nbytes, changes, newest, folder, images.read, labelled, some=images.some
     )
+    source.notes += note_left_out(left_out)
     return source if labelled else _hint(source, name)
 
 
 def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSource:
     """Open a folder of images with COCO's annotations; images in other folders than theirs are left out."""
     folder = as_text(name)
-    found, sizes, times, _ = _scan(folder)
+    found, sizes, times, *_ = _scan(folder)
     places = tuple(part.folder for part in parts)
     order = np.array([k for k in image_order(found).tolist() if found[k].startswith(places)], np.int64)
     keys = [found[index] for index in order]
@@ -199,11 +204,22 @@ def _hint(source: ImageSource, place: str) -> ImageSource:
     return source
 
 
-def _scan(root: str, *, arrays: bool = False) -> tuple[list[str], array[int], array[int], list[str]]:
-    """Walk a folder, through links. Returns: the images' keys, unsorted, their sizes and times, the top two levels' folders."""
+class _Scanned(NamedTuple):
+    """The contents of a folder. keys: of the images, unsorted; folders: of the top two levels; left_out: other files, by suffix."""
+
+    keys: list[str]
+    sizes: array[int]
+    times: array[int]
+    folders: list[str]
+    left_out: Counter[str]
+
+
+def _scan(root: str, *, arrays: bool = False) -> _Scanned:
+    """Walk a folder, through links."""
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
+    left_out: Counter[str] = Counter()
     identity = _identity(os.stat(on_disk(root)))
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (identity,))]
     while waiting:
@@ -227,13 +243,15 @@ def _scan(root: str, *, arrays: bool = False) -> tuple[list[str], array[int], ar
                         size, time = _size(entry)
                         sizes.append(size)
                         times.append(time)
+                    else:
+                        left_out[suffix_of(name)] += 1
         except OSError as error:
             where = os.path.join(root, folder).rstrip("/")
             raise SourceError(
                 f"{where}: cannot be listed ({error.strerror}); its images would be missing. "
                 "Make it readable."
             ) from None
-    return keys, sizes, times, tops
+    return _Scanned(keys, sizes, times, tops, left_out)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -367,6 +385,7 @@ def _open_archive(name: str, path: str, inside: str, arrange: Arrange, options: 
         archive.close,
         files=(path,) if archive.plain else (),
     )
+    source.notes += note_left_out(archive.left_out)
     return source if options.labelled else _hint(source, place)
 
 

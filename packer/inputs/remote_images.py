@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import datetime
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
 from packer.format.file_io import newest_file
 from packer.inputs.archive_members import is_archive
-from packer.inputs.file_names import FolderLayout, image_order, is_hidden, is_image
+from packer.inputs.file_names import FolderLayout, image_order, is_hidden, is_image, note_left_out, suffix_of
 from packer.inputs.opened_source import ImageSource
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
@@ -52,6 +52,7 @@ def open_remote_folder(
         url, keys, layout, sizes, times, newest_file(keys, times), None, images.read, labelled, images.close
     )
     source.ahead, source.some = images.ahead, images.some
+    source.notes += note_left_out(Counter(suffix_of(key) for key, _ in listed if not is_image(key)))
     return source
 
 

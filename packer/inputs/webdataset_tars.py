@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.archive_members import Archive, archive_stem
-from packer.inputs.file_names import as_text, shorten
+from packer.inputs.file_names import SPLIT_NAMES, as_text, shorten
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
@@ -37,14 +37,14 @@ _LARGEST_LABEL = 16 << 20
 """Bytes of a .cls, .json or .txt."""
 _TEXTS = ("cls", "txt")
 """Last words of fields whose text is a label."""
-_SPLIT = re.compile(r"(train|val|valid|validation|test)(?![A-Za-z])", re.IGNORECASE)
+_SPLIT = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
 
 
 def split_of(path: str) -> str | None:
     """Return the split that a file's name, or the folder it lies in, begins with: "data/train-00000.tar" -> "train"."""
     for word in reversed(path.split("/")[-2:]):
         if found := _SPLIT.match(word):
-            return found[1].lower()
+            return SPLIT_NAMES[found[1].lower()]
     return None
 
 

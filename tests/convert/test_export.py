@@ -341,14 +341,17 @@ def test_masks_come_back(tmp_path: Path, dtype: str, channels: tuple[int, ...], 
     assert_same(open_pack(tmp_path / "pack.h5"), open_pack(tmp_path / "again.h5"))
 
 
-def test_splits_by_folder_keep_their_folders(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("train", "val"), [("train", "val"), ("Training", "dev")])
+def test_splits_by_folder_keep_their_folders(tmp_path: Path, train: str, val: str) -> None:
     source = folder_of(
-        tmp_path / "sets", "val/a/1.png", "train/a/1.png", "train/b/2.png", "train/a/3.jpg", "val/b/9.png"
+        tmp_path / "sets",
+        *(f"{val}/{name}" for name in ("a/1.png", "b/9.png")),
+        *(f"{train}/{name}" for name in ("a/1.png", "b/2.png", "a/3.jpg")),
     )
     convert_images(source, tmp_path / "pack.h5", size=16)
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    assert (tmp_path / "out/train/a/3.png").exists()
+    assert (tmp_path / f"out/{train}/a/3.png").exists()
     assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16))
 
 

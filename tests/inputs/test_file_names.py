@@ -4,14 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.errors import PackerError, SourceError
+from packer.errors import PackerError, SourceError, UsageError
 from packer.inputs.file_names import (
     IMAGE_EXTENSIONS,
     class_folders,
     image_order,
     is_hidden,
     is_image,
+    note_left_out,
     notes_on,
+    suffix_of,
 )
 
 
@@ -26,7 +28,7 @@ def test_not_images(name: str) -> None:
     assert not is_image(name)
 
 
-@pytest.mark.parametrize("name", [".a.jpg", "._a.jpg", "__MACOSX", ".git"])
+@pytest.mark.parametrize("name", [".a.jpg", "._a.jpg", "__MACOSX", ".git", "Thumbs.db"])
 def test_hidden(name: str) -> None:
     assert is_hidden(name)
     assert not is_hidden("a" + name)
@@ -81,8 +83,82 @@ def test_splits_may_be_flat() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "splits"),
+    [
+        ("Training", "Testing", ["train", "test"]),
+        ("Train", "Test", ["train", "test"]),
+        ("TRAIN", "VAL", ["train", "val"]),
+        ("seg_train", "seg_test", ["train", "test"]),
+        ("dev", "eval", ["dev", "eval"]),
+        ("Valid", "validation", ["valid", "validation"]),
+    ],
+)
+def test_splits_are_known_by_their_names_whatever_the_case(
+    first: str, second: str, splits: list[str]
+) -> None:
+    keys = [f"{first}/cat/1.jpg", f"{second}/cat/1.jpg", f"{second}/dog/2.jpg"]
+    folders = [first, second, f"{first}/cat", f"{second}/cat", f"{second}/dog"]
+    labels, classes, found = class_folders("pets", keys, folders)
+    assert labels is not None
+    assert (labels.tolist(), classes) == ([0, 0, 1], ["cat", "dog"])
+    assert [(name, members.tolist()) for name, members in found.items()] == list(
+        zip(splits, ([0], [1, 2]), strict=True)
+    )
+
+
+def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
+    keys = ["n1/images/1.jpg", "n2/images/2.jpg"]  # Tiny ImageNet
+    assert class_folders("pets", keys, ["n1", "n2", "n1/images", "n2/images"])[1] == ["n1", "n2"]
+    keys = ["cat/back/1.jpg", "cat/front/1.jpg", "dog/back/2.jpg"]
+    assert class_folders("pets", keys, ["cat", "dog"])[1] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
     ("keys", "folders", "kind", "message"),
     [
+        (
+            ["fold1/cat/1.jpg", "fold1/dog/1.jpg", "fold2/cat/2.jpg", "fold2/dog/2.jpg"],
+            ["fold1", "fold2"],
+            UsageError,
+            "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a data set, or images and their masks, do; "
+            "classes are the folders at the top. Put the parts into one folder, and draw splits with "
+            "split='train=0.9,val=0.1', or pass one of them, with masks by pairs={'mask': 'pets/fold2'}.",
+        ),
+        (
+            ["images/1.jpg", "masks/1.png"],
+            ["images", "masks"],
+            UsageError,
+            "pets: images lies beside masks, as images beside their masks do; they would be two classes. "
+            "Pass pets/images, and masks by pairs={'mask': 'pets/masks'}.",
+        ),
+        (
+            ["train/JPEGImages/1.jpg", "train/SegmentationClass/1.png"],
+            ["train", "train/Annotations", "train/JPEGImages", "train/SegmentationClass"],
+            UsageError,
+            "pets/train: JPEGImages lies beside SegmentationClass, as images beside their masks do; they would be two classes. "
+            "Pass pets/train/JPEGImages, and masks by pairs={'mask': 'pets/train/SegmentationClass'}.",
+        ),
+        (
+            ["ground_truth/bent/1.png", "test/bent/1.png", "train/good/1.png"],
+            ["ground_truth", "test", "train"],
+            UsageError,
+            "pets: holds test and train, which are splits, and ground_truth beside them; splits have no other folders beside "
+            "them. Pass pets/train alone, or move ground_truth away.",
+        ),
+        (
+            ["Train/cat/1.jpg", "training/cat/1.jpg"],
+            ["Train", "training"],
+            UsageError,
+            "pets: its folders Train and training are both the split train; each split is one folder. "
+            "Put their images into one.",
+        ),
+        (
+            ["seg_test/seg_test/sea/1.jpg", "seg_train/seg_train/sea/1.jpg"],
+            ["seg_test", "seg_train"],
+            UsageError,
+            "pets/seg_train: holds a folder seg_train and nothing else, which would be its only class; the folders in a "
+            "split are classes. Move what is in seg_train/seg_train up into seg_train.",
+        ),
         (
             [],
             ["cat"],
@@ -153,6 +229,15 @@ def test_a_class_that_is_called_like_a_split_is_a_class() -> None:
 )
 def test_twins_are_noted(keys: list[str], note: str) -> None:
     assert notes_on(keys, True, ["a", "b"]) == [note]
+
+
+def test_files_that_are_not_read_are_counted_by_suffix() -> None:
+    counts = {".heic": 1200, ".csv": 1, ".jp2": 1, "": 2}
+    assert note_left_out(counts) == ["Not read as images: 1,200 .heic, 2 without a suffix, 1 .csv, 1 .jp2."]
+    assert note_left_out({}) == []
+    assert note_left_out({f".{k}": 1 for k in range(11)})[0].endswith(", 1 .5, 1 .6, 3 others.")
+    names = ["a.HEIC", "a.tar.gz", "a", "a.of-1970-01-01-more"]
+    assert [suffix_of(name) for name in names] == [".heic", ".gz", "", ""]
 
 
 def test_other_notes() -> None:

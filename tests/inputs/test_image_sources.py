@@ -61,11 +61,13 @@ def test_class_folders_read_alike_from_disk_and_archive(tree: Tree, jpeg: bytes,
     tree("dog/3.jpeg", "cat/a/2.PNG", "cat/1.jpg", "cat/.hidden.jpg", ".cache/9.jpg")
     Path("pets/cat/notes.txt").write_text("no image")
     Path("pets/README.md").write_text("no image")
+    Path("pets/cat/5.HEIC").write_text("an image that is not read")
+    Path("pets/dog/Thumbs.db").write_text("")
     source = open_source(pack("pets", "pets" + kind) if kind else "pets")
     assert source.classes == ["cat", "dog"]
     assert source.labels is not None
     assert source.labels.tolist() == [0, 0, 1]
-    assert source.notes == []
+    assert source.notes == ["Not read as images: 1 .heic, 1 .md, 1 .txt."]
     assert source.name == "pets" + kind
     check(source, jpeg, KEYS)
 
@@ -166,9 +168,17 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
     assert source.classes == ["pets"]
     assert source.notes == [
         "All images are in one class folder (pets).",
+        "Not read as images: 1 without a suffix.",
         "If the folders in it are the classes, pass pets.tar/pets.",
     ]
     check(source, jpeg, ["pets/cat/1.jpg", "pets/dog/2.jpg"])
+
+
+@pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
+def test_images_beside_masks_are_refused_wherever_they_lie(tree: Tree, kind: str) -> None:
+    tree("images/1.jpg", "masks/1.jpg")
+    name = pack("pets", "pets" + kind) if kind else "pets"
+    assert f"Pass {name}/images, and masks by pairs={{'mask': '{name}/masks'}}." in refused(name, UsageError)
 
 
 def test_splits_below_the_folder_that_an_archive_was_made_of(tree: Tree, jpeg: bytes) -> None:
