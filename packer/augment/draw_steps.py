@@ -44,18 +44,26 @@ class DrawStep(NamedTuple):
     gate: tuple[GatedTransforms, int, int] | None
 
     def sample(
-        self, rows: NDArray[np.int64], seed: int, epoch: int, shape: Shape, boxes: Floats | None = None
+        self,
+        rows: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        shape: Shape,
+        boxes: Floats | None = None,
+        counters: NDArray[np.int64] | None = None,
     ) -> dict[str, Tensor]:
-        """Draw for rows, int64 [N]: tensors on the CPU. boxes: as Draws has them."""
+        """Draw for rows, int64 [N]: tensors on the CPU. boxes, counters: as Draws has them."""
         name = type(self.transform).__name__
-        params = dict(self.transform.sample(Draws(rows, seed, epoch, self.place, name, boxes), shape))
+        draws = Draws(rows, seed, epoch, self.place, name, boxes, counters)
+        params = dict(self.transform.sample(draws, shape))
         if "apply" in params:
             raise UsageError(
                 f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one."
             )
         if self.gate is not None:
             gated, place, number = self.gate
-            params["apply"] = gated.decide(Draws(rows, seed, epoch, place, type(gated).__name__), number)
+            draws = Draws(rows, seed, epoch, place, type(gated).__name__, counters=counters)
+            params["apply"] = gated.decide(draws, number)
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
     def layout(self, shape: Shape) -> ParamLayout:

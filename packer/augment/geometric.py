@@ -265,7 +265,8 @@ class AlternatingHorizontalFlip(SinglePartTransform, GeometryPart):
     """Mirror each image left to right in every second epoch: half of them in the even ones, half in the odd ones.
 
     In two epochs each image is seen both ways, where random flips show a quarter of them the same way four times in a
-    row. K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
+    row. Where an order repeats rows, all repetitions within an epoch are alike.
+    K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
 
     any_size = True

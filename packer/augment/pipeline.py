@@ -208,11 +208,13 @@ class Pipeline:
         seed: int | None = None,
         sizes: Sizes | None = None,
         boxes: Boxes | None = None,
+        counters: NDArray[np.int64] | None = None,
     ) -> Drawn:
         """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
 
         rows: whole numbers [N], the images' row numbers. seed: another than the pipeline's. sizes: of images that differ in size,
         whole numbers [N, 2], heights and widths. boxes: for RandomIoUCrop, an array [k, 4] for each image, left, top, right, bottom.
+        counters: int64 [N], what keys the draws in place of the rows, where a row comes several times in an epoch.
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
@@ -241,7 +243,7 @@ class Pipeline:
             needed = None
             if placement is not None and given is not None and step.transform.needs_boxes:
                 needed = placement.boxes(given)
-            drawn.append(step.sample(counted, seed, epoch, now, needed))
+            drawn.append(step.sample(counted, seed, epoch, now, needed, counters))
             params = {name: p.numpy() for name, p in drawn[-1].items()}
             if isinstance(after[1], np.ndarray):
                 now = step.transform.drawn_shape(now, params)

@@ -49,7 +49,8 @@ Floats = NDArray[np.float64]
 class Draws:
     """The draws of one operation for rows of one epoch.
 
-    rows: int64 [N], row numbers of the dataset. The same row draws the same numbers, whatever rows are drawn beside it.
+    rows: int64 [N], the images' row numbers. counters: int64 [N], what keys the draws: the rows, or where an order repeats rows
+    the places in the epoch, so that repetitions differ. The same counter draws the same numbers, whatever is drawn beside it.
     boxes: of operations with `needs_boxes` those of each image as it is now: left, top, right, bottom in pixels, float64 [N, K, 4],
     NaN where an image has fewer.
     """
@@ -62,8 +63,10 @@ class Draws:
         place: int | str,
         name: str,
         boxes: Floats | None = None,
+        counters: NDArray[np.int64] | None = None,
     ) -> None:
         self.rows, self.seed, self.epoch = rows, seed, epoch
+        self.counters = rows if counters is None else counters
         self.boxes = np.zeros((len(rows), 0, 4)) if boxes is None else boxes
         self._place, self._name = place, name
 
@@ -72,28 +75,29 @@ class Draws:
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
         """Return the same draws for some of the rows."""
-        return Draws(self.rows[samples], self.seed, self.epoch, self._place, self._name, self.boxes[samples])
+        rows, boxes, counters = self.rows[samples], self.boxes[samples], self.counters[samples]
+        return Draws(rows, self.seed, self.epoch, self._place, self._name, boxes, counters)
 
     def uniform(self, what: str, low: float = 0.0, high: float = 1.0) -> Floats:
         """Fractions in [low, high): float64 [N]."""
-        drawn = randomness.uniform(self.rows, self._key(what))
+        drawn = randomness.uniform(self.counters, self._key(what))
         return drawn if (low, high) == (0.0, 1.0) else low + (high - low) * drawn
 
     def uniforms(self, what: str, length: int) -> Floats:
         """Several fractions in [0, 1) for each row: float64 [N, length]."""
-        counters = self.rows[:, None] * length + np.arange(length)
+        counters = self.counters[:, None] * length + np.arange(length)
         return randomness.uniform(counters, self._key(what))
 
     def integers(self, what: str, high: int | NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole numbers in 0..high-1: int64 [N]. high: one for all, or one a row."""
-        return randomness.integers(self.rows, self._key(what), high)
+        return randomness.integers(self.counters, self._key(what), high)
 
     def happens(self, what: str, p: float) -> NDArray[np.bool_]:
         """True with probability p: bool [N]."""
         return self.uniform(what) < p
 
     def every_epoch(self, what: str) -> Floats:
-        """Fractions in [0, 1) that are the same in every epoch: float64 [N]."""
+        """Fractions in [0, 1) that a row has in every epoch, however often it comes: float64 [N]."""
         return randomness.uniform(
             self.rows, randomness.key(self.seed, "augment", self._place, self._name, what)
         )
@@ -130,7 +134,8 @@ class Draws:
         attempt = 0
         while left.size:
             u, v, w = (
-                randomness.uniform(self.rows[left], self._key(f"{what} {attempt} {part}")) for part in "uvw"
+                randomness.uniform(self.counters[left], self._key(f"{what} {attempt} {part}"))
+                for part in "uvw"
             )
             normal = np.sqrt(-2 * np.log1p(-u)) * np.cos(2 * math.pi * v)
             cubed = (1 + c * normal) ** 3

@@ -16,6 +16,7 @@ from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
 from packer.load.batch import IndexedRows, Slots, allocate, batch_type
+from packer.orders.epochs import ReadRequest
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
 from packer.sentence import Option
@@ -105,27 +106,30 @@ class Augmenter:
 
     def draw(
         self,
-        rows: NDArray[np.int64],
-        seed: int,
-        epoch: int,
+        request: ReadRequest,
+        start: int = 0,
+        stop: int | None = None,
         sizes: NDArray[np.int64] | None = None,
         boxes: Sequence[Any] | None = None,
     ) -> Draws:
-        """Return the parameters of each pipeline for these rows of the pack, int64 [N].
+        """Return the parameters of each pipeline for entries start..stop-1 of a request, by default all.
 
         sizes: int64 [N, 2], (h, w) of images that differ in size. boxes: N of [k, 4], if it `needs_boxes`. The seed of a
-        pipeline is added to `seed`. Every view after the first draws with a key made of that sum and its number.
+        pipeline is added to the epoch's. Every view after the first draws with a key made of that sum and its number.
         """
-        return tuple(
-            view.pipeline.prepare(
-                view.pipeline.sample(
-                    rows, epoch, seed=seed_of(seed + view.pipeline.seed, number), sizes=sizes, boxes=boxes
-                ),
-                len(rows),
+        rows, counters = request.rows(start, stop).rows(), request.counters(start, stop)
+        epoch, found = request.epoch, []
+        for number, view in enumerate(self._views.values()):
+            drawn = view.pipeline.sample(
+                rows,
+                epoch.number,
+                seed=seed_of(epoch.seed + view.pipeline.seed, number),
                 sizes=sizes,
+                boxes=boxes,
+                counters=None if counters is None else counters.rows(),
             )
-            for number, view in enumerate(self._views.values())
-        )
+            found.append(view.pipeline.prepare(drawn, len(rows), sizes=sizes))
+        return tuple(found)
 
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
         """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""

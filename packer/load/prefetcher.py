@@ -350,7 +350,7 @@ class Prefetcher:
         self._check_open()
         draws = None
         if self._augmenter and not (self._files.draws or self._augmenter.needs_boxes):
-            draws = self._threads.submit(_draw, self._augmenter, request)
+            draws = self._threads.submit(self._augmenter.draw, request)
 
         def lend() -> LentSlot:
             return LentSlot(self._slots.lend(), self._layout, request.count)
@@ -413,7 +413,7 @@ class Prefetcher:
         batches = [make(each) for each in zip(*columns, strict=True)]
         if self._augmenter and self._augmenter.needs_boxes and draws is None:
             boxes = [row for batch in batches for row in batch.boxes]
-            draws = _draw(self._augmenter, pending.request, boxes)
+            draws = self._augmenter.draw(pending.request, boxes=boxes)
         batches.reverse()
         return batches, draws
 
@@ -468,11 +468,6 @@ def ahead(starts: Iterable[Callable[[], PendingBatches]], count: int) -> Iterato
                 work.cancel()
         except KeyboardInterrupt:  # after a break this is the iterator's destructor, where Python drops it
             interrupt_later()
-
-
-def _draw(augmenter: Augmenter, request: ReadRequest, boxes: Sequence[Any] | None = None) -> Draws:
-    counters = request.counters().rows()
-    return augmenter.draw(counters, request.epoch.seed, request.epoch.number, boxes=boxes)
 
 
 def _as_tensors(arrays: list[NDArray[Any]]) -> list[Any]:

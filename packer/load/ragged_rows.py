@@ -76,9 +76,8 @@ class AugmentedFileRows(FileRows):
         self, request: ReadRequest, start: int, stop: int, sizes: NDArray[np.int64], result: ReadResult
     ) -> Draws:
         """Draw for images of these sizes. result: their boxes, if they are needed."""
-        counters = request.counters(start, stop).rows()
         boxes = result.ragged["boxes"] if self._augmenter.needs_boxes else None
-        return self._augmenter.draw(counters, request.epoch.seed, request.epoch.number, sizes, boxes)
+        return self._augmenter.draw(request, start, stop, sizes, boxes)
 
     def _read_part(
         self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes], read: ReadFixed

@@ -366,12 +366,11 @@ class ReadRequest:
         """Return the row numbers of entries start..stop-1 (all by default) within the pack."""
         return self.epoch.subset.place(self.within(start, stop))
 
-    def counters(self, start: int = 0, stop: int | None = None) -> Runs:
-        """Return the numbers that key the augmentation draws of entries start..stop-1: rows of the pack, or positions where the order
-        repeats rows."""
-        if self.epoch.order.repeats:
-            return self.positions if stop is None else self.positions.part(start, stop)
-        return self.rows(start, stop)
+    def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
+        """Return what keys the draws of entries start..stop-1 where the order repeats rows: their positions. None: the rows do."""
+        if not self.epoch.order.repeats:
+            return None
+        return self.positions if stop is None else self.positions.part(start, stop)
 
 
 def read_requests(

@@ -55,7 +55,8 @@ class Weighted(_Sampler):
     Parameters
     ----------
     weights : array-like
-        float [n], or one for each row of the pack; not negative, finite, some above 0. A row of weight 0 never comes.
+        float [n], one for each row of the dataset, in its order (that of `subset`); or, if there are fewer, one for each row of
+        the pack. Not negative, finite, some above 0. A row of weight 0 never comes.
     rows : int, optional
         Rows of an epoch; default: n.
 
@@ -80,7 +81,7 @@ class Weighted(_Sampler):
     def bind(self, about: Context) -> Weighted:
         """Return the order with the weights summed up. Raises UsageError if there are not as many as rows, or none is above 0."""
         weights = np.asarray(self.weights, np.float64)
-        if about.place is not None and len(weights) == about.pack_rows:
+        if len(weights) != about.n and about.place is not None and len(weights) == about.pack_rows:
             weights = weights[about.place(one_run(0, about.n)).rows()]
         elif len(weights) != about.n:
             pack = f" or {about.pack_rows:,}, one a row of the whole pack," if about.pack_rows else ""

@@ -56,12 +56,12 @@ class Previewer:
             together = side_by_side(batch.images)
             sizes = together.sizes
             drawn = pipeline.prepare(
-                pipeline.sample(batch.counters, epoch, boxes=batch.boxes, sizes=sizes), sizes=sizes
+                pipeline.sample(batch.rows, epoch, boxes=batch.boxes, sizes=sizes), sizes=sizes
             )
             images = pipeline.begin(together, drawn)
         else:
             images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
-            drawn = pipeline.prepare(pipeline.sample(batch.counters, epoch, boxes=batch.boxes), len(images))
+            drawn = pipeline.prepare(pipeline.sample(batch.rows, epoch, boxes=batch.boxes), len(images))
         label, boxes, box_label, points = batch.label, batch.boxes, batch.box_label, batch.points
         if label is not None and pipeline.mixes:
             label = mixed_labels(pipeline, torch.from_numpy(label), drawn, self._classes).numpy()

@@ -89,10 +89,10 @@ def preview(
     previewer = None if augment is None else _previewer(augment, pack, seed)
     tile = _OF_ANY_SIZE if image.shape is None else (image.shape[0], image.shape[1])
     tile = tile if previewer is None else previewer.pipeline.output_shape[1:]
-    chosen, counters = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
+    chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
     # Too many are refused before they are read.
     grid = arrange_tiles(len(chosen), repeat, tile, columns, words_height(1))
-    batch = read_batch(pack, chosen, counters)
+    batch = read_batch(pack, chosen)
     white = brightest(batch.images, image)
     plain = replace(batch, images=shown(batch.images, image, white))
     draws = [plain] if previewer is None else [previewer(batch, epoch + k, white) for k in range(repeat)]

@@ -29,14 +29,13 @@ _LEAST_SHARE = 0.005
 class PreviewBatch:
     """Rows of a pack, in memory.
 
-    rows: int64 [N], their numbers in the pack. counters: int64 [N], the counters of their draws.
+    rows: int64 [N], their numbers in the pack.
     images: N of [h, w, C], as they are stored, or uint8 that `shown` made. label: [N] or [N, K], or None. masks: name -> N of int32
     [h, w]. boxes: N of float32 [n, 4], or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is
     none, or None.
     """
 
     rows: NDArray[np.int64]
-    counters: NDArray[np.int64]
     images: list[NDArray[Any]]
     label: NDArray[Any] | None
     masks: dict[str, Sequence[NDArray[np.int32]]]
@@ -79,22 +78,19 @@ def shown(images: Sequence[NDArray[Any]], image: Field | None, white: float) -> 
 
 def first_rows(
     pack: Pack, rows: int, *, order: str, seed: int, epoch: int, split: str | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows that a PackedBatchDataset yields first, and the counters of their draws; int64 [rows or fewer] each."""
+) -> NDArray[np.int64]:
+    """Return the rows that a PackedBatchDataset yields first, int64 [rows or fewer]."""
     subset = select(pack, split=split)
     if not subset.rows:
         raise UsageError(f"{pack.path}: split {split!r} has no rows. Pass another split.")
     with_images = RowReader(pack, select_fields(pack, None))
     bound, _ = parse_order(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
-    request = read_request(sequence, Share(sequence.length, rows), 0, 1)
-    return request.rows().rows(), request.counters().rows()
+    return read_request(sequence, Share(sequence.length, rows), 0, 1).rows().rows()
 
 
-def read_batch(
-    pack: Pack, rows: NDArray[np.int64], counters: NDArray[np.int64] | None = None
-) -> PreviewBatch:
-    """Read rows of a pack. rows: int64 [N], in any order. counters: of their draws; default: the rows."""
+def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
+    """Read rows of a pack. rows: int64 [N], in any order."""
     image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
     masks = [name for name, f in fields.items() if _is_drawn(f, image)]
@@ -118,7 +114,6 @@ def read_batch(
         found = {name: read(fields[name]) for name in wanted}
     return PreviewBatch(
         rows=rows,
-        counters=rows if counters is None else counters,
         images=list(found["image"]),
         label=found.get(_LABEL),
         masks={

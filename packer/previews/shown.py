@@ -80,7 +80,7 @@ def show(
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)
         image = image_of(pack)
-        batch = read_batch(pack, *first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))
+        batch = read_batch(pack, first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))
         pictures, said = shown(batch.images, image, brightest(batch.images, image)), "images as stored"
         return _drawn(batch, pictures, said, pack.header.classes, columns)
     if hasattr(what, "replay"):
@@ -112,10 +112,8 @@ def _of_batch(given: Any, dataset: PackedBatchDataset | None, rows: int, columns
     }
     found = {name: _rows(fields[name], rows) if name in fields else None for name in _OVERLAYS}
     label, points = found["label"], found["keypoints"]
-    numbers = np.arange(len(images))
     batch = PreviewBatch(
-        rows=numbers,
-        counters=numbers,
+        rows=np.arange(len(images)),
         images=images,
         label=None if label is None else np.stack(label),
         masks=masks,

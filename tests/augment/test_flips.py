@@ -84,6 +84,19 @@ def test_alternating_flips_show_every_image_both_ways_in_two_epochs() -> None:
     assert_unrelated(epochs[0], flips.sample(rows, 0, seed=1)[0]["flip"].numpy())
 
 
+def test_alternating_flips_alternate_by_row_where_rows_repeat() -> None:
+    flips = Pipeline([AlternatingHorizontalFlip(), RandomHorizontalFlip()], (3, 8, 8))
+    rows = np.arange(3000) % 100
+    places = np.arange(3000)
+    alternating, random = (
+        flips.sample(rows, 0, counters=places)[part]["flip"].numpy().reshape(-1, 100) for part in range(2)
+    )
+    assert (alternating == alternating[0]).all()  # 30 repetitions
+    assert not (random == random[0]).all(axis=0).any()
+    later = flips.sample(rows[::-1], 1, counters=places)[0]["flip"].numpy()[::-1]
+    np.testing.assert_array_equal(later[:100], ~alternating[0])
+
+
 @pytest.mark.parametrize("flip", [RandomHorizontalFlip, RandomVerticalFlip])
 @pytest.mark.parametrize("p", [-0.1, 1.5, float("nan"), float("inf"), "0.5", None, True])
 def test_what_is_no_probability_is_refused(flip: type[RandomHorizontalFlip], p: float) -> None:

@@ -227,6 +227,12 @@ def test_weights_may_be_given_for_the_whole_pack() -> None:
     assert order.record() == Weighted([9, 7, 5, 3], 24).bind(context(4)).record()
 
 
+def test_as_many_weights_as_rows_are_those_of_the_dataset() -> None:
+    """Also where the dataset has all rows of the pack in another order."""
+    about = context(4, pack_rows=4, place=lambda runs: Runs(3 - runs.rows(), np.ones(4, np.int64)))
+    assert np.bincount(whole(Weighted([0, 1, 2, 3], 6).bind(about), 4)).tolist() == [0, 1, 2, 3]
+
+
 def test_the_last_mark_stays_within_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "key", lambda *_: 2**64 - 1)  # a mark just below 1
     assert set(whole(weighted([1.0, 0.0], 3000), 2).tolist()) == {0}

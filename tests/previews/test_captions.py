@@ -15,9 +15,7 @@ ANIMALS = ("cat", "dog", "emu", "fox", "gnu", "hen")
 def words(label: Any, classes: Any = None, columns: Any = None, box_label: Any = None) -> list[str]:
     count = len(box_label) if label is None and box_label is not None else 2 if label is None else len(label)
     rows = np.arange(1000, 1000 + count)
-    batch = PreviewBatch(
-        rows, rows, [], None if label is None else np.asarray(label), {}, None, box_label, None
-    )
+    batch = PreviewBatch(rows, [], None if label is None else np.asarray(label), {}, None, box_label, None)
     return [", ".join(lines) for lines in captions(batch, classes, columns)]
 
 

@@ -17,7 +17,7 @@ from packer.previews.preview_batch import PreviewBatch
 
 def batch(image: NDArray[np.uint8], **more: Any) -> PreviewBatch:
     parts: dict[str, Any] = {"label": None, "masks": {}, "boxes": None, "box_label": None, "points": None}
-    return PreviewBatch(np.arange(1), np.arange(1), [image], **parts | more)
+    return PreviewBatch(np.arange(1), [image], **parts | more)
 
 
 def drawn(

@@ -65,16 +65,16 @@ class TransformCall:
         self._rng = None if adapter or self._set_random_state else _rng_parameter(self._fn)
         self._bits = np.random.Philox(0)
         self._state: Any = self._bits.state
-        self._key, self._rows, self._seeds = 0, [0], [0]
+        self._key, self._counters, self._seeds = 0, [0], [0]
         self._limited: set[str] = set()
 
-    def key(self, seed: int, epoch: int, rows: NDArray[np.int64]) -> None:
-        """Set the rows that the next calls are for, int64 [k]."""
-        self._key, self._rows = randomness.key(seed, epoch, "transform"), rows.tolist()
-        self._seeds = randomness.integers(rows, self._key, 1 << 32).tolist()
+    def key(self, seed: int, epoch: int, counters: NDArray[np.int64]) -> None:
+        """Set what keys the draws of the next calls, int64 [k]: rows, or places in the epoch where an order repeats rows."""
+        self._key, self._counters = randomness.key(seed, epoch, "transform"), counters.tolist()
+        self._seeds = randomness.integers(counters, self._key, 1 << 32).tolist()
 
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
-        """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s rows. Raises WrongReturn."""
+        """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s counters. Raises WrongReturn."""
         rng = self._seeded(i)
         try:
             result = self._called(i, sample, rng)
@@ -107,7 +107,7 @@ class TransformCall:
     def _seeded(self, i: int) -> np.random.Generator:
         """Seed the global generators and return the row's own. Takes 12 us, most of it in `random`."""
         state, seed = self._state, self._seeds[i]
-        state["state"]["key"][:] = self._key, self._rows[i]
+        state["state"]["key"][:] = self._key, self._counters[i]
         self._bits.state = state
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002

@@ -40,7 +40,8 @@ class PythonTransform:
     context: how they are started: "fork" (the default on Linux: fn may be a lambda or come from a notebook), "spawn" or
         "forkserver" (fn must be importable: give it a module).
 
-    rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack; of a batch, the first one's.
+    rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack, or, where an order repeats
+    rows, its place in the epoch; of a batch, the first one's.
     The generators of ``random``, ``numpy.random``, torch's CPU and OpenCV are seeded likewise before each call, so that what fn
     draws depends neither on the batch, nor on the number of processes, nor on a restart. A Compose used inside fn draws from
     generators of its own: ``compose.set_random_state(rng, random.Random(int(rng.integers(2**32))))`` ties them to the row.

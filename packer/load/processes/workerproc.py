@@ -49,7 +49,8 @@ class TransformJob(NamedTuple):
     """A request to a process: the rows to transform.
 
     slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (SlotLayout, output
-    fields). first: row of the slot where the rows begin. watched: find out if fn changes the rows at all.
+    fields). first: row of the slot where the rows begin. watched: find out if fn changes the rows at all. counters: what keys the
+    draws in place of the rows, where an order repeats rows.
     """
 
     runs: Runs
@@ -59,6 +60,7 @@ class TransformJob(NamedTuple):
     form: bytes = b""
     first: int = 0
     watched: bool = False
+    counters: Runs | None = None
 
 
 def run(
@@ -178,7 +180,10 @@ class _Maker:
                 rows = runs.rows()
                 columns = self._read(runs)
                 read = time.perf_counter()
-                self._call.key(job.seed, job.epoch, rows)
+                counters = (
+                    rows if job.counters is None else job.counters.part(begin, begin + len(rows)).rows()
+                )
+                self._call.key(job.seed, job.epoch, counters)
                 if batched:
                     self._at[0] = rows[0]
                     before = copy.deepcopy(columns) if watched else None

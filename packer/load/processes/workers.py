@@ -105,12 +105,21 @@ class Workers:
         return self._shared().allocate(nbytes)
 
     def submit(
-        self, slot: Bytes, layout: SlotLayout, first: int, runs: Runs, *, seed: int, epoch: int
+        self,
+        slot: Bytes,
+        layout: SlotLayout,
+        first: int,
+        runs: Runs,
+        *,
+        seed: int,
+        epoch: int,
+        counters: Runs | None = None,
     ) -> Future[ReadResult]:
         """Fill rows first..first+runs.total-1 of a slot, after probe.
 
         slot: what allocate gave, or an array over the whole of it; held until the processes are done with it. layout: of the
         output fields. runs: rows of the pack, at least one; for a transform of batches they are one batch.
+        counters: what keys the draws of each row, None: the row.
         The Future can be cancelled until a process begins. It raises TransformError (fn raised, or returned something else than
         for the first row; its process died; close was called) and FormatError (the pack cannot be read).
         """
@@ -125,7 +134,8 @@ class Workers:
         for k in range(parts):
             begin, end = bounds[k], bounds[k + 1]
             part = runs.part(begin, end) if parts > 1 else runs
-            job = TransformJob(part, seed, epoch, place, form, first + begin, self._watching)
+            keyed = None if counters is None else counters.part(begin, end)
+            job = TransformJob(part, seed, epoch, place, form, first + begin, self._watching, keyed)
             tasks.append(_TransformTask(batch, k, pickle.dumps(job)))
         self._started(tasks)
         return batch.future
@@ -186,7 +196,13 @@ class TransformedRows(RowSource):
         self._files.look_ahead(request)
         epoch = request.epoch
         made = self._workers.submit(
-            slot.memory, slot.layout, 0, request.rows(), seed=epoch.seed, epoch=epoch.number
+            slot.memory,
+            slot.layout,
+            0,
+            request.rows(),
+            seed=epoch.seed,
+            epoch=epoch.number,
+            counters=request.counters(),
         )
         return FetchedRows(slot.typed, [made])
 

@@ -15,6 +15,7 @@ from packer.errors import TransformError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.transforms import PythonTransform
+from packer.orders.sampling import Weighted
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
@@ -97,6 +98,40 @@ def test_draws_depend_on_seed_epoch_and_row_alone(pack: Pack):
     assert rest.items() <= second.items()
     with open_dataset(pack, noisy, seed=1) as dataset:
         assert draws_of(dataset) != first
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_repetitions_have_draws_of_their_own(pack: Pack, batched: bool):
+    """They are counted by the place in the epoch, so ranks, batches, processes and resuming change nothing."""
+
+    def draws(dataset: PackedBatchDataset) -> list[list[float]]:
+        return [x.tolist() for batch in dataset for x in batch.x]
+
+    def fn(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": rng.random((len(sample["label"]), 2)) if batched else rng.random(2)}
+
+    transform = PythonTransform(fn, processes=2, batched=batched)
+    order = Weighted([9.0] + [1.0] * (ROWS - 1), rows=3 * ROWS)
+    with open_dataset(pack, transform, order=order) as dataset:
+        whole = draws(dataset)
+        assert len({tuple(x) for x in whole}) == len(whole)
+        iterator = iter(dataset)
+        second = [x.tolist() for _ in range(3) for x in next(iterator).x]
+        state = dataset.state_dict()
+    with open_dataset(pack, transform, order=order) as dataset:
+        dataset.set_epoch(1)
+        assert draws(dataset)[:30] == second
+        dataset.load_state_dict(state)
+        rest = draws(dataset)
+    if batched:  # the first place of a batch counts
+        return
+    ranks = []
+    for rank in range(2):
+        share = {"rank": rank, "world_size": 2, "ends": "uneven"}
+        with open_dataset(pack, PythonTransform(fn, processes=1), 5, order=order, **share) as dataset:
+            dataset.load_state_dict(state)
+            ranks += draws(dataset)
+    assert sorted(rest) == sorted(ranks)
 
 
 def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
