@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -112,7 +113,9 @@ class ColumnField:
             if form is not None and form.dtype is not None:
                 dtype = form.dtype
             declared = None if form is None or sized is not None else form.shape
-            plan = plan_rows(name, dtype, column.shape[1:], declared=declared)
+            plan = replace(
+                plan_rows(name, dtype, column.shape[1:], declared=declared), rounds=form is not None
+            )
             return cls(plan if sized is None or name != IMAGE else sized.plan(plan), column)
         except ValueRefusedError as error:
             raise UsageError(f"{column.where}: {error}.") from None

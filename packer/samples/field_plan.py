@@ -87,7 +87,8 @@ class FieldPlan:
     """A field, and how a sample's value becomes its row.
 
     color: of Pillow images, a key of COLORS, else ""; asked: it was chosen by the user. channels_first: values are [C, H, W] and
-    stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one.
+    stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one. rounds: the
+    dtype was declared, and floats are rounded to it.
     """
 
     field: Field
@@ -96,6 +97,7 @@ class FieldPlan:
     gray: bool = False
     sized: Sized | None = None
     asked: bool = False
+    rounds: bool = False
 
     def row(self, value: Any) -> NDArray[Any] | bytes:
         """Return a value as a row: of a fixed field an array of its shape and dtype, of a ragged one bytes. Raises ValueRefusedError."""
@@ -122,7 +124,7 @@ class FieldPlan:
             raise self._shape(found.shape)
         if not found.size:
             return b""
-        return fit(found, np.dtype(about["dtype"])).tobytes()
+        return self._fit(found, about["dtype"]).tobytes()
 
     def stored(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return values of a fixed field, [N, ...], as they are stored: their dtype, channels last. Raises ValueRefusedError."""
@@ -140,7 +142,17 @@ class FieldPlan:
                     "Convert it"
                 )
             return self.sized.apply(rows)
-        return fit(rows, np.dtype(self.field.dtype))
+        return self._fit(rows, self.field.dtype)
+
+    def _fit(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
+        """Return values as the field's dtype. Raises ValueRefusedError, which says how to declare another."""
+        try:
+            return fit(values, np.dtype(dtype), rounds=self.rounds)
+        except ValueRefusedError as error:
+            wider = "int64" if dtype == "<f8" else "float64"
+            raise ValueRefusedError(
+                f"{error}, for example fields={{{self.field.name!r}: {wider!r}}}"
+            ) from None
 
     @property
     def described(self) -> str:
@@ -270,7 +282,7 @@ def plan_field(
         plan = sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
     else:
         plan = _plan_arrays(name, arrays, form, color)
-    return replace(plan, asked=asked)
+    return replace(plan, asked=asked, rounds=form is not None)
 
 
 def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str) -> FieldPlan:

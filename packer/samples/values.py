@@ -155,8 +155,8 @@ def plain(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
-def fit(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array as the dtype of its field, every value kept; floats may be rounded to floats.
+def fit(array: NDArray[Any], dtype: np.dtype[Any], *, rounds: bool = False) -> NDArray[Any]:
+    """Return an array as the dtype of its field, every value kept. rounds: floats may be rounded to floats.
 
     Raises ValueRefusedError for values that the dtype cannot hold.
 
@@ -164,20 +164,20 @@ def fit(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     array([1, 2], dtype=uint8)
     """
     # NumPy calls int64 to float64 safe, too, which rounds above 2**53.
-    rounds = array.dtype.kind in "iu" and dtype.kind == "f" and array.dtype.itemsize >= dtype.itemsize
-    if array.dtype == dtype or (np.can_cast(array.dtype, dtype, "safe") and not rounds):
+    wide = array.dtype.kind in "iu" and dtype.kind == "f" and array.dtype.itemsize >= dtype.itemsize
+    if array.dtype == dtype or (np.can_cast(array.dtype, dtype, "safe") and not wide):
         return array.astype(dtype, copy=False)
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)
         if array.dtype.kind == dtype.kind == "f":
-            same = np.isfinite(cast) | ~np.isfinite(array)
+            same = (np.isfinite(cast) if rounds else cast == array) | ~np.isfinite(array)
         else:
             same = (cast == array) & ((cast < 0) == (array < 0)) & (cast.astype(array.dtype) == array)
     if same.all():
         return cast
     wrong = array[np.unravel_index(int(np.argmin(same)), array.shape)] if array.ndim else array[()]
     raise ValueRefusedError(
-        f"has the value {shown(wrong)}, and the field is {dtype.name}. Declare another dtype in fields"
+        f"has the value {shown(wrong)}, and the field is {dtype.name}. Declare a dtype that holds it"
     )
 
 

@@ -313,6 +313,28 @@ def test_alpha_is_composited_on_white_among_rgb(tmp_path: Path) -> None:
     assert open_pack(tmp_path / "out.h5").read("image")[1].min() == 255
 
 
+@pytest.mark.parametrize("way", ["generator", "dataset", "ragged"])
+def test_floats_of_a_field_that_nobody_declared_are_not_rounded(way: str, tmp_path: Path) -> None:
+    def get(index: int) -> dict[str, Any]:
+        value = np.float64(0.1) if index == 33 else np.float32(index)
+        return {"x": np.full(1 + index % 2, value) if way == "ragged" else value}
+
+    def source() -> Any:
+        return Samples(get, 400) if way == "dataset" else (get(index) for index in range(400))
+
+    with pytest.raises(
+        SourceError,
+        match=r"field 'x' has the value 0.1, and the field is float32. Declare a dtype that holds it, for example"
+        r" fields={'x': 'float64'}",
+    ):
+        pack_dataset(source(), tmp_path / "out.h5")
+    for dtype in ("float32", "float64"):  # declared, floats are rounded to it
+        form = {"x": f"{dtype}[*]" if way == "ragged" else dtype}
+        pack_dataset(source(), tmp_path / f"{dtype}.h5", fields=form, shuffle=False)
+        row = rows_of(open_pack(tmp_path / f"{dtype}.h5"), "x")[33]
+        assert np.ravel(row)[0] == np.dtype(dtype).type(0.1)
+
+
 def _half_clear() -> NDArray[np.uint8]:
     """Return 32x32 RGBA: a red square among clear pixels of random colours, whose colours must not be seen."""
     image = draws.integers(0, 256, (32, 32, 4), dtype=np.uint8)
