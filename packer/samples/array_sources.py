@@ -146,7 +146,8 @@ def _given(name: str, value: Any) -> Found:
         found.name = name
         return found
     if isinstance(value, (list, tuple)):
-        return Found(name, name, np.dtype(object), (len(value),), values=value)
+        numbers = all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in value)
+        return Found(name, name, np.dtype(np.int64 if numbers else object), (len(value),), values=value)
     try:
         array = as_array(value)
     except ValueRefusedError as error:
@@ -328,7 +329,7 @@ def _chosen(
 def _names_of(members: Sequence[Found]) -> dict[str, str]:
     """Return the field's name of each array: image and label where one array alone looks like it, else its own, made a name."""
     images = [one for one in members if one.values is None and looks_like_image(one.dtype, one.shape[1:])]
-    flat = [one for one in members if one.values is None and len(one.shape) == 1]
+    flat = [one for one in members if len(one.shape) == 1 and (one.values is None or one.dtype.kind == "i")]
     labels = [one for one in flat if _LABELS.fullmatch(_base(one.name))]
     if not labels and len(members) == 2:
         labels = [one for one in flat if one.dtype.kind in "iu"]
@@ -336,7 +337,7 @@ def _names_of(members: Sequence[Found]) -> dict[str, str]:
     for one in members:
         if images == [one]:
             name = IMAGE
-        elif labels == [one] and one.values is None:
+        elif labels == [one]:
             name = LABEL
         elif one.name == "array" or one.name.isdigit():
             name = "features" if len(members) - len(labels) == 1 else f"field{one.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -109,7 +110,7 @@ class FieldPlan:
             wanted = str if "encoding" in about else bytes
             if not self.field.ragged or "row_shape" in about or not isinstance(found, wanted):
                 raise ValueRefusedError(f"is {_kind(found)}, and the field is {self.described}")
-            return found.encode("utf-8", "surrogateescape") if isinstance(found, str) else found
+            return _encoded(found) if isinstance(found, str) else found
         if not self.field.ragged:
             rows = self.stored(found[None])
             if rows.shape[1:] != self.field.shape:
@@ -245,8 +246,8 @@ def check_name(name: str) -> None:
     """Raise UsageError for a name that no field of a pack can have."""
     if not _NAME.match(str(name)) or keyword.iskeyword(name) or name in ("packer", "checksums"):
         raise UsageError(
-            f"field {name!r}: cannot be a field's name; letters, digits and _ are allowed, a letter first. Pass ",
-            "fields, or rename, with another name.",
+            f"field {name!r}: cannot be a field's name; letters, digits and _ are allowed, a letter first, and no keyword of Python."
+            " Give it another name, for example by rename."
         )
 
 
@@ -395,6 +396,20 @@ def _color(name: str, values: Sequence[Any], channels: str | None) -> str:
     if channels is not None:
         return channels
     return found.pop() if len(found) == 1 else "rgb"
+
+
+def _encoded(text: str) -> bytes:
+    """Return text in UTF-8; undecodable bytes of file names come back as they were. Raises ValueRefusedError."""
+    with suppress(UnicodeEncodeError):
+        return text.encode()
+    data = text.encode("utf-8", "surrogatepass")
+    with suppress(UnicodeEncodeError):
+        data = text.encode("utf-8", "surrogateescape")
+    if data.decode("utf-8", "surrogateescape") != text:
+        raise ValueRefusedError(
+            f"is text with lone surrogates, which UTF-8 has no bytes for ({text!a:.60}). Correct it"
+        )
+    return data
 
 
 def _kind(value: Value) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -15,7 +16,7 @@ from packer.convert.conversion_task import RunResult
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.format.working_folder import WorkingFolder, check_output, failure
-from packer.samples.field_plan import FieldPlan, Forms, check_name, plan_field, with_masks
+from packer.samples.field_plan import FieldPlan, Forms, plan_field, with_masks
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.row_staging import RowStaging, StagedSamples
 from packer.samples.sample_layout import notes_on
@@ -49,6 +50,10 @@ class PackBuilder:
         self._ended = False
         check_output(run.out, overwrite=run.running.overwrite)
         self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
+        self._opened: list[RowStaging] = []
+        self.in_block = False
+        # A builder that is dropped, as in a notebook's cell that failed, holds neither its folder nor its files.
+        self._abandon = weakref.finalize(self, _abandon, os.getpid(), self._place, self._opened)
 
     @property
     def rows(self) -> int:
@@ -184,11 +189,10 @@ class PackBuilder:
         """Remove what was written; called again, or after finish, it does nothing."""
         if not self._ended:
             self._ended = True
-            if self._staging is not None:
-                self._staging.close()
-            self._place.close(keep=False)
+            self._abandon()
 
     def __enter__(self) -> PackBuilder:
+        self.in_block = True
         return self
 
     def __exit__(
@@ -207,6 +211,7 @@ class PackBuilder:
             self._staging = RowStaging(
                 os.path.join(self._place.path, FOLDER), [plan.field for plan in plans.values()]
             )
+            self._opened.append(self._staging)
         except OSError as error:
             raise failure(self._run.out, error) from error
 
@@ -219,7 +224,6 @@ class PackBuilder:
         forms = self._options.forms
         names = list(first if forms is None else forms)
         for name in names:
-            check_name(name)
             if name not in first:
                 raise SourceError(f"sample {number}: has no {name!r}, which is declared. Pass every field.")
         plans = {}
@@ -258,8 +262,19 @@ class PackBuilder:
     def _check_open(self) -> None:
         if self._ended:
             raise UsageError(
-                f"{self._run.out}: is finished; no samples can be added to it. Create another pack."
+                f"{self._run.out}: is finished or discarded; no samples can be added to it. Create another pack."
             )
+
+
+_building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # of create, by path
+
+
+def _abandon(made_in: int, place: WorkingFolder, opened: Sequence[RowStaging]) -> None:
+    """Close and remove what a builder has left, except in a forked child. made_in: the process that made it."""
+    if os.getpid() == made_in:
+        for staging in opened:
+            staging.close()
+        place.close(keep=False)
 
 
 def _array(name: str, column: Any) -> Any:
@@ -326,7 +341,9 @@ def create(
     Notes
     -----
     Samples are written twice, once as they come, once in their place, and need that room on the disk for the time. A run that was
-    killed or left by an exception is not gone on with.
+    killed or left by an exception is not gone on with. Without ``with``, ``finish()`` seals the pack and ``discard()`` leaves nothing;
+    a builder that is dropped is discarded, and so is an unfinished one of the same name when another is created (a notebook's cell
+    that is run again).
 
     Examples
     --------
@@ -360,6 +377,10 @@ def create(
         shard_rows=shard_rows,
         shard_size=shard_size,
     )
-    builder = PackBuilder(run, options)
+    path = os.path.abspath(run.out)
+    earlier = _building.get(path)
+    if earlier is not None and not earlier.in_block:
+        earlier.discard()
+    builder = _building[path] = PackBuilder(run, options)
     run.bar.start(None, "rows")
     return builder

@@ -193,16 +193,23 @@ def _is_arrays(dataset: Any) -> bool:
     if isinstance(dataset, list):
         return bool(dataset) and all(map(is_array_file, dataset))
     if isinstance(dataset, tuple):
-        return bool(dataset) and not hasattr(dataset, "_fields") and all(map(_is_array, dataset))
+        columns = (isinstance(value, list) or _is_array(value) for value in dataset)
+        return not hasattr(dataset, "_fields") and any(map(_is_array, dataset)) and all(columns)
     if type(dataset).__module__.partition(".")[0] == "datasets":
         return False  # Hugging Face's DatasetDict is a mapping
-    return isinstance(dataset, Mapping) or _is_array(dataset)
+    return isinstance(dataset, Mapping) or (_is_array(dataset) and not _is_frame(dataset))
 
 
 def _is_array(value: Any) -> bool:
     return is_array_file(value) or (
-        hasattr(value, "__array__") and hasattr(value, "shape") and hasattr(value, "dtype")
+        hasattr(value, "__array__")
+        and hasattr(value, "shape")
+        and (hasattr(value, "dtype") or _is_frame(value))
     )
+
+
+def _is_frame(value: Any) -> bool:
+    return type(value).__name__ == "DataFrame"
 
 
 def _check_samples(dataset: Any) -> None:
@@ -210,10 +217,15 @@ def _check_samples(dataset: Any) -> None:
     name = type(dataset).__name__
     if any(kind.__name__ == "DataLoader" for kind in type(dataset).__mro__):
         raise UsageError(f"{name}: yields batches; samples are packed. Pass its dataset.")
-    if name == "DataFrame":
+    if _is_frame(dataset):
         raise UsageError(
             f"{name}: is a table. Pass its columns, for example {{'features': frame[names].to_numpy(), 'label': frame['y'].to_numpy()}},"
             " or write it as Parquet and use convert_table."
+        )
+    if isinstance(dataset, tuple) and dataset and all(isinstance(value, list) for value in dataset):
+        raise UsageError(
+            f"{name}: holds lists alone, which may be columns or samples. Pass columns as arrays or by name, {{'features': X, 'label': y}},"
+            " and samples as a list."
         )
     if isinstance(dataset, Mapping):
         parts = ", ".join(map(str, dataset))

@@ -23,7 +23,7 @@ from packer.format.working_folder import format_of
 from packer.pixels.decode_resize import FITS
 from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
-from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, form_of, parse_fields
+from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, check_name, form_of, parse_fields
 from packer.samples.values import check_color
 from packer.sentence import Option
 from packer.version import __version__
@@ -101,6 +101,8 @@ class PackingOptions:
             raise UsageError(
                 f"size {size}: 'image' is declared as {declared.text}, which has a size too. Leave one of them out."
             )
+        for name in (rename or {}).values():
+            check_name(name)
         spanned = isinstance(split, Mapping) and any(isinstance(part, range) for part in split.values())
         return cls(
             forms,
@@ -121,6 +123,8 @@ class PackingOptions:
 
         Raises UsageError for options that these fields cannot be packed by.
         """
+        for f in fields:
+            check_name(f.name)
         self.storing.fields(fields)
         if self.storing.store == "jpeg" and all(f.name != IMAGE for f in fields):
             raise UsageError(

@@ -15,7 +15,6 @@ from packer.samples.field_plan import (
     FieldPlan,
     Form,
     Sized,
-    check_name,
     is_image_like,
     plan_field,
     with_masks,
@@ -144,8 +143,6 @@ def _layout(
                         f"fields: the samples of {subject} have {', '.join(fields)}, and no {name!r}. Pass these, or rename."
                     )
             fields = {name: fields[name] for name in forms}
-        for name in fields:
-            check_name(name)
         return SampleLayout(fields, forms is None, True), _notes(fields, known)
     if values is not None:
         names = [*forms] if forms is not None else _default_names(values, subject)

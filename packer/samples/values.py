@@ -128,10 +128,18 @@ def as_array(value: Any) -> NDArray[Any]:
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor of torch
         try:
             value = value.detach().cpu().numpy()
-        except TypeError as error:  # bfloat16, sparse
+        except (TypeError, RuntimeError) as error:  # bfloat16, sparse, meta
             raise ValueRefusedError(
                 f"is a tensor that NumPy has no array for ({error}). Convert it, for example with .float()"
             ) from None
+    if hasattr(value, "iloc") and hasattr(
+        value, "columns"
+    ):  # a data frame: integers are not rounded to floats unasked
+        rows = np.asarray(value)
+        if rows.dtype.kind == "f":
+            columns = [value.iloc[:, at].to_numpy() for at in range(rows.shape[1])]
+            rows = np.stack([fit(plain(column), rows.dtype) for column in columns], axis=1)
+        return rows
     if isinstance(value, np.ma.MaskedArray):
         raise ValueRefusedError(
             "is a masked array, and masks are not stored. Fill it, or make the mask a field of its own"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 from packer import create, open_pack, pack_dataset, verify_pack
-from packer.errors import FormatError, SourceError, UsageError
+from packer.errors import BusyError, FormatError, SourceError, UsageError
 from packer.samples.pack_builder import PackBuilder
 
 ROWS = 50
@@ -163,10 +164,31 @@ def test_finished_it_takes_no_more(tmp_path: Path) -> None:
     pack = create(tmp_path / "out.h5", fields=FORMS)
     write(pack, 0, ROWS)
     pack.finish()
-    with pytest.raises(UsageError, match="is finished; no samples can be added to it"):
+    with pytest.raises(UsageError, match="is finished or discarded; no samples can be added to it"):
         write(pack, 0, 1)
     pack.discard()
     check(tmp_path / "out.h5")
+
+
+def test_without_a_block_it_is_begun_anew(tmp_path: Path) -> None:
+    pack = create(tmp_path / "out.h5", fields=FORMS)
+    write(pack, 0, 5)
+    with pytest.raises(SourceError):
+        pack.write(label=1)  # the cell of a notebook ends here, and is run again
+    before = pack
+    pack = create(tmp_path / "out.h5", fields=FORMS)
+    with pytest.raises(UsageError, match="is finished or discarded; no samples can be added to it"):
+        write(before, 5, 6)
+    write(pack, 0, ROWS)
+    del before
+    pack.finish()
+    check(tmp_path / "out.h5")
+    create(tmp_path / "dropped.h5").write(label=1)
+    gc.collect()
+    assert os.listdir(tmp_path) == ["out.h5"]
+    with create(tmp_path / "b.h5") as first, pytest.raises(BusyError, match="another packer is writing it"):
+        first.write(label=1)
+        create(tmp_path / "b.h5")
 
 
 def test_what_exists_is_replaced_only_if_asked_and_only_when_whole(tmp_path: Path) -> None:

@@ -606,6 +606,55 @@ def test_bad_input_is_one_sentence(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["class", "label.offsets", "packer", "checksums", "a/b", "x y", "", "1a"])
+@pytest.mark.parametrize("way", ["mapping", "lists", "samples", "generator", "rename", "fields"])
+def test_a_name_that_no_field_can_have_is_refused_before_anything_is_written(
+    way: str, name: str, tmp_path: Path
+) -> None:
+    sources: dict[str, Any] = {
+        "mapping": {name: LABELS},
+        "lists": {name: LABELS.tolist()},
+        "samples": Samples(lambda i: {name: i}),
+        "generator": ({name: i} for i in range(3)),
+    }
+    options = {"rename": {"rename": {"a": name}}, "fields": {"fields": [name]}}.get(way, {})
+    with pytest.raises(UsageError, match=f"^field {name!r}: cannot be a field's name; letters, digits and _"):
+        pack_dataset(sources.get(way, {"a": LABELS}), tmp_path / "out.h5", **options)  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
+
+
+def test_columns_of_data_frames_and_lists(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": np.arange(ROWS) / 7, "b": np.arange(ROWS)})
+    for number, label in enumerate(
+        (LABELS, LABELS.tolist(), pandas.Series(LABELS, index=range(9, 9 + ROWS)))
+    ):
+        out = tmp_path / f"{number}.h5"
+        pack_dataset((frame, label), out, shuffle=False)
+        np.testing.assert_array_equal(open_pack(out).read("features"), frame.to_numpy())
+        np.testing.assert_array_equal(open_pack(out).read("label"), LABELS)
+    frame["b"] = 2**53 + 1
+    with pytest.raises(UsageError, match=r"0: has the value 9007199254740993, and the field is float64"):
+        pack_dataset((frame, LABELS), tmp_path / "out.h5")
+    with pytest.raises(
+        UsageError, match=r"tuple: holds lists alone, which may be columns or samples. Pass columns as"
+    ):
+        pack_dataset(([[1, 2], [3, 4]], [0, 1]), tmp_path / "out.h5")
+
+
+def test_lone_surrogates_and_tensors_without_values_are_one_sentence(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for text in ("a\ud800", "\udcc3\udca9"):  # no bytes; the bytes of another text
+        with pytest.raises(
+            SourceError, match=r"field 'a' is text with lone surrogates, which UTF-8 has no bytes for"
+        ):
+            pack_dataset([{"a": text}], tmp_path / "out.h5")
+    pack_dataset([{"a": "caf\udce9"}], tmp_path / "out.h5")  # a file's name in Latin-1
+    assert rows_of(open_pack(tmp_path / "out.h5"), "a") == ["caf\udce9"]
+    with pytest.raises(SourceError, match=r"field 'a' is a tensor that NumPy has no array for .*no data"):
+        pack_dataset([{"a": torch.zeros(3, device="meta")}], tmp_path / "other.h5")
+
+
 def test_a_dataloader_is_refused(tmp_path: Path) -> None:
     data = pytest.importorskip("torch.utils.data")
     with pytest.raises(UsageError, match=r"DataLoader: yields batches; samples are packed. Pass its dataset"):
