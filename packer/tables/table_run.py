@@ -22,7 +22,7 @@ from packer.format.header import Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, failure
 from packer.sentence import Option
-from packer.tables.measuring import measure, notes_on_first, notes_on_largest, sought
+from packer.tables.measuring import measure, notes_on_first, notes_on_identifiers, notes_on_largest, sought
 from packer.tables.reading.table_source import TableSource
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, TableRows, stage
@@ -92,17 +92,18 @@ class TableJob:
             self.on_stage(stage)
 
     @cached_property
-    def rounded(self) -> dict[int, str]:
-        """Notes on columns whose numbers are not held as they are, by the first rows; none where the transform is given."""
+    def first_notes(self) -> tuple[dict[int, str], list[str]]:
+        """Notes on the first rows: on columns that are rounded, by number, and on identifiers; none where the transform is given."""
         layout = sought(self.plan, self.table.columns)
         if self.transform is not None or not layout.members:
-            return {}
+            return {}, []
         try:
             chunk = next(iter(self.table.chunks(layout)), None)
             records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
         except SourceError:
-            return {}  # told with its line when all is read
-        return notes_on_first(self.plan, layout, records)
+            return {}, []  # told with its line when all is read
+        rounded = notes_on_first(self.plan, layout, records)
+        return rounded, notes_on_identifiers(self.plan, layout, records, rounded)
 
 
 def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
@@ -147,7 +148,7 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
         if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
     }
     if not like:
-        notes += notes_on_largest(job.plan, columns, found.largest, job.rounded)
+        notes += notes_on_largest(job.plan, columns, found.largest, job.first_notes[0])
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
@@ -272,7 +273,16 @@ def source_notes(job: TableJob) -> list[str]:
             + Option("types", {name: "integer"})
             + " for a feature."
         )
-    return [*notes, *job.rounded.values(), *_missing_loops(job.table)]
+    rounded, identifiers = job.first_notes
+    notes += [*rounded.values(), *identifiers]
+    choices = job.plan.choices
+    if job.transform is None and not choices.label and choices.features is None:
+        notes.append(
+            "no label is named: all columns that are not named otherwise are features. Pass "
+            + Option("label", "COLUMN")
+            + " to have one."
+        )
+    return [*notes, *_missing_loops(job.table)]
 
 
 def _missing_loops(table: TableSource) -> list[str]:

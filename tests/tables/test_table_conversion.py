@@ -490,7 +490,7 @@ def test_like_reads_text_as_the_pack_was_read(tmp_path: Path):
 
 def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
     (tmp_path / "t.csv").write_text("a,a\n1,2\n")
-    report = convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
+    report = convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="a")
     assert report.notes == (
         f"{tmp_path / 't.csv'} has several columns 'a': the one at 1 (from 0) is called 'a.1'.",
     )

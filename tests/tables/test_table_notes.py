@@ -44,8 +44,8 @@ def large() -> pandas.DataFrame:
     numbers = np.arange(ROWS)
     return pandas.DataFrame(
         {
-            "epoch": 1_700_000_123 + numbers,
-            "phone": 4_915_112_345_678 + numbers,
+            "epoch": 1_700_000_123 + 2 * numbers,
+            "phone": 4_915_112_345_678 + 2 * numbers,
             "when": 1_700_000_123.5 + numbers,
             "small": numbers * 8000,
             "fraction": numbers / 7,
@@ -102,7 +102,7 @@ def test_labels_and_float16_and_what_even_float64_rounds(tmp_path: Path):
     frame = pandas.DataFrame(
         {"x": np.arange(3000), "id": 2**60 + np.arange(3000), "y": 1e8 + np.arange(3000) / 4}
     )
-    _, notes = converted(frame, tmp_path, label="y")
+    _, notes = converted(frame.assign(x=frame["x"] * 2), tmp_path, label="y")
     assert notes[1].startswith(
         "column 'y' holds numbers that float32 rounds: 2,000 different ones in the first 2,000 rows become 63,"
     )
@@ -113,7 +113,7 @@ def test_labels_and_float16_and_what_even_float64_rounds(tmp_path: Path):
     )
     assert ", 2049 becomes 2048." in notes[0]
     for options in ({"dtype": "float64"}, {"dtype": "float64", "standardize": True}):
-        _, notes = converted(frame, tmp_path, label="y", **options)
+        _, notes = converted(frame.assign(x=frame["x"] * 2), tmp_path, label="y", **options)
         assert len(notes) == 1
         assert notes[0].startswith(
             "column 'id' holds whole numbers that float64 rounds: 3,000 different ones"
@@ -127,13 +127,14 @@ def test_numbers_that_grow_behind_the_first_rows_are_told(
 ):
     monkeypatch.setattr("packer.tables.table_run.SAMPLE_ROWS", 100)
     monkeypatch.setattr(text, "PIECE", 1 << 14)
-    frame = pandas.DataFrame({"id": np.arange(5000) * 10_000, "x": np.arange(5000) / 4})
-    _, notes = converted(frame, tmp_path, split=split)
+    frame = pandas.DataFrame({"many": np.arange(5000) * 10_000, "x": np.arange(5000) / 4, "y": 0.5})
+    _, notes = converted(frame, tmp_path, split=split, label="y")
     assert notes == (
-        "column 'id' holds whole numbers up to about 49,990,000; float32 holds all of them only to 16,777,216, and rounds larger ones."
-        " If they are identifiers or times, pass --keep id, --drop id or --type id=category; --dtype float64 stores them as they are.",
+        "column 'many' holds whole numbers up to about 49,990,000; float32 holds all of them only to 16,777,216, and rounds larger ones."
+        " If they are identifiers or times, pass --keep many, --drop many or --type many=category; --dtype float64 stores them as they"
+        " are.",
     )
-    assert converted(frame[:1600], tmp_path, split=split)[1] == ()
+    assert converted(frame[:1600], tmp_path, split=split, label="y")[1] == ()
 
 
 def test_a_float64_pack_maps_new_rows_and_loads_as_it_says(large: pandas.DataFrame, tmp_path: Path):
@@ -155,6 +156,45 @@ def test_a_float64_pack_maps_new_rows_and_loads_as_it_says(large: pandas.DataFra
     assert np.array_equal(loaded, features)
     statistics = {c["name"]: c["statistics"] for c in pack.header.table["columns"]}
     assert statistics["phone"]["max"] == large["phone"].max()
+
+
+# Identifiers, and no label
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_identifiers_are_told(tmp_path: Path, ending: str, dtype: str):
+    draws = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "nr": draws.permutation(ROWS) + 1,
+            "PassengerId": draws.permutation(3 * ROWS)[:ROWS],
+            "paid": draws.permutation(3 * ROWS)[:ROWS],
+            "hour": np.arange(ROWS) % 24,
+            "y": np.arange(ROWS),
+        }
+    )
+    path = tmp_path / f"t.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    report = convert_table(path, tmp_path / "t.h5", label="y", dtype=dtype)
+    assert tuple(map(in_options, report.notes)) == tuple(
+        f"column '{name}' holds a different whole number in each of the first 2,000 rows, as identifiers do: it is a feature."
+        f" If it should be none, pass --drop {name} or --keep {name}."
+        for name in ("nr", "PassengerId")
+    )
+    names = ["nr", "PassengerId"]
+    for options in ({"drop": names}, {"keep": names}):
+        report = convert_table(path, tmp_path / "t.h5", label="y", dtype=dtype, overwrite=True, **options)
+        assert report.notes == ()
+
+
+def test_a_table_without_a_label_is_told(tmp_path: Path):
+    frame = pandas.DataFrame({"x": [1.5, 2.5], "target": [0, 1]})
+    assert converted(frame, tmp_path)[1] == (
+        "no label is named: all columns that are not named otherwise are features. Pass --label COLUMN to have one.",
+    )
+    for options in ({"label": "target"}, {"features": ["x"]}):
+        assert converted(frame, tmp_path, **options)[1] == ()
 
 
 # Numbers and dates written for people
@@ -258,7 +298,11 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path):
         " or --type column_0=integer for a feature.",
     )
     shuffled = frame.sample(frac=0.5, random_state=0)
-    assert converted(shuffled, tmp_path, index=True, label="y")[0].header.table["features"] == ["x"]
+    pack, notes = converted(shuffled, tmp_path, index=True, label="y")
+    assert pack.header.table["features"] == ["x"]
+    assert notes[0].startswith(
+        "column 0 has no name and holds a different number in each row, as the index that"
+    )
     twice = pandas.concat([frame, frame])  # each counts anew
     assert converted(twice, tmp_path, index=True, label="y")[0].header.table["features"] == ["x"]
     for options, features in (
@@ -288,15 +332,15 @@ def test_an_index_that_was_read_and_written_again_is_left_out(tmp_path: Path):
 def test_a_column_without_a_name_that_counts_nothing_is_a_feature(tmp_path: Path):
     for values in ([5, 5, 7], [0.5, 1.5, 2.5], ["a", "b", "c"]):
         frame = pandas.DataFrame({"": values, "x": [1, 2, 3]})
-        pack, notes = converted(frame, tmp_path)
+        pack, notes = converted(frame, tmp_path, label="x")
         assert "column_0" in [*pack.header.table["features"], *pack.header.table["categories"]]
         assert notes == (f"column 0 (from 0) of {tmp_path / 't.csv'} has no name: it is called 'column_0'.",)
 
 
 def test_the_index_of_parquet_is_left_out(tmp_path: Path):
-    frame = pandas.DataFrame({"x": [1.5, 2.5, 3.5]}, index=[7, 3, 9])
+    frame = pandas.DataFrame({"x": [1.5, 2.5, 3.5], "y": [0, 1, 0]}, index=[7, 3, 9])
     frame.to_parquet(tmp_path / "t.parquet")
-    report = convert_table(tmp_path / "t.parquet", tmp_path / "t.h5")
+    report = convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", label="y")
     assert open_pack(report.out).header.table["features"] == ["x"]
     assert tuple(map(in_options, report.notes)) == (
         "column '__index_level_0__' numbers the rows, as the index that pandas writes: it is left out. To have it, pass"

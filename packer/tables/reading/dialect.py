@@ -225,25 +225,24 @@ def index_columns(
         if not (again or (number == 0 and not text)):
             break
         cells = [record[number] for record in records if len(record) == len(columns)]
-        if column.type != "integer" or column.name in given or not _counts(cells):
+        what = "" if column.type != "integer" or column.name in given else _row_numbers(cells)
+        if not what:
             break
         found[column.name] = (
-            f"column {column.name!r} counts the rows"
-            if again
-            else f"column {number} has no name and counts the rows"
+            f"column {column.name!r} {what}" if again else f"column {number} has no name and {what}"
         )
     return found
 
 
-def _counts(cells: Sequence[bytes]) -> bool:
-    """Tell whether whole numbers are all different, or each follows the one before it, beginning anew at 0: they number rows."""
+def _row_numbers(cells: Sequence[bytes]) -> str:
+    """Return in which way whole numbers are those of rows: each follows the one before it, beginning anew at 0, or all differ; or ""."""
     try:
         numbers = [int(cell) for cell in cells]
     except ValueError:
-        return False  # one is missing
-    if len(set(numbers)) == len(numbers):
-        return True
-    return all(after in (0, before + 1) for before, after in pairwise(numbers))
+        return ""  # one is missing
+    if all(after in (0, before + 1) for before, after in pairwise(numbers)):
+        return "counts the rows"
+    return "holds a different number in each row" if len(set(numbers)) == len(numbers) else ""
 
 
 def check_widths(name: str, width: int, records: Sequence[Sequence[bytes]]) -> None:

@@ -231,6 +231,7 @@ MARKS = frozenset((b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.
 """Cells that stand for a missing value in many files, and are not taken for one unless `na` says so."""
 MOSTLY = 0.9
 _FEW = 100  # cells, too few to say that all of them differ
+_WORDS = 3  # of a column of numbers that may all mean missing
 _TRIED = 1000  # different dates, to see whether the month or the day comes first
 
 
@@ -260,6 +261,8 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextD
         )
     if rest == "category" and values and (said := _notation_note(column, values, dialect)):
         return [*notes, said]
+    if rest == "category" and (said := _mixed_note(column, values, dialect)):
+        return [*notes, said]
     if total >= _FEW and len(counts) >= MOSTLY * total:
         notes.append(
             f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as category. "
@@ -270,6 +273,44 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextD
             + "."
         )
     return notes
+
+
+def _mixed_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:
+    """Tell of numbers, dates or times, and of the texts among them, if half of the cells or more are such values."""
+    total = sum(values.values())
+    number = _patterns(dialect)[1]
+    others = {cell: count for cell, count in values.items() if not number.fullmatch(cell.translate(_DIGITS))}
+    kind = "number"
+    if 2 * sum(others.values()) > total:
+        texts = {cell: cell.decode(errors="replace") for cell in values}
+        for kind in ("date", "time", "timestamp"):
+            valid = read_cells(list(texts.values()), kind)[1].tolist()
+            others = {cell: values[cell] for cell, fits in zip(values, valid, strict=True) if not fits}
+            if 2 * sum(others.values()) <= total:
+                break
+        else:
+            return None
+    ranked = sorted(others, key=lambda cell: (-others[cell], cell))
+    found = sum(others.values())
+    said = (
+        f"column {column!r} holds {TYPES[kind].plural} in {total - found:,} of its first {total:,} cells and other texts in"
+        f" {found:,}, as {ranked[0].decode(errors='replace')!r}: it is read as category. "
+    )
+    if len(ranked) <= _WORDS:
+        return (
+            f"{said}If that means missing, pass "
+            + Option("na", tuple(t.decode(errors="replace") for t in ranked))
+            + "."
+        )
+    return (
+        f"{said}For its {TYPES[kind].plural}, pass "
+        + Option("types", {column: kind})
+        + " and "
+        + Option("on_error", "skip")
+        + ", which leaves the other rows out, or "
+        + Option("na")
+        + " for each text that means missing."
+    )
 
 
 def _notation_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:

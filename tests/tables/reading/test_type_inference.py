@@ -241,6 +241,25 @@ def test_marks_that_may_mean_missing() -> None:
     assert notes_on(NUMBERS + ["?"] * 30, na=("?",)) == []
 
 
+def test_texts_among_numbers_and_dates() -> None:
+    numbers, days = [str(i / 8) for i in range(80)], [f"2013-01-{i % 28 + 1:02}" for i in range(60)]
+    start = "column 'x' holds {} in {} of its first 100 cells and other texts in {}, as {!r}: it is read as category. "
+    assert notes_on([*numbers, *["unknown"] * 20]) == [
+        start.format("numbers", 80, 20, "unknown") + "If that means missing, pass --na unknown."
+    ]
+    assert notes_on([*days, *["never"] * 30, *["?"] * 10])[1:] == [
+        start.replace("100", "90").format("dates", 60, 30, "never")
+        + "If that means missing, pass --na never."
+    ]
+    assert notes_on([*numbers, *[f"<{i % 5}" for i in range(20)]]) == [
+        start.format("numbers", 80, 20, "<0")
+        + "For its numbers, pass --type x=number and --on-error skip, which leaves the other"
+        " rows out, or --na for each text that means missing."
+    ]
+    assert notes_on([*numbers[:30], *["a", "b"] * 35]) == []
+    assert notes_on(["yes", "no", "never"] * 40) == []
+
+
 def test_amounts_of_money() -> None:
     expected = (
         "column 'the price' holds amounts of money, as '$12.50' (3 of its first 3 cells): it is read as category."
