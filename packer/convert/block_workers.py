@@ -238,7 +238,7 @@ def _run_blocks(
 ) -> None:
     """Make blocks on a pool of workers. Raises what a worker raised, BrokenProcessPool if one has died."""
     writer = run.writer
-    with one_thread_an_image(run.makes), worker_pool(max(1, min(workers, len(blocks))), run) as pool:
+    with one_thread_an_image(run.has_images), worker_pool(max(1, min(workers, len(blocks))), run) as pool:
         coming = iter(blocks)
         waiting = _submit(pool, islice(coming, _AHEAD * workers), writer.out)
         try:
@@ -260,9 +260,9 @@ def _run_blocks(
 
 
 @contextmanager
-def one_thread_an_image(made: bool) -> Iterator[None]:
-    """Keep OpenCV to one thread where images are the parallel work: its own would fight ours. made: rows are made one by one."""
-    if not made:
+def one_thread_an_image(images: bool) -> Iterator[None]:
+    """Keep OpenCV to one thread where images are the parallel work: its own would fight ours."""
+    if not images:
         yield
         return
     from packer.opencv import cv2
@@ -397,6 +397,11 @@ class WorkerState:
     def makes(self) -> bool:
         """True if there is anything to be made row by row."""
         return bool(self._made or self._ragged)
+
+    @property
+    def has_images(self) -> bool:
+        """True if rows are made one by one, or encoded as JPEG files: OpenCV may do either."""
+        return self.makes or bool(self._encoded_columns)
 
     @property
     def done(self) -> int:

@@ -85,8 +85,8 @@ class WholePictures:
                 if self.size.of(height, width) == (height, width):
                     channels = self._spec.shape[2] if self.size.limits else None
                     pixels = jpeg.decode(data, self._spec.max_pixels, channels)
-                    if jpeg.jpeg_orientation(data) == 1:
-                        data = self._marked(data)
+                    if jpeg.jpeg_orientation(data) == 1 and self.size.limits:
+                        data = jpeg_rows.with_markers(data) or data
                     return WholePicture(data, pixels, (height, width), narrowed=False)
             except ValueError:
                 pass  # no JPEG, or one for Pillow; what is damaged is found there, too
@@ -119,12 +119,9 @@ class WholePictures:
         if self.raw:
             return pixels.tobytes()
         try:
-            return self._marked(jpeg.encode(pixels, self._quality))
+            return jpeg.encode(pixels, self._quality, restarts=bool(self.size.limits))
         except ValueError as error:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None
-
-    def _marked(self, data: bytes) -> bytes:
-        return (jpeg_rows.with_markers(data) or data) if self.size.limits else data
 
 
 def check_stored(size: RowSize, store: str, channels: str | int, compress: str | None) -> None:

@@ -3,13 +3,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
+import cv2
 import numpy as np
 import pytest
 import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from packer.codecs import jpeg
+from packer import native
+from packer.codecs import jpeg, jpeg_rows
+from tests.codecs import jpeg_coefficients as oracle
 from tests.codecs.damage import complaint, flipped, noise, refused, truncated
 
 Pixels = NDArray[np.uint8]
@@ -28,6 +31,44 @@ def scans(picture: Pixels, count: int) -> bytes:
     second = data.index(b"\xff\xda", first + 1)
     third = data.index(b"\xff\xda", second + 1)
     return data[:second] + data[second:third] * count + data[second:]
+
+
+def segments(data: bytes) -> dict[int, list[bytes]]:
+    """The segments before the pixels, by marker; of Huffman and quantisation tables one entry each, in any order."""
+    found: dict[int, list[bytes]] = {}
+    at = 2
+    while data[at + 1] != 0xDA:
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        found.setdefault(data[at + 1], []).append(data[at + 4 : at + 2 + length])
+        at += 2 + length
+    return {marker: sorted(parts) for marker, parts in found.items()}
+
+
+def as_picture(blocks: Pixels) -> Pixels:
+    """Lay blocks [n, 8, 8] out side by side in rows of 10: uint8 [8 n / 10, 80, 1]."""
+    return np.ascontiguousarray(blocks.reshape(-1, 10, 8, 8).swapaxes(1, 2).reshape(-1, 80, 1))
+
+
+def random_blocks(count: int, draws: np.random.Generator) -> dict[str, Pixels]:
+    """Pictures of so many 8x8 blocks of each kind."""
+    levels, chosen = draws.integers(0, 256, (count, 2)), draws.integers(0, 2, (count, 8, 8))
+    two = np.take_along_axis(levels, chosen.reshape(-1, 64), 1).reshape(-1, 8, 8)
+    left = np.repeat(draws.choice([0, 32, 223, 255], (count, 8, 1)), 4, axis=2)
+    return {
+        "noise": as_picture(draws.integers(0, 256, (count, 8, 8)).astype(np.uint8)),
+        "two levels": as_picture(two.astype(np.uint8)),
+        "black and white": as_picture((255 * chosen).astype(np.uint8)),
+        "a half and its negative": as_picture(np.concatenate([left, 255 - left], axis=2).astype(np.uint8)),
+    }
+
+
+def quantised(data: bytes, planes: list[NDArray[np.float64]]) -> list[float]:
+    """By how much each plane's coefficients are farther from the exact ones than half a step, at most."""
+    found = zip(oracle.components(data), planes, strict=True)
+    return [
+        float((np.abs(own.coefficients * own.steps - oracle.forward(plane)) - own.steps / 2).max())
+        for own, plane in found
+    ]
 
 
 def psnr(one: Pixels, other: Pixels) -> float:
@@ -57,6 +98,75 @@ def test_colours_are_subsampled_and_the_accurate_ways_decode(picture: Pixels) ->
     assert not np.array_equal(out, simplejpeg.decode_jpeg(data, "RGB", fastupsample=True))
 
 
+STEEP = np.array([0, 32, 223, 223, 32, 32, 223, 255], np.uint8)
+
+
+@pytest.mark.parametrize(("quality", "most"), [(50, 27), (75, 14), (90, 5), (95, 2), (100, 0)])
+def test_a_block_of_high_contrast_stays_the_right_way_up(quality: int, most: int) -> None:
+    """An encoder with the fast DCT wrote this one upside down."""
+    block = np.repeat(np.stack([STEEP, 255 - STEEP], 1), 4, axis=1)[..., None]
+    out = np.empty_like(block)
+    jpeg.decode_into(jpeg.encode(block, quality), out)
+    assert np.abs(out.astype(int) - block).max() <= most
+
+
+def check_blocks(count: int, seed: int) -> None:
+    """Encode and decode random blocks; both within what rounding allows of the exact cosine transform."""
+    draws = np.random.default_rng(seed)
+    for quality in (30, 50, 75, 90, 95, 99):
+        for kind, pixels in random_blocks(count, draws).items():
+            data = jpeg.encode(pixels, quality)
+            assert quantised(data, [pixels[..., 0].astype(float)])[0] < 0.25, kind
+            (plane,) = oracle.components(data)
+            out = np.empty_like(pixels)
+            jpeg.decode_into(data, out)
+            exact = oracle.backward(plane.coefficients * plane.steps)
+            assert np.abs(out[..., 0] - exact).max() < 0.75, kind
+
+
+def test_random_blocks_are_within_the_quantisers_bound() -> None:
+    check_blocks(200, 0)
+
+
+@pytest.mark.soak
+def test_many_random_blocks_are_within_the_quantisers_bound() -> None:
+    for seed in range(1, 7):
+        check_blocks(5_000, seed)
+
+
+@pytest.mark.parametrize("quality", [50, 90, 95])
+def test_colours_are_within_the_quantisers_bound(picture: Pixels, quality: int) -> None:
+    """Colours are converted in whole numbers, half a level a pixel, and averaged with half a level more."""
+    noisy = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    for pixels in (np.ascontiguousarray(picture[:32, :48]), noisy, noisy // 128 * 255):
+        red, green, blue = np.moveaxis(pixels.astype(float), 2, 0)
+        luma = 0.299 * red + 0.587 * green + 0.114 * blue
+        chroma = [128 + (blue - luma) / 1.772, 128 + (red - luma) / 1.402]
+        halved = [c.reshape(len(c) // 2, 2, -1, 2).mean((1, 3)) for c in chroma]
+        beyond = quantised(jpeg.encode(pixels, quality), [luma, *halved])
+        assert beyond[0] < 8 * 0.5 + 0.25
+        assert max(beyond[1:]) < 8 + 0.25
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("quality", [1, 50, 90, 100])
+def test_tables_and_sampling_are_the_standard_ones(picture: Pixels, quality: int, channels: int) -> None:
+    pixels = np.ascontiguousarray(picture[..., :channels])
+    expected = segments(pillow(pixels, quality=quality, subsampling=2 if channels == 3 else -1))
+    found = segments(jpeg.encode(pixels, quality))
+    assert {marker: found[marker] for marker in (0xC0, 0xC4, 0xDB)} == {
+        marker: expected[marker] for marker in (0xC0, 0xC4, 0xDB)
+    }
+
+
+@pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
+@pytest.mark.parametrize("shape", [(40, 56, 3), (40, 56, 1), (17, 16, 3), (16, 17, 3), (9, 8, 1), (8, 9, 1)])
+def test_restart_markers_are_those_that_files_get(shape: tuple[int, int, int]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    plain = jpeg.encode(pixels, 90)
+    assert jpeg.encode(pixels, 90, restarts=True) == (jpeg_rows.with_markers(plain) or plain)
+
+
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
 def test_any_buffer_is_read(picture: Pixels, form: Callable[[bytes], jpeg.Data]) -> None:
     data = jpeg.encode(picture, 90)
@@ -74,6 +184,7 @@ def test_any_buffer_is_read(picture: Pixels, form: Callable[[bytes], jpeg.Data])
         ((0, 8, 3), 90, "pixels are [0, 8, 3]; contiguous [H, W, 1] and [H, W, 3] are encoded"),
         ((8, 8, 3), 0, "quality is 0; 1 to 100 are allowed"),
         ((8, 8, 3), 101, "quality is 101; 1 to 100 are allowed"),
+        ((1, 65501, 3), 90, "65,501 x 1 pixels; a side of a JPEG has at most 65,500"),
     ],
 )
 def test_what_cannot_be_encoded(shape: tuple[int, ...], quality: int, message: str) -> None:
@@ -207,4 +318,4 @@ def test_damage_raises_nothing_but_value_errors(picture: Pixels) -> None:
 
 
 def test_what_makes_the_bytes_is_named() -> None:
-    assert jpeg.versions() == {"simplejpeg": simplejpeg.__version__}
+    assert jpeg.versions() == {"opencv": cv2.__version__}
