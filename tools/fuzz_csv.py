@@ -28,7 +28,10 @@ ODD = (
     '""',
     "\r",
     "\r\n",
+    "\r\r\n",
     "\n",
+    "#",
+    "\n#",
     ",",
     ";",
     "'",
@@ -90,13 +93,14 @@ def table(draw: random.Random, types: Sequence[str]) -> bytes:
     for _ in range(draw.choice((0, 1, 2, 5, 20, 100))):
         columns = types if draw.random() < 0.99 else draw.choices(types, k=draw.randrange(1, 6))
         lines.append(";".join(cell(draw, type) for type in columns))
-    end = draw.choice(("\n", "\r\n"))
+    lines = [draw.choice(("#", "")) + line if draw.random() < 0.05 else line for line in lines]
+    end = draw.choice(("\n", "\r\n", "\r\r\n"))
     data = bytearray((end.join(lines) + (end if draw.random() < 0.7 else "")).encode())
     for _ in range(draw.choice((0, 0, 0, 1, 3))):
         if data:
             at = draw.randrange(len(data))
             data[at : at + draw.randrange(2)] = bytes(
-                draw.choices(b'";\n\r \xff\xc3\x80.e-09', k=draw.randrange(3))
+                draw.choices(b'";\n\r# \xff\xc3\x80.e-09', k=draw.randrange(3))
             )
     return bytes(data)
 
@@ -130,8 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         draw = random.Random(f"{options.seed}-{case}")
         width = draw.randrange(1, 6)
         na = [text.encode() for text in NA_TEXTS] + draw.choice(([], [b"-999", b"0"], [b"x y"]))
-        marks = draw.choice(((b".", b""), (b".", b""), (b",", b"."), (b".", b"_")))
-        form = TextDialect(b";", draw.choice((b'"', b'"', b"", b"'")), *marks, frozenset(na), width)
+        marks = draw.choice(
+            ((b".", b""), (b".", b""), (b",", b"."), (b".", b"_"), (b".", b";"), (b";", b"."))
+        )
+        comment = draw.choice((b"", b"#"))
+        form = TextDialect(b";", draw.choice((b'"', b'"', b"", b"'")), *marks, frozenset(na), width, comment)
         types = draw.choices(("-", "number", "number", *TYPES), k=width)
         layout = RecordLayout(
             tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ def _convert_tables(
     for name in ("keep", "drop", "log1p", "one_hot"):
         options[name] = "all" if (name, options[name]) == ("one_hot", "all") else _names(options[name]) or ()
     options["quote"] = "" if options["quote"] == "none" else options["quote"]
-    options["delimiter"] = {"tab": "\t", "\\t": "\t"}.get(options["delimiter"], options["delimiter"])
+    options["delimiter"] = _mark(options["delimiter"])
     said: list[str] = []
 
     def announce(plan: TablePlan) -> None:
@@ -210,6 +211,13 @@ def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--pair {text}: is not NAME=DIR, each name once. Pass for example mask=masks/.")
         pairs[name] = folder
     return pairs
+
+
+def _mark(text: str | None) -> str | None:
+    """Return the character that a delimiter names: itself, tab, or an escape as messages show it."""
+    if text is not None and re.fullmatch(r"\\(t|x[0-9a-f]{2})", text):
+        return text.encode().decode("unicode_escape")
+    return "\t" if text == "tab" else text
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -84,6 +84,8 @@ _READING = {
     "types?": lambda types: isinstance(types, Mapping) and _texts(list(types.values())),
     "decimal?": lambda mark: type(mark) is str and len(mark) == 1,
     "thousands?": lambda mark: type(mark) is str and len(mark) <= 1,
+    "skip_rows?": _count,
+    "comment?": (None, lambda mark: type(mark) is str and len(mark) <= 1),
 }
 _SKIPPED = {
     "rows": _count,

@@ -70,11 +70,12 @@ def parse_csv(
     quote: int,
     point: int,
     thousands: int,
+    comment: int,
     na: tuple[bytes, ...],
     powers: Buffer,
     /,
 ) -> tuple[int, int, int, list[tuple[int, int, bytes, int, int]], dict[int, list[str]], bytes]: ...
-def end_of_csv_records(data: Buffer, start: int, delimiter: int, quote: int, /) -> int: ...
+def end_of_csv_records(data: Buffer, start: int, delimiter: int, quote: int, comment: int, /) -> int: ...
 def block_sums(
     records: Buffer,
     itemsize: int,

@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {
     const uint8_t *data;
     size_t length;
-    int delimiter, quote, point, thousands; /* -1: none */
+    int delimiter, quote, point, thousands, comment; /* -1: none */
     size_t width;
     Cell *cells; /* [width + 1]: the last is for cells too many */
     const uint64_t (*powers)[2];
@@ -411,8 +411,10 @@ take_quoted(Job *job, size_t column, size_t start, size_t end, uint8_t *row)
         end = *job->next++;
     }
     if (after != end) {
-        int last = end == length || data[end] == '\n';
-        if (!(last && after + 1 == end && data[after] == '\r')) {
+        size_t last = after;
+        if (end == length || data[end] == '\n')
+            while (last < end && data[last] == '\r') last++;
+        if (last != end) {
             blame(job, column, AFTER_QUOTE, data + start, end - start);
             return end;
         }
@@ -493,6 +495,18 @@ parse_all(Job *job)
             start = (size_t)*next++ + 1;
             continue;
         }
+        if (RARE(data[start] == job->comment)) {
+            do {
+                if (next == stop) {
+                    find_ends(job, job->scanned > start ? job->scanned : start);
+                    next = job->next, stop = job->stop;
+                }
+                end = *next++;
+            } while (end < length && data[end] != '\n');
+            job->line += end < length;
+            start = end + 1;
+            continue;
+        }
         if (RARE(job->rows == job->room)) return 0;
         job->fresh_count = 0;
         for (;;) {
@@ -504,7 +518,8 @@ parse_all(Job *job)
             const Cell *cell = cells + (column < width ? column : width);
             const uint8_t *text = data + start;
             size_t n = end - start;
-            if (column + 1 == width && n && text[n - 1] == '\r' && (end == length || data[end] == '\n')) n--;
+            if (column + 1 == width && n && text[n - 1] == '\r' && (end == length || data[end] == '\n'))
+                while (n && text[n - 1] == '\r') n--;
             int reason = FINE;
             Number number;
             if (cell->kind && cell->kind <= INTEGER && start - AROUND < inside &&
@@ -539,9 +554,17 @@ parse_all(Job *job)
 
 /* ---- where records end ---- */
 
+/* Whether an offset, at or behind `from`, lies in a line of comment. from: where a record begins, or behind a closing quote. */
+static int
+in_comment(const uint8_t *data, size_t from, int is_record, size_t at, int comment)
+{
+    while (at > from && data[at - 1] != '\n') at--;
+    return data[at] == comment && (at > from || is_record);
+}
+
 /* The offset behind the last end of a record; `from` if there is none. `from` is where a record begins. */
 static size_t
-end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, int quote)
+end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, int quote, int comment)
 {
     if (quote < 0 || !memchr(data + from, quote, length - from)) {
         while (length > from && data[length - 1] != '\n') length--;
@@ -560,6 +583,8 @@ end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, i
                 closed = mark + 1; /* a doubled quote opens again at once */
             else if (mark != from && mark != closed && data[mark - 1] != delimiter && data[mark - 1] != '\n')
                 continue; /* amid a cell it means nothing */
+            else if (comment >= 0 && in_comment(data, closed < length ? closed : from, closed == length, mark, comment))
+                continue;
             inside = ~inside;
             within ^= ~(uint64_t)0 << (mark - at);
         }
@@ -675,19 +700,19 @@ free_job(Job *job)
     PyMem_RawFree(job->bad);
 }
 
-/* parse_csv(data, out, size, lines, cells, delimiter, quote, point, thousands, na, powers)
+/* parse_csv(data, out, size, lines, cells, delimiter, quote, point, thousands, comment, na, powers)
    -> records, ends of lines, bad records, those that are listed, dictionaries, texts */
 LOOP(parse_csv)
 {
-    static const int places[] = {0, 1, 3, 4, 10};
+    static const int places[] = {0, 1, 3, 4, 11};
     Job job = {0};
     Buffers buffers = {0};
     Py_buffer *views[5];
     PyObject *result = NULL;
-    if (check_count(count, 11, "parse_csv(data, out, size, lines, cells, *marks, na, powers)") < 0) return NULL;
+    if (check_count(count, 12, "parse_csv(data, out, size, lines, cells, *marks, na, powers)") < 0) return NULL;
     Py_ssize_t size = PyLong_AsSsize_t(args[2]);
-    int *marks[] = {&job.delimiter, &job.quote, &job.point, &job.thousands};
-    for (int i = 0; i < 4; i++) *marks[i] = (int)PyLong_AsLong(args[5 + i]);
+    int *marks[] = {&job.delimiter, &job.quote, &job.point, &job.thousands, &job.comment};
+    for (int i = 0; i < 5; i++) *marks[i] = (int)PyLong_AsLong(args[5 + i]);
     if (PyErr_Occurred()) return NULL;
     for (int i = 0; i < 5; i++)
         if (!(views[i] = get_buffer(&buffers, args[places[i]], i == 1 || i == 2 ? PyBUF_WRITABLE : PyBUF_SIMPLE))) goto done;
@@ -715,7 +740,7 @@ LOOP(parse_csv)
         PyErr_SetString(PyExc_ValueError, "parse: arguments that do not go together; record_parser.py makes them.");
         goto done;
     }
-    if (!get_na(&job, args[9])) goto done;
+    if (!get_na(&job, args[10])) goto done;
     int well;
     job.thread = PyEval_SaveThread();
     well = parse_all(&job);
@@ -734,20 +759,21 @@ done:
     return result;
 }
 
-/* end_of_csv_records(data, start, delimiter, quote) -> offset */
+/* end_of_csv_records(data, start, delimiter, quote, comment) -> offset */
 LOOP(end_of_csv_records)
 {
     Buffers buffers = {0};
     size_t end = 0;
-    if (check_count(count, 4, "end_of_csv_records(data, start, delimiter, quote)") < 0) return NULL;
+    if (check_count(count, 5, "end_of_csv_records(data, start, delimiter, quote, comment)") < 0) return NULL;
     Py_ssize_t start = PyLong_AsSsize_t(args[1]);
     int delimiter = (int)PyLong_AsLong(args[2]), quote = (int)PyLong_AsLong(args[3]);
+    int comment = (int)PyLong_AsLong(args[4]);
     const Py_buffer *data = PyErr_Occurred() ? NULL : get_buffer(&buffers, args[0], PyBUF_SIMPLE);
     if (data && (start < 0 || start > data->len)) {
         PyErr_SetString(PyExc_ValueError, "start: is not in the data.");
     } else if (data) {
         Py_BEGIN_ALLOW_THREADS
-        end = end_of_records(data->buf, (size_t)data->len, (size_t)start, delimiter, quote);
+        end = end_of_records(data->buf, (size_t)data->len, (size_t)start, delimiter, quote, comment);
         Py_END_ALLOW_THREADS
     }
     release_buffers(&buffers);

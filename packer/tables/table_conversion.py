@@ -99,6 +99,8 @@ def convert_table(
     thousands: str = "",
     na: str | Sequence[str] = (),
     encoding: str = "utf-8",
+    skip_rows: int = 0,
+    comment: str | None = None,
     format: str | None = None,
     compress: str = "none",
     split: str | Mapping[str, float | str] | None = None,
@@ -158,6 +160,10 @@ def convert_table(
         A pack whose mapping, categories and statistics are used; the options above that make one are then refused.
     header, delimiter, quote, decimal, thousands, na, encoding
         Of text files, see docs/commands.md.
+    skip_rows : int, default 0
+        Lines passed over at the beginning of each text file, as a title's.
+    comment : str, optional
+        A character; lines of text files that begin with it are passed over.
     split : str or mapping, optional
         "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those of
         the split called train, or else of all rows.
@@ -201,7 +207,18 @@ def convert_table(
         )
     out = run.out
     texts = (na,) if isinstance(na, str) else tuple(na)
-    reading = ReadOptions(header, delimiter, quote, decimal, thousands, texts, encoding, dict(types or {}))
+    reading = ReadOptions(
+        header,
+        delimiter,
+        quote,
+        decimal,
+        thousands,
+        texts,
+        encoding,
+        dict(types or {}),
+        whole("skip_rows", skip_rows, 0),
+        comment,
+    )
     choices = ColumnChoices(
         label=_list(label),
         label_as="number" if label_as == "float" else label_as,

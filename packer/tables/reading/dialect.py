@@ -5,36 +5,49 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
+from packer import units
 from packer.errors import SourceError, UsageError
-from packer.sentence import Option
+from packer.sentence import Option, Part
 from packer.source_kinds import compression
-from packer.tables.reading.record_parser import end_of_records, split_records
+from packer.tables.reading.record_parser import (
+    Record,
+    end_of_records,
+    is_passed_over,
+    records_of,
+    split_records,
+)
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.column_types import TYPES, TableColumn, read_cells
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
+_OTHERS = (b":", b"^", b"~", b"&", b"\x01", b"\x1f")  # never taken, but named where all lines hold as many
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # looked at to find the delimiter
 _LEAST = 0.5  # of them must have as many cells as the first
-_MOST = 0.9  # of the rows are most
+_COMMENTS = b"#%!*"  # marks that lines of comment begin with
 _NOTES = 10  # on names that were changed
 
 
 def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
-    """Return the dialect that options give; without a delimiter: a comma. Raises: UsageError for marks that no file can have."""
+    """Return the dialect that options give; without a delimiter: a comma.
+
+    Raises: UsageError for marks that no file can have, and for two that are the same. In quotes a delimiter may be a decimal point or
+    stand between thousands, as in "2,100".
+    """
     marks = {
         "delimiter": "," if reading.delimiter is None else reading.delimiter,
         "quote": reading.quote,
         "decimal": reading.decimal,
         "thousands": reading.thousands,
+        "comment": reading.comment or "",
     }
     for option, mark in marks.items():
-        optional = option in ("quote", "thousands")
+        optional = option in ("quote", "thousands", "comment")
         if mark == "" and optional:
             continue
         if len(mark) != 1 or not mark.isascii() or mark in "\r\n\0" or (mark.isalnum() or mark in "+-"):
@@ -48,7 +61,8 @@ def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
         given = given[1:]
     for at, (option, mark) in enumerate(given):
         for other, same in given[:at]:
-            if mark == same:
+            in_quotes = other == "delimiter" and option in ("decimal", "thousands") and reading.quote
+            if mark == same and not in_quotes:
                 raise UsageError(
                     Option(option, mark),
                     ": is the same as ",
@@ -56,62 +70,224 @@ def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
                     "; each mark means one thing. Change one.",
                 )
     na = frozenset(text.encode() for text in (*NA_TEXTS, *(text.strip(" \t") for text in reading.na)))
-    delimiter, quote, decimal, thousands = (mark.encode() for mark in marks.values())
-    return TextDialect(delimiter, quote, decimal, thousands, na, width)
+    delimiter, quote, decimal, thousands, comment = (mark.encode() for mark in marks.values())
+    return TextDialect(delimiter, quote, decimal, thousands, na, width, comment)
+
+
+def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
+    """Return the offset behind the lines that are passed over at the beginning of a file. Raises: SourceError if it has no more."""
+    at = 0
+    for _ in range(skip_rows):
+        at = text.find(b"\n", at) + 1
+        if not at:
+            lines = text.count(b"\n") + (not text.endswith(b"\n"))
+            size = "" if ended else f"first {len(text) >> 10:,} KiB hold "
+            raise SourceError(
+                f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which ",
+                Option("skip_rows", skip_rows),
+                " passes over all; a table begins behind them. Pass a smaller number.",
+            )
+    return at
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The first records of a text as a delimiter cuts them.
+
+    width: the number of cells of most of them; leading: records before the first one of that width; share: of the records from
+    there on that have it.
+    """
+
+    delimiter: bytes
+    records: list[Record]
+    width: int
+    leading: int
+    share: float
+
+
+def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _Cut:
+    if not ended:
+        text = text[: end_of_records(text, 0, dialect)]
+    records = list(islice(records_of(text, dialect), _RECORDS))
+    widths = [len(record.cells) for record in records]
+    if not records:
+        return _Cut(dialect.delimiter, records, 0, 0, 0.0)
+    counts = Counter(width for width in widths if width > 1) or Counter(widths)
+    ((width, count),) = counts.most_common(1)
+    leading = widths.index(width)
+    share = count / (len(records) - leading)
+    if header and width > 2:
+        # Spreadsheets fill lines of a title up with empty cells; behind them stand names.
+        names = next((k for k in range(leading, len(records)) if not _is_padded(records[k])), leading)
+        if names > leading and not any(map(_is_number, records[names].cells)):
+            leading = names
+    return _Cut(dialect.delimiter, records, width, leading, share)
+
+
+def _is_padded(record: Record) -> bool:
+    return not any(cell.strip(b" \t") for cell in record.cells[1:])
 
 
 def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> bytes:
     """Find the delimiter of a file: as given, by its suffix, or that by which most records have as many cells as the first.
 
-    text: the beginning of the file, all of it if `ended`. Raises: SourceError if no delimiter does.
+    text: the beginning of the file, behind the lines that are passed over; all of it if `ended`.
+    Raises: SourceError if no delimiter does; if lines before the table have another number of cells; if its lines would become one
+    column though they may hold several.
     """
     dialect = dialect_of(reading)
+    suffixes = [d for s, d in _BY_SUFFIX.items() if name.lower().removesuffix(compression(name)).endswith(s)]
+    named = [dialect.delimiter] if reading.delimiter is not None else suffixes
+    marks = dialect.decimal, dialect.thousands
+    free = [d for d in DELIMITERS if d not in (dialect.quote, dialect.comment)]
+    # A mark of numbers parts cells only where nothing else does.
+    groups = (named, [d for d in free if d not in marks], [d for d in free if d in marks])
+    cuts = [
+        [_cut(text, ended, replace(dialect, delimiter=delimiter), reading.header) for delimiter in group]
+        for group in (groups[:1] if reading.delimiter is not None else groups)
+    ]
+    titled: list[_Cut] = []
+    for group in cuts:
+        found = [cut for cut in group if cut.width > 1]
+        whole = [cut for cut in found if not cut.leading and cut.share >= _LEAST]
+        if whole:
+            best = max(whole, key=lambda cut: cut.share)
+            if named and best.delimiter not in named:
+                raise SourceError(
+                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says {_shown(named[0])}. Pass ",
+                    Option("delimiter", best.delimiter.decode()),
+                    ".",
+                )
+            return best.delimiter
+        titled += [cut for cut in found if cut.leading and cut.share > _LEAST and _is_title(cut)]
+    if titled:
+        raise _title(name, max(titled, key=lambda cut: cut.share), text, reading)
     if reading.delimiter is not None:
         return dialect.delimiter
-    for suffix, delimiter in _BY_SUFFIX.items():
-        if name.lower().removesuffix(compression(name)).endswith(suffix):
-            return delimiter
-    best, score = b"", 0.0
-    unfinished, single, spaced = b"", b"", False
-    short = b""  # by which the header has fewer cells than all rows
-    for delimiter in DELIMITERS:
-        if delimiter in (dialect.quote, dialect.decimal, dialect.thousands):
-            continue
-        records = first_records(text, ended, replace(dialect, delimiter=delimiter), _RECORDS)
-        if not records:
-            unfinished = delimiter
-            continue
-        width = len(records[0])
-        alike = sum(len(record) == width for record in records) / len(records)
-        if width > 1 and alike > score:
-            best, score = delimiter, alike
-        if width > 1 and reading.header and _wide(width, records[1:]):
-            short = short or delimiter
-        if all(len(record) == 1 for record in records):
-            single = delimiter
-            spaced = all(_is_spaced(record[0]) for record in records[1:] or records)
-    if score >= _LEAST:
-        return best
-    if short:
-        return short
-    if spaced and not best:
-        raise SourceError(
-            f"{name}: its cells are parted by spaces; one character parts them, as a comma, a semicolon, a tab or |. Pass ",
-            Option("delimiter", " "),
-            " if each space is one, or convert it.",
-        )
-    if unfinished or (single and not best):
-        return unfinished or single
+    every = [cut for group in cuts for cut in group]
+    unfinished = next((cut for cut in every if not cut.records), None)
+    if unfinished:
+        return unfinished.delimiter  # a quote that is not closed, which whoever reads the first row tells
+    single = next((cut for cut in every if cut.width == 1), None)
+    parted = any(len(cut.records[0].cells) > 1 or (cut.width > 1 and cut.share > _LEAST) for cut in every)
+    if single and not parted:
+        _check_single(name, single, text, dialect, reading)
+        return single.delimiter
     raise SourceError(
         f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into as many cells as the first. Pass ",
         Option("delimiter"),
-        ".",
+        ", or ",
+        Option("skip_rows"),
+        " if lines of a title come first.",
     )
 
 
-def _is_spaced(cell: bytes) -> bool:
-    words = [word for word in cell.split(b" ") if word]
-    return len(words) > 1 and all(map(_is_number, words))
+def _is_title(cut: _Cut) -> bool:
+    """Tell whether the leading records may be a title: one with more cells than the others is rather the header of short rows."""
+    return all(len(record.cells) < cut.width or _is_padded(record) for record in cut.records[: cut.leading])
+
+
+def _title(name: str, cut: _Cut, text: bytes, reading: ReadOptions) -> SourceError:
+    """Return the error for records before a table that have another number of cells."""
+    leading, names = cut.records[: cut.leading], cut.records[cut.leading]
+    widths = sorted({len(record.cells) for record in leading})
+    lines = reading.skip_rows + names.line
+    has = f"first row has {units.count(widths[0], 'cell')}"
+    if cut.leading > 1:
+        has = f"first {cut.leading:,} rows have {widths[0]:,}{f' to {widths[-1]:,}' if widths[1:] else ''}"
+        has += " cell" if widths == [1] else " cells"
+    if widths == [cut.width]:
+        has += " and all but one empty"
+    them = "it" if cut.leading == 1 else "them"
+    found = f"{name}: its {has}, those behind {them} {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. "
+    if reading.header and widths == [cut.width - 1] and any(map(_is_number, names.cells)):
+        return SourceError(
+            found + "Give each column a name there, or pass ",
+            Option("skip_rows", lines),
+            " and ",
+            Option("header", False),
+            " to read it without names.",
+        )
+    begins = {record.cells[0].lstrip(b'"')[:1] for record in leading}
+    ways: list[Part] = [
+        Option("skip_rows", lines),
+        f" if {'it is a title' if cut.leading == 1 else 'they are titles'}",
+    ]
+    if len(begins) == 1 and (mark := begins.pop()) and mark in _COMMENTS and reading.comment is None:
+        ways = [Option("comment", mark.decode()), f" if {_shown(mark)} begins lines of comment, or ", *ways]
+    if widths == [1] and reading.delimiter is None:
+        ways += [", or ", Option("delimiter", _absent(text)), " if it has one column"]
+    return SourceError(found + "Pass ", *ways, ".")
+
+
+def _check_single(name: str, cut: _Cut, text: bytes, dialect: TextDialect, reading: ReadOptions) -> None:
+    """Raise SourceError for a table of one column if its lines may hold several, or if its name may be a comment."""
+    some = (line.strip(b"\r") for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
+    lines = [line for line in some if not is_passed_over(line, dialect)][: len(cut.records)]
+    quoted = any(dialect.quote and line.startswith(dialect.quote) for line in lines)
+    if not lines or (quoted and not any(record.fault for record in cut.records)):
+        return  # in quotes a mark is text
+    absent = _absent(text)
+    one_column: tuple[Part, ...] = (", or ", Option("delimiter", absent), " if it has one column.")
+    rows = lines[1:] or lines if reading.header else lines
+    if dialect.thousands != b" " and _is_spaced(lines, rows):
+        found = (
+            f"{name}: its cells are parted by spaces; a comma, a semicolon, a tab or | is found by itself. "
+        )
+        if all(line == b" ".join(line.split()) for line in lines):
+            raise SourceError(found + "Pass ", Option("delimiter", " "), *one_column)
+        raise SourceError(
+            found + f"Convert it, as by: awk '{{$1=$1}} 1' OFS='{absent}'; or pass ", *one_column[1:]
+        )
+    for mark in _OTHERS:
+        counts = {line.count(mark) for line in lines}
+        if len(counts) > 1 or not counts.pop() or _is_typed(rows):
+            continue
+        if all(2 * line.count(2 * mark) == line.count(mark) for line in lines):
+            raise SourceError(
+                f"{name}: its cells are parted by {_shown(2 * mark)}; one character parts them. Convert it, as by: "
+                f"sed 's/{(2 * mark).decode()}/{absent}/g'; or pass ",
+                *one_column[1:],
+            )
+        raise SourceError(
+            f"{name}: its lines hold as many {_shown(mark)} each, which may part cells. Pass ",
+            Option("delimiter", mark.decode()),
+            *one_column,
+        )
+    if reading.header and lines[0][:1] in (b"#", b"%"):
+        raise SourceError(
+            f"{name}: its first row, {lines[0][:80].decode(errors='replace')!r}, may be a comment; else it is the name of a column. Pass ",
+            Option("comment", lines[0][:1].decode()),
+            *one_column,
+        )
+
+
+def _is_spaced(lines: Sequence[bytes], rows: Sequence[bytes]) -> bool:
+    """Tell whether words of lines are cells: all of most lines numbers, or as many in each line, or in most with numbers below others."""
+    words = [line.split() for line in lines]
+    numbers = sum(len(line) > 1 and all(map(_is_number, line)) for line in words)
+    if numbers > _LEAST * len(rows):
+        return True
+    ((width, count),) = Counter(map(len, words)).most_common(1)
+    if width == 1 or count <= _LEAST * len(lines) or _is_typed(rows):
+        return False
+    places = zip(*(line for line in words if len(line) == width), strict=True)
+    return (count == len(lines) > 2) or sum(all(map(_is_number, place)) for place in places) > 1
+
+
+def _is_typed(rows: Sequence[bytes]) -> bool:
+    """Tell whether all rows are dates, times or timestamps, in which marks and spaces stand."""
+    texts = [row.decode(errors="replace").strip() for row in rows]
+    return any(bool(read_cells(texts, kind)[1].all()) for kind, entry in TYPES.items() if entry.read)
+
+
+def _absent(text: bytes) -> str:
+    """Return a mark that is not in a text, or a tab."""
+    return next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
+
+
+def _shown(mark: bytes) -> str:
+    return {b"\t": "tabs", b",": "commas", b";": "semicolons"}.get(mark, repr(mark.decode()))
 
 
 def _is_number(cell: bytes) -> bool:
@@ -132,7 +308,7 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
 def first_record_end(text: bytes, dialect: TextDialect) -> int:
     """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
     at = 0
-    while (newline := text.find(b"\n", at)) >= 0 and is_blank(text[at:newline], dialect):
+    while (newline := text.find(b"\n", at)) >= 0 and is_passed_over(text[at:newline], dialect):
         at = newline + 1
     opening = re.compile(b"(?:^|(?<=[\\n" + re.escape(dialect.delimiter) + b"]))" + re.escape(dialect.quote))
     while newline >= 0:
@@ -147,11 +323,6 @@ def first_record_end(text: bytes, dialect: TextDialect) -> int:
         at = close + 1
         newline = text.find(b"\n", at)
     return 0
-
-
-def is_blank(text: bytes, dialect: TextDialect) -> bool:
-    """Tell whether text holds no record."""
-    return not text.strip(b" \t\r\n") and dialect.delimiter not in text
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> tuple[list[str], list[str]]:
@@ -243,26 +414,3 @@ def _row_numbers(cells: Sequence[bytes]) -> str:
     if all(after in (0, before + 1) for before, after in pairwise(numbers)):
         return "counts the rows"
     return "holds a different number in each row" if len(set(numbers)) == len(numbers) else ""
-
-
-def check_widths(name: str, width: int, records: Sequence[Sequence[bytes]]) -> None:
-    """Raise SourceError if most rows have more cells than the header.
-
-    name: of the file; width: cells of its header; records: its first rows.
-    """
-    wide = _wide(width, records)
-    if wide:
-        raise SourceError(
-            f"{name}: its header has {width:,} cells, its rows {wide:,}; they must have as many. "
-            "Give each column a name there, or pass ",
-            Option("header", False),
-            " if the first row is none.",
-        )
-
-
-def _wide(width: int, records: Sequence[Sequence[bytes]]) -> int:
-    """Return the number of cells that most records have, if the header has fewer; else 0."""
-    if not records:
-        return 0
-    common, count = Counter(map(len, records)).most_common(1)[0]
-    return common if common > width and count >= _MOST * len(records) else 0

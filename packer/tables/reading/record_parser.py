@@ -1,7 +1,8 @@
 """Text of a table to records: by ``native/csv.c`` where it was compiled, by Python where not, with equal results.
 
-A quote opens a cell only at its beginning; inside, a doubled one stands for itself. Blank lines are passed over. Booleans, dates and
-times come from it as numbers of distinct texts, and each text is read once.
+A quote opens a cell only at its beginning; inside, a doubled one stands for itself. Lines end in \\n, and any \\r before it belong to
+the end. Blank lines, and lines that begin with the comment mark, are passed over. Booleans, dates and times come from it as numbers
+of distinct texts, and each text is read once.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -
     """Return where the last complete record ends; `start`, where one begins, if there is none."""
     if native.COMPILED:
         return native.loops.end_of_csv_records(
-            data, start, dialect.delimiter[0], dialect.quote[0] if dialect.quote else -1
+            data,
+            start,
+            *(mark[0] if mark else -1 for mark in (dialect.delimiter, dialect.quote, dialect.comment)),
         )
     return _end_of_records_plain(bytes(data), start, dialect)
 
@@ -97,12 +100,10 @@ def _powers() -> NDArray[np.uint64]:
     return np.frombuffer(powers_of_ten(), "<u8").copy()  # aligned
 
 
-def _marks(dialect: TextDialect) -> tuple[int, int, int, int]:
-    delimiter, quote, point, thousands = (
-        mark[0] if mark else -1
-        for mark in (dialect.delimiter, dialect.quote, dialect.decimal, dialect.thousands)
-    )
-    return delimiter, quote, point, thousands
+def _marks(dialect: TextDialect) -> tuple[int, int, int, int, int]:
+    marks = dialect.delimiter, dialect.quote, dialect.decimal, dialect.thousands, dialect.comment
+    delimiter, quote, point, thousands, comment = (mark[0] if mark else -1 for mark in marks)
+    return delimiter, quote, point, thousands, comment
 
 
 def _bytes(records: NDArray[Any]) -> memoryview:
@@ -218,7 +219,7 @@ def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
         stop = data.find(b"\n", at)
         end = len(data) if stop < 0 else stop
         text = data[at:end]
-        if not text.strip(b" \t\r") and dialect.delimiter not in text:
+        if is_passed_over(text, dialect):
             line += stop >= 0
             at = end + 1
         elif dialect.quote and dialect.quote in text:
@@ -227,7 +228,7 @@ def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
             yield record
         else:
             at = end + 1
-            yield Record(line, line + (stop >= 0), text.removesuffix(b"\r").split(dialect.delimiter))
+            yield Record(line, line + (stop >= 0), text.rstrip(b"\r").split(dialect.delimiter))
             line += stop >= 0
 
 
@@ -237,13 +238,21 @@ def cells_of(data: bytes, dialect: TextDialect) -> Iterator[list[bytes]]:
     while at < len(data):
         stop = data.find(b"\n", at)
         text = data[at : stop if stop >= 0 else len(data)]
-        if dialect.quote and dialect.quote in text and (dialect.delimiter in text or text.strip(b" \t\r")):
+        if is_passed_over(text, dialect):
+            at += len(text) + 1
+        elif dialect.quote and dialect.quote in text:
             at, record = _quoted(data, at, 0, dialect)
             yield record.cells
-            continue
-        at += len(text) + 1
-        if dialect.delimiter in text or text.strip(b" \t\r"):
-            yield text.removesuffix(b"\r").split(dialect.delimiter)
+        else:
+            at += len(text) + 1
+            yield text.rstrip(b"\r").split(dialect.delimiter)
+
+
+def is_passed_over(line: bytes, dialect: TextDialect) -> bool:
+    """Return True for a line that holds no record: a blank one, or a comment."""
+    if dialect.comment and line.startswith(dialect.comment):
+        return True
+    return not line.strip(b" \t\r") and dialect.delimiter not in line
 
 
 def _quoted(data: bytes, at: int, line: int, dialect: TextDialect) -> tuple[int, Record]:
@@ -268,8 +277,8 @@ def _quoted(data: bytes, at: int, line: int, dialect: TextDialect) -> tuple[int,
         end = mark.start() if mark else len(data)
         last = end == len(data) or data[end : end + 1] == b"\n"
         if cell is None:
-            cell = data[at:end].removesuffix(b"\r") if last else data[at:end]
-        elif after != end and not (last and data[after:end] == b"\r") and not fault:
+            cell = data[at:end].rstrip(b"\r") if last else data[at:end]
+        elif data[after:end].strip(b"\r" if last else b"") and not fault:
             fault, column, value = AFTER_QUOTE, len(cells), data[at:end]
         cells.append(cell)
         at = end + 1
@@ -398,6 +407,11 @@ def _end_of_records_plain(data: bytes, start: int, dialect: TextDialect) -> int:
         found = line + 1 if line >= 0 else found
         if not quote:
             return start + found
+        begin = text.rfind(b"\n", at, quote.start()) + 1
+        if dialect.comment and (begin or not at) and text.startswith(dialect.comment, begin):
+            at = text.find(b"\n", begin) + 1 or len(text)
+            found = at if at < len(text) or text.endswith(b"\n") else found
+            continue
         close = text.find(dialect.quote, quote.end())
         while close >= 0 and text[close + 1 : close + 2] == dialect.quote:
             close = text.find(dialect.quote, close + 2)

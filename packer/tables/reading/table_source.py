@@ -25,7 +25,8 @@ class ReadOptions:
 
     header: the first line holds names; delimiter: one character, None: found out; quote: one character, "" for none; decimal: the
     decimal point; thousands: a character passed over inside whole numbers, "" for none; na: texts that mean "missing", beside the
-    standard ones; encoding: of the files; types: column -> one of TYPES, where what the first rows look like is wrong.
+    standard ones; encoding: of the files; types: column -> one of TYPES, where what the first rows look like is wrong; skip_rows:
+    lines passed over at the beginning of each file; comment: one character, lines that begin with it are passed over, None for none.
     """
 
     header: bool = True
@@ -36,14 +37,16 @@ class ReadOptions:
     na: tuple[str, ...] = ()
     encoding: str = "utf-8"
     types: Mapping[str, str] = field(default_factory=dict)
+    skip_rows: int = 0
+    comment: str | None = None
 
 
 @dataclass(frozen=True)
 class TextDialect:
-    """Each mark is one ASCII character, or none of two of them.
+    """Each mark is one ASCII character; quote, thousands and comment may be b"" for none.
 
-    delimiter: between cells; quote: around cells, b"" for none; decimal: the decimal point; thousands: passed over between digits
-    of the whole part of a number, b"" for none; na: the texts that mean "missing"; width: cells of a record.
+    delimiter: between cells; quote: around cells; decimal: the decimal point; thousands: passed over between digits of the whole
+    part of a number; na: the texts that mean "missing"; width: cells of a record; comment: lines that begin with it hold no record.
     """
 
     delimiter: bytes
@@ -52,6 +55,7 @@ class TextDialect:
     thousands: bytes
     na: frozenset[bytes]
     width: int
+    comment: bytes = b""
 
 
 @dataclass(frozen=True)

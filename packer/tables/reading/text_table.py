@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.sentence import Option
 from packer.tables.reading.dialect import (
-    check_widths,
     column_names,
     delimiter_of,
     dialect_of,
+    first_line_at,
     first_record_end,
     first_records,
     index_columns,
-    is_blank,
 )
 from packer.tables.reading.record_parser import end_of_records, parse_records
 from packer.tables.reading.table_source import (
@@ -67,7 +66,8 @@ class TextTable(TableSource):
         super().__init__(names, reading)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
-        dialect = replace(dialect_of(reading), delimiter=delimiter_of(first, text, ended, reading))
+        rest = text[first_line_at(first, text, ended, reading.skip_rows) :]
+        dialect = replace(dialect_of(reading), delimiter=delimiter_of(first, rest, ended, reading))
         head = self._head(first, text, ended, dialect)
         if reading.header:
             columns, notes = column_names(first, head.cells, dialect)
@@ -89,6 +89,11 @@ class TextTable(TableSource):
         self.indexes = index_columns(written, self.columns, records, reading.types)
         if self.indexes and not written[0]:
             del notes[0]  # that the first column has no name is told with what it is
+        if reading.skip_rows:
+            line = text[: text.find(b"\n")][:80].decode(errors="replace").strip()
+            notes.append(
+                f"{first}: lines passed over at its beginning: {reading.skip_rows:,}, the first {line!r}."
+            )
         self.notes = tuple(notes)
 
     def _sample(self, columns: Sequence[str], text: bytes, ended: bool) -> tuple[str, list[list[bytes]]]:
@@ -106,10 +111,7 @@ class TextTable(TableSource):
             if name != self.names[0]:
                 text, ended = self._beginning(name, _SAMPLE)
             looked.append(name)
-            found = first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
-            if self._reading.header:
-                check_widths(name, len(columns), found)
-            records += found
+            records += first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
             if not has_empty(columns, records, self._form, self._reading.types):
                 break
         return looked[0] if len(looked) == 1 else f"{looked[0]} to {looked[-1]}", records
@@ -126,6 +128,8 @@ class TextTable(TableSource):
         return text, ended
 
     def _head(self, name: str, text: bytes, ended: bool, dialect: TextDialect) -> _Head:
+        begin = first_line_at(name, text, ended, self._reading.skip_rows)
+        text = text[begin:]
         end = first_record_end(text, dialect)
         if not end and not ended:
             raise SourceError(
@@ -141,12 +145,14 @@ class TextTable(TableSource):
                 Option("quote", ""),
                 ".",
             )
-        cells = first_records(text[:end], True, dialect, 1)[0]
+        records = first_records(text[:end], True, dialect, 1)
+        if not records:
+            raise SourceError(f"{name}: holds no row; at least one is needed. Check it.")
         if not self._reading.header:
-            return _Head(cells, 0, 1, True)
-        return _Head(
-            cells, end, 1 + text.count(b"\n", 0, end), not ended or not is_blank(text[end:], dialect)
-        )
+            return _Head(records[0], begin, 1 + self._reading.skip_rows, True)
+        line = 1 + self._reading.skip_rows + text.count(b"\n", 0, end)
+        rows = not ended or bool(first_records(text[end:], True, dialect, 1))
+        return _Head(records[0], begin + end, line, rows)
 
     def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
         """Look at another file than the first; size: bytes that will do. Raises: SourceError if its columns are others."""

@@ -14,9 +14,9 @@ from packer.tables.reading.dialect import (
     column_names,
     delimiter_of,
     dialect_of,
+    first_line_at,
     first_record_end,
     first_records,
-    is_blank,
     unique_names,
 )
 from packer.tables.reading.record_parser import end_of_records, split_records
@@ -56,13 +56,19 @@ def test_delimiters_also_stand_in_cells(text: str, delimiter: str) -> None:
 def test_what_is_known_is_not_found_out() -> None:
     text = "a;b\n1;2\n"
     assert found(text, delimiter="|") == "|"
-    assert found(text, "a.tsv") == found(text, "A.TAB.gz") == "\t"
-    assert found(text, "a.psv.zst") == "|"
+    assert found("a;b\tc\n1;2\t3\n", "a.tsv") == found("a;b\tc\n1;2\t3\n", "A.TAB.gz") == "\t"
+    assert found("a;b|c\n1;2|3\n", "a.psv.zst") == "|"
     assert found(text, "a.tsv.csv") == ";"
 
 
+def refused(text: str, name: str = "a.csv", **reading: Any) -> str:
+    with pytest.raises(SourceError) as error:
+        found(text, name, **reading)
+    return in_options(error.value.sentence)
+
+
 def test_one_column_has_none() -> None:
-    assert found("a\n1\n2\n") == ","
+    assert found("a\n1\n2\n") not in "a12"
     assert found("text\nwell, yes\nno\n") not in ",w"
     assert first_records(b"text\nwell, yes\n", True, dialect_of(ReadOptions(delimiter="|")), 9) == [
         [b"text"],
@@ -70,28 +76,150 @@ def test_one_column_has_none() -> None:
     ]
 
 
-def test_the_decimal_point_is_no_delimiter() -> None:
-    assert found("a\n1,5\n2,5\n", decimal=",", thousands=".") == "|"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time\n12:30:00\n13:00:00\n",
+        "hh:mm\n12:30\n13:00\n",
+        "date time\n2020-01-01 10:00\n2020-01-02 11:00\n",
+        "name\nJane Doe\nJohn Smith\n",
+        "review\nbad, too long\ngood\nnot bad\n",
+        '"last: first"\n"Doe: Jane"\n"Smith: John"\n',
+        "#\n".replace("#", "n#") + "1\n2\n",
+    ],
+)
+def test_marks_in_one_column(text: str) -> None:
+    assert found(text) in "\t;|,"
+
+
+def test_marks_of_numbers_part_cells_where_nothing_else_does() -> None:
+    assert found('x,y\n1,"2,100"\n2,"3,200"\n', thousands=",") == ","
+    assert found('x,y\n1,"2,5"\n2,"3,5"\n', decimal=",") == ","
+    assert found("x;y\n1;2,100\n2;3,200\n", thousands=",") == ";"
+    assert found("1,5;2,5\n3,5;4,5;5,5\n4,5;1,5\n", decimal=",", header=False) == ";"
+    assert found("a\n1,5\n2,5\n", decimal=",", thousands=".", delimiter=";") == ";"
 
 
 def test_no_delimiter_is_an_error() -> None:
-    with pytest.raises(SourceError) as error:
-        found("one, two\n" + "text\n" * 50)
-    assert in_options(error.value.sentence) == (
+    assert refused("one, two\n" + "text\n" * 50) == (
         "a.csv: neither comma, semicolon, tab nor | parts most of its first 100 rows into as many cells as the first. "
-        "Pass --delimiter."
+        "Pass --delimiter, or --skip-rows if lines of a title come first."
     )
 
 
-@pytest.mark.parametrize("text", ["a b c\n1 2 3\n", " 1.0   2e5\n 3 NaN\n"])
-def test_spaces_are_an_error(text: str) -> None:
-    with pytest.raises(SourceError) as error:
-        found(text, "a.data")
-    assert in_options(error.value.sentence) == (
-        "a.data: its cells are parted by spaces; one character parts them, as a comma, a semicolon, a tab or |. "
-        "Pass --delimiter ' ' if each space is one, or convert it."
+def test_a_header_of_more_cells_than_its_rows_is_no_title() -> None:
+    assert refused("a,b,c\n1,2\n3,4\n5,6\n").startswith("a.csv: neither comma, semicolon, tab nor | parts")
+    assert found("a,b,c\n1,2\n3,4\n5,6\n", delimiter=",") == ","
+
+
+def test_spaces_are_an_error() -> None:
+    spaces = "a.csv: its cells are parted by spaces; a comma, a semicolon, a tab or | is found by itself. "
+    assert (
+        refused("a b c\n1 2 3\n") == spaces + "Pass --delimiter ' ', or --delimiter ';' if it has one column."
     )
-    assert found(text, delimiter=" ") == " "
+    assert refused("who age\nAnn 3\nBob 4\n").startswith(spaces + "Pass --delimiter ' ',")
+    for text in (
+        " 1.0   2e5\n 3 NaN\n",
+        "/* by x */\na  b\n1  2\n3  4\n5  6\n",
+        "/* of x */\nhere;\nA  1 2\nB  3 4\nC  5 6\nD  7 8\n",
+    ):
+        absent = "|" if ";" in text else ";"
+        assert refused(text) == (
+            f"{spaces}Convert it, as by: awk '{{$1=$1}} 1' OFS='{absent}'; "
+            f"or pass --delimiter '{absent}' if it has one column."
+        )
+        assert found(text, delimiter=" ") == " "
+
+
+@pytest.mark.parametrize("mark", [":", "^", "~", "&", "\x01"])
+def test_another_mark_in_all_lines_is_an_error(mark: str) -> None:
+    text = "a#b#c\n1#x#3\n4#y#6\n".replace("#", mark)
+    assert refused(text).startswith(
+        f"a.csv: its lines hold as many {mark!r} each, which may part cells. Pass --delimiter "
+    )
+    assert refused(text).endswith(", or --delimiter ';' if it has one column.")
+    assert found(text, delimiter=mark) == mark
+    assert found(text, delimiter=";") == ";"
+
+
+def test_two_characters_between_cells_are_an_error() -> None:
+    assert refused("1::1193::5\n1::661::3\n", header=False) == (
+        "a.csv: its cells are parted by '::'; one character parts them. Convert it, as by: sed 's/::/;/g'; "
+        "or pass --delimiter ';' if it has one column."
+    )
+
+
+def test_a_name_that_says_another_delimiter_is_an_error() -> None:
+    assert refused("a,b\n1,2\n", "a.tsv") == (
+        "a.tsv: its cells are parted by commas, and its name says tabs. Pass --delimiter ,."
+    )
+    assert found("a\n1\n", "a.tsv") == "\t"
+
+
+# Lines before the table
+
+ROWS = "a,b,c\n1,2,3\n4,5,6\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            f"A title\n{ROWS}",
+            "its first row has 1 cell, those behind it 3, parted by commas; all must have as many. "
+            "Pass --skip-rows 1 if it is a title, or --delimiter ';' if it has one column.",
+        ),
+        (
+            f"A title, of 2020\n\nby x\n{ROWS}",
+            "its first 2 rows have 1 to 2 cells, those behind them 3, parted by commas; all must have as many. "
+            "Pass --skip-rows 3 if they are titles.",
+        ),
+        (
+            f"# made by x\n# at y\n{ROWS}",
+            "its first 2 rows have 1 cell, those behind them 3, parted by commas; all must have as many. "
+            "Pass --comment '#' if '#' begins lines of comment, or --skip-rows 2 if they are titles, "
+            "or --delimiter ';' if it has one column.",
+        ),
+        (
+            f"A title,,\n,,\n{ROWS}",
+            "its first 2 rows have 3 cells and all but one empty, those behind them 3, parted by commas; all must have as many. "
+            "Pass --skip-rows 2 if they are titles.",
+        ),
+        (
+            "a,b\nx,1,2\ny,3,4\n",
+            "its first row has 2 cells, those behind it 3, parted by commas; all must have as many. "
+            "Give each column a name there, or pass --skip-rows 1 and --no-header to read it without names.",
+        ),
+    ],
+)
+def test_lines_before_the_table_are_an_error(text: str, sentence: str) -> None:
+    assert refused(text) == f"a.csv: {sentence}"
+
+
+def test_lines_before_the_table_are_told_whatever_is_given() -> None:
+    assert "--skip-rows 1 if it is a title." in refused(f"A title\n{ROWS}", delimiter=",")
+    assert "--skip-rows 1 if it is a title, or" in refused("A title\n1,2\n3,4\n", header=False)
+    assert "--skip-rows 3 if" in refused("x\ny\n" + ROWS, skip_rows=1)
+    assert found("5,,\n" + ROWS, header=False) == ","
+    assert found(f"# x,y\n{ROWS}# z\n", comment="#") == ","
+
+
+def test_a_comment_is_no_name_of_a_column() -> None:
+    assert refused("# made by x\nn\n1\n") == (
+        "a.csv: its first row, '# made by x', may be a comment; else it is the name of a column. "
+        "Pass --comment '#', or --delimiter ';' if it has one column."
+    )
+    assert found("# made by x\nn\n1\n", comment="#") not in "n1"
+
+
+def test_lines_are_passed_over() -> None:
+    assert first_line_at("a.csv", b"x\r\n\ny\n", True, 2) == 4
+    for text, has in ((b"x\ny", "has 2 lines"), (b"x\ny\n", "has 2 lines")):
+        with pytest.raises(SourceError) as error:
+            first_line_at("a.csv", text, True, 3)
+        assert in_options(error.value.sentence) == (
+            f"a.csv: {has}, of which --skip-rows 3 passes over all; a table begins behind them. Pass a smaller number."
+        )
 
 
 def test_a_record_that_is_cut_off_does_not_count() -> None:
@@ -134,8 +262,16 @@ def test_marks_become_bytes() -> None:
             "--thousands .: is the same as --decimal; each mark means one thing. Change one.",
         ),
         (
-            {"delimiter": ",", "decimal": ","},
+            {"delimiter": ",", "decimal": ",", "quote": ""},
             "--decimal ,: is the same as --delimiter; each mark means one thing. Change one.",
+        ),
+        (
+            {"delimiter": ";", "comment": ";"},
+            "--comment ';': is the same as --delimiter; each mark means one thing. Change one.",
+        ),
+        (
+            {"comment": "//"},
+            "--comment //: is no mark; one ASCII character is, no letter, digit, sign or end of line, or none. Pass one.",
         ),
     ],
 )
@@ -177,7 +313,7 @@ def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
     end = first_record_end(data, form)
     if not end:
         whole = data[: end_of_records(data, 0, form)]
-        assert is_blank(whole, form)
+        assert not split_records(whole, form, 1)
         return
     assert data[end - 1] == ord("\n")
     assert end_of_records(data[:end], 0, form) == end

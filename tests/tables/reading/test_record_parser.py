@@ -405,6 +405,24 @@ def test_blank_lines_and_line_ends() -> None:
     assert column(read("a\t\n\t\n\tb", "category category", delimiter=b"\t"), 1) == [None, None, "b"]
 
 
+def test_carriage_returns_belong_to_the_end_of_a_line() -> None:
+    parsed = read('1,2\r\r\n3,"4"\r\r\n5,a\rb\r\r\r\n6,7\r\r', "number text")
+    assert column(parsed) == [1.0, 3.0, 5.0, 6.0]
+    assert column(parsed, 1) == ["2", "4", "a\rb", "7"]
+    assert not parsed.bad
+
+
+def test_lines_of_comment_are_passed_over() -> None:
+    text = '#x,"\n1,a\n# "b",c\n2,#\n"#3",4\n"5\n# 6",7\n #8,9\n#'
+    parsed = read(text, "text text", comment=b"#")
+    assert column(parsed) == ["1", "2", "#3", "5\n# 6", " #8"]
+    assert column(parsed, 1) == ["a", "#", "4", "7", "9"]
+    assert (parsed.lines, parsed.bad) == (8, [])
+    assert parsed.lines_of.tolist() == [1, 3, 4, 5, 7]
+    long = f"{'#' + 'x,' * 30_000}\n1,2\n" * 3
+    assert column(read(long, "number number", comment=b"#"), 1) == [2.0] * 3
+
+
 def test_a_last_record_without_an_end() -> None:
     assert column(read("1,2\n3,4", "- number"), 1) == [2.0, 4.0]
     assert column(read("1,2\n3,", "- number"), 1) == [2.0, None]
@@ -636,21 +654,39 @@ def test_the_end_of_records(text: str, wanted: str) -> None:
         assert end_of_records(memoryview(data), len(before), form(1)) == len(before) + len(wanted)
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('#"\na\nb', '#"\na\n'),
+        ('#,"x\n', '#,"x\n'),
+        ('#,"x', ""),
+        ('a,"\n#",b\n', 'a,"\n#",b\n'),
+        ('a,"\n#"#,"b\n', ""),
+        ('"a"\n#,"\n"b\n"', '"a"\n#,"\n'),
+    ],
+)
+def test_quotes_in_comments_mean_nothing(text: str, wanted: str) -> None:
+    for before in ("", "-\n" * 40):
+        data = before.encode() + text.encode()
+        assert end_of_records(data, len(before), form(1, comment=b"#")) == len(before) + len(wanted)
+
+
 def test_the_end_of_records_without_quotes() -> None:
     assert end_of_records(b'a\n"b\nc', 0, form(1, quote=b"")) == 5
 
 
-@given(st.text('ab",;\n\r', max_size=200), st.integers(0, 100))
+@given(st.text('ab",;#\n\r', max_size=200), st.integers(0, 100), st.sampled_from([b"", b"#"]))
 @settings(max_examples=200, deadline=None)
-def test_what_ends_there_is_whole(text: str, start: int) -> None:
+def test_what_ends_there_is_whole(text: str, start: int, comment: bytes) -> None:
     data = text.encode()
     start = min(start, len(data))
-    end = end_of_records(data, start, form(1))
+    made = form(1, comment=comment)
+    end = end_of_records(data, start, made)
     assert start <= end <= len(data)
     # Both parts by themselves give the records of the whole.
-    whole = split_records(data[start:], form(1), 10**6)
-    assert whole == split_records(data[start:end], form(1), 10**6) + split_records(data[end:], form(1), 10**6)
-    assert not any("never" in b.reason for b in parse_records(data[start:end], form(1), layout("-")).bad)
+    whole = split_records(data[start:], made, 10**6)
+    assert whole == split_records(data[start:end], made, 10**6) + split_records(data[end:], made, 10**6)
+    assert not any("never" in b.reason for b in parse_records(data[start:end], made, layout("-")).bad)
 
 
 def test_split_records() -> None:
@@ -673,6 +709,8 @@ PIECES = st.sampled_from(
         '"',
         '""',
         "\r\n",
+        "\r",
+        "#",
         "1",
         "-2.5",
         "3e4",
@@ -701,9 +739,12 @@ PIECES = st.sampled_from(
         max_size=4,
     ),
     st.booleans(),
+    st.sampled_from([{}, {"comment": b"#"}, {"thousands": b","}]),
 )
 @settings(max_examples=300, deadline=None)
-def test_both_forms_give_the_same(pieces: list[str], types: list[str], single: bool) -> None:
+def test_both_forms_give_the_same(
+    pieces: list[str], types: list[str], single: bool, marks: dict[str, bytes]
+) -> None:
     data = "".join(pieces).encode()
     results: list[ParsedRows] = []
     swap: Callable[[bool], None] = lambda on: setattr(native, "COMPILED", on)  # noqa: E731
@@ -711,7 +752,7 @@ def test_both_forms_give_the_same(pieces: list[str], types: list[str], single: b
     try:
         for on in (False, True):
             swap(on)
-            results.append(parse_records(data, form(len(types)), layout(types, single)))
+            results.append(parse_records(data, form(len(types), **marks), layout(types, single)))
     finally:
         swap(before)
     plain, compiled = results

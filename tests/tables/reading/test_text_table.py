@@ -88,7 +88,7 @@ def test_a_table() -> None:
     assert part.dictionaries == {2: ["red", "blue"]}
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
 @pytest.mark.parametrize("last", [True, False])
 def test_ends_of_lines(end: str, last: bool) -> None:
     text = end.join(["a,b", "1,x", "", "  ", "2,y"]) + (end if last else "")
@@ -336,14 +336,43 @@ def test_no_more_than_some_files_are_looked_into_for_types(monkeypatch: pytest.M
 def test_a_header_of_fewer_cells_than_its_rows_is_refused() -> None:
     text = '"x","y"\n' + "".join(f'"{n}",{n}.5,a b\n' for n in range(20))
     sentence = (
-        "a.csv: its header has 2 cells, its rows 3; they must have as many. "
-        "Give each column a name there, or pass --no-header if the first row is none."
+        "a.csv: its first row has 2 cells, those behind it 3, parted by commas; all must have as many. "
+        "Give each column a name there, or pass --skip-rows 1 and --no-header to read it without names."
     )
     assert refused(write("a.csv", text)) == sentence
     assert refused("a.csv", delimiter=",") == sentence
     # One such row is a bad row.
     table = opened(write("b.csv", "x,y\n1,2\n1,2,3\n"))
     assert [bad.reason for _, part in parsed(table) for bad in part.bad] == ["has 3 cells; 2 are expected"]
+
+
+def test_titles_and_comments_are_passed_over_in_each_file() -> None:
+    first = 'A title, with commas\n\nx,y\n1,a\n# note, "1\n2,b\n'
+    second = "Another\n\nx,y\n# one\n3,c\n#"
+    table = opened(write("a.csv", first), write("b.csv", second), skip_rows=2, comment="#")
+    assert names(table) == ["x", "y"]
+    assert types(table) == ["integer", "category"]
+    assert rows(table) == [[1, "a"], [2, "b"], [3, "c"]]
+    assert (table.first_line("a.csv"), table.first_line("b.csv")) == (4, 4)
+    bare = opened(write("c.csv", "A title\n1,2\n# x\n3,4\nx,5\n"), skip_rows=1, header=False, comment="#")
+    assert bare.first_line("c.csv") == 2
+    assert rows(bare) == [[1, 2], [3, 4]] or types(bare) == ["category", "integer"]
+    assert (
+        refused(write("d.csv", "a\nb\n"), skip_rows=2)
+        == "d.csv: holds no row; at least one is needed. Check it."
+    )
+
+
+def test_numbers_in_quotes_may_hold_the_delimiter() -> None:
+    text = 'x,y\n1,"2,100"\n2,"1,234,567.5"\n'
+    assert refused(write("a.csv", text)) == (
+        "a.csv: column 'y' holds numbers with , between thousands, as '2,100'; that must be said. "
+        "Pass --thousands ,, or --type y=category if they are none."
+    )
+    for delimiter in (None, ","):
+        assert rows(opened("a.csv", thousands=",", delimiter=delimiter)) == [[1, 2100.0], [2, 1234567.5]]
+    write("b.csv", 'x,y\n1,"2,5"\n2,"-1.000,25"\n')
+    assert rows(opened("b.csv", decimal=",", thousands=".")) == [[1, 2.5], [2, -1000.25]]
 
 
 def test_no_file_has_rows() -> None:
@@ -440,6 +469,8 @@ def test_the_fingerprint_tells_whether_the_inputs_are_the_same(tmp_path: Path) -
         "na": [],
         "encoding": "utf-8",
         "types": {},
+        "skip_rows": 0,
+        "comment": None,
     }
     assert opened(*(str(tmp_path / name) for name in sources)).fingerprint() == first
     assert opened(*sources, na=("-",)).fingerprint() != first
