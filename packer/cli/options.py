@@ -158,7 +158,7 @@ CONVERT = options(
     option("--header/--no-header", None,
            "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=TABLES),
     option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=TABLES),
-    option("--skip-rows", "N", "CSV: lines passed over at the beginning of each file, as a title's.", 0, about=TABLES),
+    option("--skip-rows", "N", "CSV: lines passed over at the beginning of each file.", 0, about=TABLES),
     option("--comment", "CHAR", "CSV: lines that begin with it are passed over.", about=TABLES),
     option("--quote", "CHAR", "CSV: around cells; none for none.", '"', about=TABLES),
     option("--decimal", "CHAR", "CSV: the decimal point.", ".", about=TABLES),

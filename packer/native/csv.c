@@ -554,7 +554,7 @@ parse_all(Job *job)
 
 /* ---- where records end ---- */
 
-/* Whether an offset, at or behind `from`, lies in a line of comment. from: where a record begins, or behind a closing quote. */
+/* Whether an offset, at or behind `from`, lies in a line of comment. from: behind a closing quote, unless is_record. */
 static int
 in_comment(const uint8_t *data, size_t from, int is_record, size_t at, int comment)
 {
@@ -583,7 +583,8 @@ end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, i
                 closed = mark + 1; /* a doubled quote opens again at once */
             else if (mark != from && mark != closed && data[mark - 1] != delimiter && data[mark - 1] != '\n')
                 continue; /* amid a cell it means nothing */
-            else if (comment >= 0 && in_comment(data, closed < length ? closed : from, closed == length, mark, comment))
+            else if (comment >= 0 &&
+                     in_comment(data, closed < length ? closed : from, closed == length, mark, comment))
                 continue;
             inside = ~inside;
             within ^= ~(uint64_t)0 << (mark - at);

@@ -353,6 +353,35 @@ def test_rows_are_added_mapped_as_the_others(shards: Path, tables: Path):
     assert files_of(tables / "t") == files_of(shards)
 
 
+def test_titles_and_comments_are_passed_over_wherever_the_table_is_read_again(tmp_path: Path):
+    def table(name: str, first: int) -> Path:
+        lines = [f"{n},{n % 2}" for n in range(first, first + 6)]
+        text = "\n".join(["A title", "", "x,y", *lines[:3], "# checked, twice", *lines[3:]])
+        (tmp_path / name).write_text(text + "\n")
+        return tmp_path / name
+
+    pack, read = tmp_path / "s", {"skip_rows": 2, "comment": "#"}
+    report = convert_table(table("a.csv", 0), pack, shard_rows=3, shuffle=False, **read)
+    assert report.notes == (
+        f"{tmp_path / 'a.csv'}: lines passed over at its beginning: 2, the first 'A title'.",
+    )
+    assert convert_table(tmp_path / "a.csv", pack, shard_rows=3, shuffle=False, resume=True, **read).already
+    with pytest.raises(UsageError, match="comment"):
+        convert_table(tmp_path / "a.csv", pack, shard_rows=3, shuffle=False, resume=True, skip_rows=2)
+    before = files_of(pack)
+    append_table(pack, table("b.csv", 6))
+    assert opened(pack).read("features")[:, 0].tolist() == list(range(12))
+    convert_table(tmp_path / "b.csv", tmp_path / "b.h5", like=pack, shuffle=False)
+    assert opened(tmp_path / "b.h5").read("features")[:, 0].tolist() == list(range(6, 12))
+    convert_table(tmp_path / "a.csv", tmp_path / "t", shard_rows=3, shuffle=False, **read)
+    shard = Path(opened(tmp_path / "t").parts[0].path)
+    damaged = bytearray(shard.read_bytes())
+    damaged[damaged.index(np.float32([1, 1]).tobytes())] ^= 1
+    shard.write_bytes(damaged)
+    assert repair_pack(tmp_path / "t", tmp_path / "a.csv").blocks
+    assert files_of(tmp_path / "t") == before
+
+
 def test_splits_are_drawn_for_added_rows(tables: Path):
     convert_table(tables / "a.csv", tables / "s", shard_rows=600, split="train=0.75,val=0.25", **OPTIONS)
     append_table(tables / "s", tables / "b.csv")

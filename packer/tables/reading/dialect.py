@@ -1,4 +1,4 @@
-"""The dialect of a text file, found from its beginning: the delimiter, the header, the names of the columns."""
+"""The dialect of a text file, found from its beginning: delimiter, header, names of the columns."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _NOTES = 10  # on names that were changed
 def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
     """Return the dialect that options give; without a delimiter: a comma.
 
-    Raises: UsageError for marks that no file can have, and for two that are the same. In quotes a delimiter may be a decimal point or
-    stand between thousands, as in "2,100".
+    Raises: UsageError for marks that no file can have, and for two that are the same. In quotes a delimiter
+    may be a decimal point or stand between thousands, as in "2,100".
     """
     marks = {
         "delimiter": "," if reading.delimiter is None else reading.delimiter,
@@ -75,7 +75,7 @@ def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
 
 
 def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
-    """Return the offset behind the lines that are passed over at the beginning of a file. Raises: SourceError if it has no more."""
+    """Return the offset behind the lines passed over at a file's beginning. Raises: SourceError."""
     at = 0
     for _ in range(skip_rows):
         at = text.find(b"\n", at) + 1
@@ -91,11 +91,11 @@ def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _FirstRecords:
     """The first records of a text as a delimiter cuts them.
 
-    width: the number of cells of most of them; leading: records before the first one of that width; share: of the records from
-    there on that have it.
+    width: the number of cells of most of them; leading: records before the first one of that width; share:
+    of the records from there on that have it.
     """
 
     delimiter: bytes
@@ -105,13 +105,13 @@ class _Cut:
     share: float
 
 
-def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _Cut:
+def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _FirstRecords:
     if not ended:
         text = text[: end_of_records(text, 0, dialect)]
     records = list(islice(records_of(text, dialect), _RECORDS))
     widths = [len(record.cells) for record in records]
     if not records:
-        return _Cut(dialect.delimiter, records, 0, 0, 0.0)
+        return _FirstRecords(dialect.delimiter, records, 0, 0, 0.0)
     counts = Counter(width for width in widths if width > 1) or Counter(widths)
     ((width, count),) = counts.most_common(1)
     leading = widths.index(width)
@@ -121,7 +121,7 @@ def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _Cut:
         names = next((k for k in range(leading, len(records)) if not _is_padded(records[k])), leading)
         if names > leading and not any(map(_is_number, records[names].cells)):
             leading = names
-    return _Cut(dialect.delimiter, records, width, leading, share)
+    return _FirstRecords(dialect.delimiter, records, width, leading, share)
 
 
 def _is_padded(record: Record) -> bool:
@@ -129,11 +129,11 @@ def _is_padded(record: Record) -> bool:
 
 
 def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> bytes:
-    """Find the delimiter of a file: as given, by its suffix, or that by which most records have as many cells as the first.
+    """Find the delimiter of a file: as given, by its suffix, or by which most records are like the first.
 
     text: the beginning of the file, behind the lines that are passed over; all of it if `ended`.
-    Raises: SourceError if no delimiter does; if lines before the table have another number of cells; if its lines would become one
-    column though they may hold several.
+    Raises: SourceError if no delimiter does; if lines before the table have another number of cells; if its
+    lines would become one column though they may hold several.
     """
     dialect = dialect_of(reading)
     suffixes = [d for s, d in _BY_SUFFIX.items() if name.lower().removesuffix(compression(name)).endswith(s)]
@@ -146,7 +146,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         [_cut(text, ended, replace(dialect, delimiter=delimiter), reading.header) for delimiter in group]
         for group in (groups[:1] if reading.delimiter is not None else groups)
     ]
-    titled: list[_Cut] = []
+    titled: list[_FirstRecords] = []
     for group in cuts:
         found = [cut for cut in group if cut.width > 1]
         whole = [cut for cut in found if not cut.leading and cut.share >= _LEAST]
@@ -154,7 +154,8 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
             best = max(whole, key=lambda cut: cut.share)
             if named and best.delimiter not in named:
                 raise SourceError(
-                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says {_shown(named[0])}. Pass ",
+                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says"
+                    f" {_shown(named[0])}. Pass ",
                     Option("delimiter", best.delimiter.decode()),
                     ".",
                 )
@@ -174,7 +175,8 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         _check_single(name, single, text, dialect, reading)
         return single.delimiter
     raise SourceError(
-        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into as many cells as the first. Pass ",
+        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into"
+        " as many cells as the first. Pass ",
         Option("delimiter"),
         ", or ",
         Option("skip_rows"),
@@ -182,12 +184,12 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     )
 
 
-def _is_title(cut: _Cut) -> bool:
-    """Tell whether the leading records may be a title: one with more cells than the others is rather the header of short rows."""
+def _is_title(cut: _FirstRecords) -> bool:
+    """Tell whether the leading records may be a title; one with more cells is the header of short rows."""
     return all(len(record.cells) < cut.width or _is_padded(record) for record in cut.records[: cut.leading])
 
 
-def _title(name: str, cut: _Cut, text: bytes, reading: ReadOptions) -> SourceError:
+def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
     """Return the error for records before a table that have another number of cells."""
     leading, names = cut.records[: cut.leading], cut.records[cut.leading]
     widths = sorted({len(record.cells) for record in leading})
@@ -199,7 +201,8 @@ def _title(name: str, cut: _Cut, text: bytes, reading: ReadOptions) -> SourceErr
     if widths == [cut.width]:
         has += " and all but one empty"
     them = "it" if cut.leading == 1 else "them"
-    found = f"{name}: its {has}, those behind {them} {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. "
+    parted = f"those behind {them} {cut.width:,}, parted by {_shown(cut.delimiter)}"
+    found = f"{name}: its {has}, {parted}; all must have as many. "
     if reading.header and widths == [cut.width - 1] and any(map(_is_number, names.cells)):
         return SourceError(
             found + "Give each column a name there, or pass ",
@@ -220,7 +223,9 @@ def _title(name: str, cut: _Cut, text: bytes, reading: ReadOptions) -> SourceErr
     return SourceError(found + "Pass ", *ways, ".")
 
 
-def _check_single(name: str, cut: _Cut, text: bytes, dialect: TextDialect, reading: ReadOptions) -> None:
+def _check_single(
+    name: str, cut: _FirstRecords, text: bytes, dialect: TextDialect, reading: ReadOptions
+) -> None:
     """Raise SourceError for a table of one column if its lines may hold several, or if its name may be a comment."""
     some = (line.strip(b"\r") for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
     lines = [line for line in some if not is_passed_over(line, dialect)][: len(cut.records)]
@@ -256,14 +261,15 @@ def _check_single(name: str, cut: _Cut, text: bytes, dialect: TextDialect, readi
         )
     if reading.header and lines[0][:1] in (b"#", b"%"):
         raise SourceError(
-            f"{name}: its first row, {lines[0][:80].decode(errors='replace')!r}, may be a comment; else it is the name of a column. Pass ",
+            f"{name}: its first row, {lines[0][:80].decode(errors='replace')!r}, may be a comment; else it is the"
+            " name of a column. Pass ",
             Option("comment", lines[0][:1].decode()),
             *one_column,
         )
 
 
 def _is_spaced(lines: Sequence[bytes], rows: Sequence[bytes]) -> bool:
-    """Tell whether words of lines are cells: all of most lines numbers, or as many in each line, or in most with numbers below others."""
+    """Tell whether words of lines are cells: most lines are numbers, or all have as many, or most with numbers."""
     words = [line.split() for line in lines]
     numbers = sum(len(line) > 1 and all(map(_is_number, line)) for line in words)
     if numbers > _LEAST * len(rows):
