@@ -22,9 +22,6 @@ from typing import Any
 
 from packer.sentence import Option, Part, Sentence
 
-# The distribution's name for pip, as in setup.cfg; the index holds another project under the import's name.
-DISTRIBUTION = "packer-torch"
-
 
 class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text is fit to be shown to a user."""
@@ -108,11 +105,10 @@ class TransformError(PackerError):
 class MissingDependencyError(PackerError, ImportError):
     """An optional package is not installed."""
 
-    def __init__(self, package: str, purpose: str | Option, extra: str | None = None) -> None:
+    def __init__(self, package: str, purpose: str | Option) -> None:
         """Say what needs which package, and the pip line that brings it.
 
-        package: the name pip knows it by; purpose: what needs it, as the sentence's subject;
-        extra: the extra of packer that brings it, if there is one.
+        package: the name pip knows it by, as no index has the extras of packer; purpose: what needs it, as the sentence's subject.
         """
-        install = f'pip install "{DISTRIBUTION}[{extra}]"' if extra else f"pip install {package}"
-        super().__init__(purpose, f": {package} is not installed. Run: {install}")
+        named = f'"{package}"' if "[" in package else package
+        super().__init__(purpose, f": {package} is not installed. Run: pip install {named}")

@@ -65,8 +65,8 @@ class Sentence(str):
     As text it is worded for Python; parts hold what the command line words in its own way. Formatting it into another text, or
     storing it as JSON, keeps the text alone.
 
-    >>> "250: no power of two. Pass " + Option("size", 256) + ", or " + Option("any_size", True) + "."
-    '250: no power of two. Pass size=256, or any_size=True.'
+    >>> "a.png: is cut short. Remove it, or pass " + Option("on_error", "skip") + "."
+    "a.png: is cut short. Remove it, or pass on_error='skip'."
     """
 
     __slots__ = ("parts",)

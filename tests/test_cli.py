@@ -214,7 +214,7 @@ def labels_by_ambiguous_stem(photos: Path) -> None:
         (loop, [], 1, "Error: photos/blue/again: "),
         (labels_by_ambiguous_stem, ["--labels", "labels.csv"], 1, "Error: labels.csv line 2: "),
         (lambda p: Path("p.h5").touch(), [], 2, "Error: p.h5: exists; nothing is overwritten unasked. "),
-        (lambda p: None, ["--size", "250"], 2, "Error: size 250: 250 is not a power of two; the nearest are 128 and 256. "),
+        (lambda p: None, ["--size", "0"], 2, "Error: size 0: 0 is too small; 1 is the least. "),
         (lambda p: None, ["--fit", "zoom"], 2, "Invalid value for '--fit': 'zoom' is not one of"),
         (lambda p: None, ["--colour"], 2, "No such option"),
         (lambda p: None, ["--workers", "0"], 2, "Error: workers 0: is too few; 1 is the least. Pass 1 or more."),
@@ -238,6 +238,15 @@ def test_bad_input_is_one_clear_sentence_and_leaves_nothing(
     if done.err.startswith("Error: "):
         assert done.err.count("\n") == 1
         assert done.err.rstrip().endswith(".")
+
+
+def test_of_a_single_path_the_output_is_missing(run: Run):
+    done = run("convert", "photos/", "--size", "32")
+    assert done == (
+        2,
+        "",
+        "Error: photos/: OUT is missing, the pack to make. Pass for example packer convert photos/ train.h5.\n",
+    )
 
 
 def test_missing_things_are_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run):
@@ -696,7 +705,7 @@ def test_bench_without_torch_names_the_remedy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,
-        'Error: packer bench: torch is not installed. Run: pip install "packer-torch[torch]"\n',
+        "Error: packer bench: torch is not installed. Run: pip install torch\n",
     )
 
 

@@ -36,7 +36,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise MissingDependencyError("matplotlib", "a plot", "plot") from None
+        raise MissingDependencyError("matplotlib", "a plot") from None
 
 
 def draw(report: BenchReport, path: str) -> None:

@@ -69,7 +69,7 @@ def bench(
     try:
         from packer.bench import bench_drawing, image_bench, table_bench
     except ImportError:
-        raise MissingDependencyError("torch", "packer bench", "torch") from None
+        raise MissingDependencyError("torch", "packer bench") from None
     from packer.format.pack import open_pack
 
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=PATH)
+@click.argument("sources", metavar="SRC...", nargs=-1, type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @CONVERT
 @click.pass_context
@@ -62,6 +62,10 @@ def convert(
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
     packer convert images.npy labels.npy train.h5
     """
+    if not sources:  # of a single path click makes the last argument
+        raise UsageError(
+            f"{out}: OUT is missing, the pack to make. Pass for example packer convert {out} train.h5."
+        )
     kind, run = _kind_of(sources[0])
     for parameter in context.command.params:
         name = str(parameter.name)

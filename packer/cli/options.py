@@ -68,7 +68,6 @@ JSON = option("--json as_json", None, "Print one JSON object on stdout instead o
 QUIET = option("--quiet", None, "Print nothing but errors.")
 WORKERS = option("--workers", "N", "Parallel workers; default: the cores at hand.")
 OVERWRITE = option("--overwrite", None, "Replace the output if it is a pack.")
-ANY_SIZE = option("--any-size", None, "Allow sizes that are not powers of two.", about=_PICTURES)
 SPLIT = option("--split", "NAME", "Only the rows of one split.")
 SHARD_SIZE = option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB.")
 ON_ERROR = option("--on-error", ("stop", "skip"),
@@ -80,10 +79,9 @@ REWORKING = options(WORKERS, JSON, QUIET)
 # fmt: off
 CONVERT = options(
     option("--size", "N|HxW|max=N|min=N|keep",
-           "Side, or height x width, in pixels; powers of two; default: 256, of arrays as they are. Whole pictures: the longest side at"
+           "Side, or height x width, in pixels; default: 256, of arrays as they are. Whole pictures: the longest side at"
            " most max=N, the shortest min=N; keep: each at its own size.",
            about=_PICTURES),
-    ANY_SIZE,
     option("--fit", FIT,
            "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=_PICTURES),
     option("--channels", "rgb|gray|rgba|N|auto",

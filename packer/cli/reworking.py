@@ -12,7 +12,6 @@ from packer.cli.console import print_json, say
 from packer.cli.conversion_output import announce_plan, tell_left_out, tell_notes, tell_skipped
 from packer.cli.convert_command import parse_pairs
 from packer.cli.options import (
-    ANY_SIZE,
     FIT,
     FORMAT,
     ON_ERROR,
@@ -169,9 +168,8 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
     option(
         "--size",
         "N|HxW|max=N|min=N",
-        "Smaller images: side, or height x width; powers of two. Whole pictures: their longest or shortest side.",
+        "Smaller images: side, or height x width. Whole pictures: their longest or shortest side.",
     ),
-    ANY_SIZE,
     option("--fit", FIT, "How images of another shape are brought to --size.", "crop"),
     option("--format", FORMAT, "As for convert."),
     option("--store", STORE, "As for convert; default: as PACK has it."),

@@ -218,7 +218,7 @@ def _ray(address: str | None) -> Iterator[Executor]:
     try:
         import ray
     except ImportError:
-        raise MissingDependencyError("ray", Option("engine", "ray"), "ray") from None
+        raise MissingDependencyError("ray", Option("engine", "ray")) from None
     ours = not ray.is_initialized()
     if ours:
         # "local", as Ray would else look for clusters that ran here before, and wait for them.

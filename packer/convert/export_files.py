@@ -206,7 +206,7 @@ def tiff(values: NDArray[Any]) -> memoryview:
     try:
         import tifffile
     except ImportError:
-        raise MissingDependencyError("tifffile", "A TIFF file of bands", "tiff") from None
+        raise MissingDependencyError("tifffile", "A TIFF file of bands") from None
     file = io.BytesIO()
     tifffile.imwrite(
         file, values, photometric="minisblack", planarconfig="contig", metadata=None, software=False

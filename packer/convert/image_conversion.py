@@ -38,7 +38,7 @@ from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_BANDS, MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.deep_images import count_bands
 from packer.pixels.image_decoder import MODES, without_pillow_warnings
-from packer.pixels.row_size import RowSize
+from packer.pixels.row_size import RowSize, note_on_size
 from packer.sentence import Option
 from packer.version import __version__
 
@@ -71,7 +71,6 @@ def convert_images(
     out: str | os.PathLike[str],
     *,
     size: int | str | tuple[int, int] | None = None,
-    any_size: bool = False,
     fit: str | None = None,
     channels: str | int | None = None,
     dtype: str | None = None,
@@ -120,10 +119,11 @@ def convert_images(
         COCO is (``annotations/instances_*.json``).
     out, format
         A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
-    size, any_size, fit
-        Side, "HxW" or (H, W) in pixels, default 256, powers of two unless any_size. Also whole pictures, each of a size of its own:
-        "max=512", the longest side at most that, or "min=256", the shortest side: aspect kept, the other side rounded down, never
-        enlarged; "keep": as they are. With store="jpeg" JPEG files that need not shrink keep their bytes.
+    size, fit
+        Side, "HxW" or (H, W) in pixels, default 256; a note tells what is usual for other sizes than powers of two. Also whole
+        pictures, each of a size of its own: "max=512", the longest side at most that, or "min=256", the shortest side: aspect kept,
+        the other side rounded down, never enlarged; "keep": as they are. With store="jpeg" JPEG files that need not shrink keep
+        their bytes.
         fit, of one size, is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba". Or the number of bands that every file has, which are then kept as they are, each by
@@ -215,7 +215,7 @@ def convert_images(
     if size is None:
         pixels: Any = [256, 256] if match is None else match.size
     else:
-        given = RowSize.parse(size, any_size=any_size)
+        given = RowSize.parse(size)
         pixels = given.option
         if given.ragged and fit is not None:
             raise UsageError(
@@ -425,6 +425,11 @@ def plan_conversion(
                         options["size"], options["fit"], options["channels"], options.get("dtype") or "uint8"
                     ),
                 )
+            ),
+            *(
+                ()
+                if size.ragged or like is not None or made is not None
+                else note_on_size(size.height, size.width)
             ),
             *opened.notes,
             *maker.notes(),

@@ -225,9 +225,7 @@ def _enlarged(enlarged: int, sizes: list[tuple[int, int]], spec: PixelSpec, imag
     side = int(np.median([min(size) for size in sizes]))
     whole = alike and usual[0] == usual[1]
     even = 1 << (side.bit_length() - 1)
-    passed: str | Option = Option("size", side if whole else even)
-    if whole and side != even:
-        passed += " " + Option("any_size", True)
+    passed = Option("size", side if whole else even)
     side = side if whole else even
     shown = f"{usual[0]}x{usual[1]}" if alike else f"shorter side {side} and more at the median"
     many = "All" if enlarged == len(sizes) else f"{enlarged:,} of the"

@@ -27,7 +27,7 @@ from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
-from packer.pixels.row_size import RowSize
+from packer.pixels.row_size import RowSize, note_on_size
 from packer.sentence import Option
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
@@ -279,7 +279,6 @@ def repack(
     out: PathLike,
     *,
     size: int | str | tuple[int, int] | None = None,
-    any_size: bool = False,
     fit: str = "crop",
     format: str | None = None,
     store: str | None = None,
@@ -306,7 +305,7 @@ def repack(
         of their own keep these when the store changes.
     shuffle, seed
         Mix the rows (of each split), drawn from seed; else they keep their order.
-    out, any_size, fit, format, shard_rows, shard_size, workers, overwrite, resume, progress, on_progress
+    out, fit, format, shard_rows, shard_size, workers, overwrite, resume, progress, on_progress
         As in convert_images. Of packs of tables size, store and quality are refused.
 
     Raises
@@ -341,7 +340,7 @@ def repack(
     elif size is not None or store == "jpeg":
         image = _pixels(opened, "store jpeg" if size is None else f"size {size}")
         if size is not None:
-            rule = RowSize.parse(size, any_size=any_size)
+            rule = RowSize.parse(size)
             if rule.ragged:
                 check_whole(opened, image, rule)
             spec = _spec(image, rule, fit)
@@ -371,7 +370,8 @@ def repack(
             row_bytes = estimate(source.rows, source.storing, order, compare=False)[0].row_bytes
         source = source._replace(storing=source.storing.sharded(row_bytes, shard_size))
     said = {"repack": how, **source.storing.options()}
-    return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed))
+    notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
+    return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed), notes)
 
 
 def _spec(image: Field, rule: RowSize, fit: str) -> PixelSpec:
@@ -508,18 +508,18 @@ def _storing(
     return RowStorage(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)
 
 
-def _write(run: Conversion, source: _PackSource, task: ConversionTask) -> Report:
+def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
     """Write a new pack of another, unless it is there and may be left."""
     rows = len(task.order.samples)
     run.check_output()
     found = run.found(task.members["provenance"], rows)
     if found is not None:
-        return run.report(found, already=True)
+        return run.report(found, notes, already=True)
     if isinstance(source.rows, PackRows) and source.rows.remade:
         nbytes = 2 * estimate(source.rows, source.storing, task.order, compare=False)[0].row_bytes * rows
     else:
         nbytes = min(source.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
-    return run.report(run.write(task, round(nbytes)))
+    return run.report(run.write(task, round(nbytes)), notes)
 
 
 def _finished(out: str, task: ConversionTask) -> RunResult | None:

@@ -484,7 +484,7 @@ def _open_directory(name: str) -> Pack:
     if not os.path.exists(path):
         raise FormatError(
             f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack."
-            " Pass what packer convert wrote: of a folder of images it makes a pack.",
+            f" Run packer convert {name} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read.",
             part="trailer",
         )
     check_own(name)

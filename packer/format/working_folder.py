@@ -27,6 +27,7 @@ from typing import Any
 
 import xxhash
 
+from packer import units
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
 from packer.format.file_io import FULL, exchange, fsync_path, remove
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE, read_json
@@ -514,7 +515,7 @@ def check_space(out: str, needed: int) -> None:
     free = shutil.disk_usage(parent).free
     if needed > free:
         raise SpaceError(
-            f"{out}: needs {needed / 1e9:,.2f} GB; {parent} has {free / 1e9:,.2f} GB free."
+            f"{out}: needs {units.size(needed)}; {parent} has {units.size(free)} free."
             " Free some space, or pass a smaller size or another disk."
         )
 

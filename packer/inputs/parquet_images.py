@@ -397,7 +397,7 @@ def _opened(path: str) -> Arrow:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise MissingDependencyError("pyarrow", path, "tables") from None
+        raise MissingDependencyError("pyarrow", path) from None
     with _reading(path):
         file = pyarrow.parquet.ParquetFile(
             path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True

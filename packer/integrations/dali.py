@@ -16,7 +16,7 @@ try:
     from nvidia.dali import fn
     from nvidia.dali.pipeline import Pipeline
 except ImportError:
-    raise MissingDependencyError("nvidia-dali-cuda120", "packer.integrations.dali", "dali") from None
+    raise MissingDependencyError("nvidia-dali-cuda120", "packer.integrations.dali") from None
 
 if TYPE_CHECKING:
     from packer.format.header import Field

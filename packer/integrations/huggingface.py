@@ -23,7 +23,7 @@ from packer.version import __version__
 try:
     import datasets
 except ImportError:
-    raise MissingDependencyError("datasets", "packer.integrations.huggingface", "huggingface") from None
+    raise MissingDependencyError("datasets", "packer.integrations.huggingface") from None
 
 if TYPE_CHECKING:
     from packer.convert.conversion_run import Report

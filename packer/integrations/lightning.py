@@ -16,7 +16,7 @@ from packer.load.batch_dataset import PackedBatchDataset
 try:
     import lightning
 except ImportError:
-    raise MissingDependencyError("lightning", "PackedDataModule", "lightning") from None
+    raise MissingDependencyError("lightning", "PackedDataModule") from None
 
 if TYPE_CHECKING:
     import torch

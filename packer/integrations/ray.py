@@ -18,7 +18,7 @@ try:
     import ray.data
     from ray.data.block import BlockAccessor, BlockMetadata
 except ImportError:
-    raise MissingDependencyError("ray", "packer.integrations.ray", "ray") from None
+    raise MissingDependencyError("ray[train]", "packer.integrations.ray") from None
 
 _BLOCK_BYTES = 32 << 20
 

@@ -274,7 +274,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     try:
         from packer.augment import Normalize, Pipeline, Transform, parse
     except ImportError:
-        raise MissingDependencyError("torch", "augment", "torch") from None
+        raise MissingDependencyError("torch", "augment") from None
     if isinstance(augment, Pipeline):
         return augment
     if isinstance(augment, str):

@@ -649,5 +649,5 @@ class PackedBatchDataset(ResumableEpochs):
         try:
             from packer.load.device import device_of
         except ImportError:
-            raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", "torch") from None
+            raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'") from None
         return device_of(self.device)

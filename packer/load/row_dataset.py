@@ -110,7 +110,7 @@ class PackedDataset(BaseDataset):
         try:
             import torch  # noqa: F401
         except ImportError:
-            raise MissingDependencyError("torch", "PackedDataset", "torch") from None
+            raise MissingDependencyError("torch", "PackedDataset") from None
         if cache is not None or cache_size is not None:
             path = open_cached(path, cache, cache_size, None, {})
         self._open(path, fields, split=split, classes=classes, subset=subset)

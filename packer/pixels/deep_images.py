@@ -64,7 +64,6 @@ _PNG_COLORS = {
 _LUMA = (19_595, 38_470, 7_471)  # 65536ths, as Pillow has them
 _SAMPLES, _ORIENTATION = 277, 274  # tags of TIFF
 _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
-_EXTRA = "tiff"
 
 
 class DeepPixels:
@@ -292,9 +291,7 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
     try:
         import tifffile
     except ImportError:
-        raise MissingDependencyError(
-            "tifffile", "A TIFF file of bands, or of 16-bit colours", _EXTRA
-        ) from None
+        raise MissingDependencyError("tifffile", "A TIFF file of bands, or of 16-bit colours") from None
     try:
         with QuietStderr(), tifffile.TiffFile(io.BytesIO(data)) as file:
             page = file.pages.first
@@ -311,7 +308,7 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
             orientation = tag.value if tag is not None and tag.value in range(1, 9) else 1
     except (*DAMAGE, tifffile.TiffFileError) as error:
         if "imagecodecs" in str(error):
-            raise MissingDependencyError("imagecodecs", "A TIFF file compressed so", _EXTRA) from None
+            raise MissingDependencyError("imagecodecs", "A TIFF file compressed so") from None
         if is_short_of_memory(0):
             raise MemoryError from None
         raise ImageError("a damaged or truncated TIFF file.") from None

@@ -16,7 +16,7 @@ from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
 from packer.errors import UsageError
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 _LARGEST = 1 << 16
 _LIMITS = {"max": "longest", "min": "shortest"}
@@ -33,13 +33,13 @@ class RowSize(NamedTuple):
     width: int = 1
 
     @classmethod
-    def parse(cls, size: int | str | tuple[int, int], *, any_size: bool) -> RowSize:
+    def parse(cls, size: int | str | tuple[int, int]) -> RowSize:
         """Return the rule for what a user gave. Raises UsageError."""
         if size == "keep":
             return cls("keep")
         rule, equals, side = str(size).partition("=") if isinstance(size, str) else ("", "", "")
         if not equals:
-            return cls("one", *parse_size(size, any_size=any_size))
+            return cls("one", *parse_size(size))
         if rule not in _LIMITS or not (side.isascii() and side.isdecimal()):
             raise UsageError(
                 f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest. Pass for example max=512."
@@ -55,7 +55,7 @@ class RowSize(NamedTuple):
     def of_option(cls, size: Any) -> RowSize:
         """Return the rule that a pack records: [height, width] or a text."""
         if isinstance(size, str):
-            return cls.parse(size, any_size=True)
+            return cls.parse(size)
         height, width = size
         return cls("one", int(height), int(width))
 
@@ -106,7 +106,25 @@ class RowSize(NamedTuple):
         return min(given, self.height * self.width // 4 + 1) if self.limits else given
 
 
-def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[int, int]:
+def note_on_size(height: int, width: int) -> list[Sentence]:
+    """Say how sizes that are no powers of two are usually made: of larger rows, by random crops while loading; none of other sizes."""
+    odd = [side for side in dict.fromkeys((height, width)) if side & (side - 1)]
+    if not odd:
+        return []
+    nearest = [f"{1 << (side.bit_length() - 1)} and {1 << side.bit_length()}" for side in odd]
+    found = " and ".join(map(str, odd))
+    rows = [side if side not in odd else 1 << side.bit_length() for side in (height, width)]
+    square = height == width
+    larger = Option("size", rows[0] if square else f"{rows[0]}x{rows[1]}")
+    crop = f"RandomCrop({height})" if square else f"RandomCrop(({height}, {width}))"
+    return [
+        f"{found}: no {'power' if len(odd) == 1 else 'powers'} of two; the nearest are {', and '.join(nearest)}. Training usually takes "
+        + larger
+        + f" and augment='{crop}'."
+    ]
+
+
+def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
     """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
     sides: Sequence[int]
     if isinstance(size, str) and "=" in size:
@@ -127,13 +145,5 @@ def parse_size(size: int | str | tuple[int, int], *, any_size: bool) -> tuple[in
         if side > _LARGEST:
             raise UsageError(
                 f"size {size}: {side} is too large; {_LARGEST} is the most. Pass for example 256."
-            )
-        if side & (side - 1) and not any_size:
-            below = 1 << (side.bit_length() - 1)
-            raise UsageError(
-                f"size {size}: {side} is not a power of two; the nearest are {below} and {2 * below}."
-                " Pass one of them, or ",
-                Option("any_size", True),
-                ".",
             )
     return height, width

@@ -126,5 +126,5 @@ def _previewer(augment: One, pack: Pack, seed: int) -> Previewer:
     try:
         from packer.previews.augmented import Previewer
     except ImportError:
-        raise MissingDependencyError("torch", "packer preview with augment", "torch") from None
+        raise MissingDependencyError("torch", "packer preview with augment") from None
     return Previewer(augment, pack, seed)

@@ -150,9 +150,9 @@ def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearra
 def _check_installed(url: str, place: ObjectUrl) -> None:
     direct = place.scheme in (*WEB, *AWS, *GOOGLE, *AZURE)
     if direct and importlib.util.find_spec("obstore") is None:
-        raise MissingDependencyError("obstore", url, "remote")
+        raise MissingDependencyError("obstore", url)
     if not direct and importlib.util.find_spec("fsspec") is None:
-        raise MissingDependencyError("fsspec", url, "remote")
+        raise MissingDependencyError("fsspec", url)
 
 
 class _ConnectionPool:

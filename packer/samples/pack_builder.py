@@ -295,7 +295,6 @@ def create(
     *,
     fields: str | Sequence[str] | Forms | None = None,
     size: int | str | tuple[int, int] | None = None,
-    any_size: bool = False,
     fit: str = "crop",
     channels: str | None = None,
     classes: Classes | None = None,
@@ -322,7 +321,7 @@ def create(
     fields
         Names, or a mapping of names to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of
         any length, "text" or "bytes". Default: as the first sample shows them.
-    size, any_size, fit
+    size, fit
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: as the first image.
@@ -363,7 +362,6 @@ def create(
         fields=fields,
         rename=None,
         size=size,
-        any_size=any_size,
         fit=fit,
         channels=channels,
         classes=classes,
@@ -381,6 +379,6 @@ def create(
     earlier = _building.get(path)
     if earlier is not None and not earlier.in_block:
         earlier.discard()
-    builder = _building[path] = PackBuilder(run, options)
+    builder = _building[path] = PackBuilder(run, options, options.notes)
     run.bar.start(None, "rows")
     return builder

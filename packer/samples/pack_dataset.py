@@ -46,7 +46,6 @@ def pack_dataset(
     fields: str | Sequence[str] | Forms | None = None,
     rename: Mapping[str, str] | None = None,
     size: int | str | tuple[int, int] | None = None,
-    any_size: bool = False,
     fit: str = "crop",
     channels: str | None = None,
     classes: Classes | None = None,
@@ -85,7 +84,7 @@ def pack_dataset(
         show them; a tuple of two is (image, label), or (features, label).
     rename
         Name in the dataset, or path in the HDF5 file -> name of the field.
-    size, any_size, fit
+    size, fit
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
@@ -151,7 +150,6 @@ def pack_dataset(
         fields=fields,
         rename=rename,
         size=size,
-        any_size=any_size,
         fit=fit,
         channels=channels,
         classes=classes,
@@ -272,8 +270,9 @@ class _Job:
         run, forms, sized = self._run, self._options.forms or {}, self._options.sized
         if source.staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
-            self._announce(source.notes)
-            return self._staged(source.slabs(), source.classes, source.notes)
+            notes = [*self._options.notes, *source.notes]
+            self._announce(notes)
+            return self._staged(source.slabs(), source.classes, notes)
         columns = {}
         for name, found in source.fields.items():
             if found.values is not None:
@@ -284,7 +283,7 @@ class _Job:
             columns[name].plan = marked
         options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
-        notes = [*source.notes, *_turned(columns)]
+        notes = [*options.notes, *source.notes, *_turned(columns)]
         with Progress(self._shown, "B") as bar:
             bar.start(source.nbytes)
             identity = maker.fingerprint(bar.move)
@@ -319,6 +318,7 @@ class _Job:
                 ),
                 forks=forks,
             )
+            notes = [*options.notes, *plan.notes]
             options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
@@ -328,9 +328,9 @@ class _Job:
             task = options.task(maker, count, subject, told_of, forks=forks)
             found = run.found(task.members["provenance"], count)
             if found is not None:
-                return run.report(found, plan.notes, already=True)
-            written = run.write(task, raw_bytes(maker, count), then=lambda: self._announce(plan.notes))
-        return run.report(written, plan.notes)
+                return run.report(found, notes, already=True)
+            written = run.write(task, raw_bytes(maker, count), then=lambda: self._announce(notes))
+        return run.report(written, notes)
 
     def iterable(self, samples: Iterable[Any]) -> Report:
         """Pack what yields samples."""
@@ -350,9 +350,10 @@ class _Job:
             options.channels,
             options.sized,
         )
-        self._announce(plan.notes)
+        notes = [*options.notes, *plan.notes]
+        self._announce(notes)
         options = options.for_fields(class_names_of(samples, LABEL, options.rename), plan.fields)
-        builder = PackBuilder(self._run, options, plan.notes)
+        builder = PackBuilder(self._run, options, notes)
         self._run.bar.start(None, "rows")
         skipped: list[dict[str, str]] = []
         with builder:

@@ -21,7 +21,7 @@ from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.working_folder import format_of
 from packer.pixels.decode_resize import FITS
-from packer.pixels.row_size import parse_size
+from packer.pixels.row_size import note_on_size, parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, check_name, form_of, parse_fields
 from packer.samples.values import check_color
@@ -66,7 +66,6 @@ class PackingOptions:
         fields: str | Sequence[str] | Forms | None,
         rename: Mapping[str, str] | None,
         size: int | str | tuple[int, int] | None,
-        any_size: bool,
         fit: str,
         channels: str | None,
         classes: Classes | None,
@@ -93,9 +92,7 @@ class PackingOptions:
         if not isinstance(shuffle, bool):
             raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
         forms = parse_fields(fields)
-        sized = (
-            Sized(parse_size(size, any_size=any_size), choice("fit", fit, FITS)) if size is not None else None
-        )
+        sized = Sized(parse_size(size), choice("fit", fit, FITS)) if size is not None else None
         declared = (forms or {}).get(IMAGE)
         if sized is not None and declared is not None and declared.shape is not None:
             raise UsageError(
@@ -117,6 +114,11 @@ class PackingOptions:
             None if split is None or spanned else parse_split(split),  # type: ignore[arg-type]
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on the options, a sentence each."""
+        return [] if self.sized is None else [*note_on_size(*self.sized.size)]
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options with the names of classes that a source tells, where none are given.

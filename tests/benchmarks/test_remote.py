@@ -12,7 +12,7 @@ from tests.conftest import Script
 
 @pytest.mark.soak
 def test_it_runs(script: Script, photo_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("obstore", reason='obstore is not installed: pip install "packer-torch[remote]"')
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install obstore")
     options = [
         "--images",
         "24",

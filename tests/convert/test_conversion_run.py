@@ -275,7 +275,7 @@ def test_pairs_boxes_and_points_go_with_their_rows(
     outs = []
     for workers in (1, 2):
         pack = convert(
-            folder, f"{workers}/p", size=(40, 48), any_size=True, format="h5", labels=tmp_path / "l.csv",
+            folder, f"{workers}/p", size=(40, 48), format="h5", labels=tmp_path / "l.csv",
             boxes="l,t,r,b", keypoints="x,y", label="kind", pairs={"mask": masks}, workers=workers, **options,
         )  # fmt: skip
         outs.append(files_of(tmp_path / str(workers) / "p"))

@@ -75,9 +75,7 @@ KINDS = {"gray": "gray", "rgb": None, "bands": "auto"}
 @pytest.mark.parametrize("out", ["p.h5", "p"])
 def test_rows_are_the_files_values(sources: Any, tmp_path: Path, kind: str, out: str):
     root, values = sources
-    convert_images(
-        root / kind, tmp_path / out, size="12x10", any_size=True, dtype="uint16", channels=KINDS[kind]
-    )
+    convert_images(root / kind, tmp_path / out, size="12x10", dtype="uint16", channels=KINDS[kind])
     assert same(rows_of(tmp_path / out), values[kind])
     pack = open_pack(tmp_path / out)
     color = {"gray": "gray", "rgb": "rgb", "bands": "bands"}[kind]
@@ -96,7 +94,7 @@ def test_what_is_done_to_packs_keeps_values(
     """Of images of one size, and of whole pictures."""
     monkeypatch.chdir(tmp_path)
     root, values = sources
-    made = {"size": size, "any_size": True, "dtype": "uint16", "channels": KINDS[kind]}
+    made = {"size": size, "dtype": "uint16", "channels": KINDS[kind]}
     convert_images(root / kind, "p.h5", **made)
     convert_images(
         root / kind / "a",
@@ -171,7 +169,7 @@ def test_whole_pictures_are_the_files_values_and_shrink_as_rows_of_one_size_do(
     )
     pixels = np.stack(list(values[kind].values())).reshape(6 * 120, -1) / 65_535
     assert pack.header.statistics["image"]["mean"] == pytest.approx(pixels.mean(0), abs=1e-6)
-    convert_images(root / kind, tmp_path / "direct.h5", size="6x5", any_size=True, fit="stretch", **made)
+    convert_images(root / kind, tmp_path / "direct.h5", size="6x5", fit="stretch", **made)
     convert_images(root / kind, tmp_path / "max.h5", size="max=6", **made)
     packer.repack(tmp_path / "p.h5", tmp_path / "repacked.h5", size="max=6")
     expected = rows_of(tmp_path / "direct.h5")
@@ -188,10 +186,10 @@ def test_whole_pictures_are_the_files_values_and_shrink_as_rows_of_one_size_do(
 @pytest.mark.parametrize("size", ["12x10", "max=64"])
 def test_repacked_smaller_is_converted_smaller(sources: Any, tmp_path: Path, kind: str, size: str):
     root, _ = sources
-    made = {"any_size": True, "dtype": "uint16", "channels": KINDS[kind]}
+    made = {"dtype": "uint16", "channels": KINDS[kind]}
     convert_images(root / kind, tmp_path / "p.h5", size=size, **made)
     convert_images(root / kind, tmp_path / "direct.h5", size=5, fit="pad", **made)
-    packer.repack(tmp_path / "p.h5", tmp_path / "small.h5", size=5, fit="pad", any_size=True)
+    packer.repack(tmp_path / "p.h5", tmp_path / "small.h5", size=5, fit="pad")
     assert same(rows_of(tmp_path / "small.h5"), rows_of(tmp_path / "direct.h5"))
     for pack in ("small.h5", "direct.h5"):
         assert open_pack(tmp_path / pack).fields[0].dtype == "<u2"
@@ -250,7 +248,7 @@ def test_others_are_skipped_with_their_reason(sources: Any, tmp_path: Path):
 
 def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
     root, values = sources
-    made = {"size": "12x10", "any_size": True, "dtype": "uint16", "channels": "6"}
+    made = {"size": "12x10", "dtype": "uint16", "channels": "6"}
     convert_images(root / "bands", tmp_path / "p.h5", **made)
     report = convert_images(root / "bands", tmp_path / "q.h5", like=tmp_path / "p.h5")
     assert same(rows_of(tmp_path / "q.h5"), values["bands"])
@@ -293,7 +291,6 @@ def test_the_command(sources: Any, tmp_path: Path):
         str(tmp_path / "p.h5"),
         "--size",
         "12x10",
-        "--any-size",
         "--dtype",
         "uint16",
         "--channels",

@@ -136,7 +136,7 @@ CLASSES = ("cat/1.jpg", "cat/2.png", "cat/deep/3.jpg", "dog/1.jpg", "dog/2.JPG",
         {"shuffle": False},
         {"channels": "gray"},
         {"channels": "rgba", "fit": "pad"},
-        {"size": (8, 12), "any_size": True},
+        {"size": (8, 12)},
         {"compress": "gzip"},
         {"shard_rows": 4},
         {"shard_rows": 4, "format": "npy"},
@@ -420,9 +420,7 @@ def test_a_name_that_begins_with_a_blank_is_found_in_the_csv(tmp_path: Path) -> 
     pack = hand_made(tmp_path / "pack.h5", [b" 1.png", b"file.png"], (LABEL, np.array([7, 8])))
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    assert_same(
-        open_pack(pack), again(tmp_path / "out", size=(4, 6), any_size=True, shuffle=False, label="label")
-    )
+    assert_same(open_pack(pack), again(tmp_path / "out", size=(4, 6), shuffle=False, label="label"))
 
 
 # What does not come back, and names
@@ -513,7 +511,7 @@ def test_classes_of_a_csv_come_back_in_their_order(
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
     assert (tmp_path / "out/classes.txt").exists() == listed
-    made = again(tmp_path / "out", size=(4, 6), any_size=True, shuffle=False, label_as="classes")
+    made = again(tmp_path / "out", size=(4, 6), shuffle=False, label_as="classes")
     assert made.header.classes == classes
     assert values(made)["label"] == values(open_pack(pack))["label"]
 
@@ -532,7 +530,7 @@ def test_columns_of_unusable_names_are_renamed(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, np.eye(3, dtype=np.uint8)[:2]))
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    made = again(tmp_path / "out", size=(4, 6), any_size=True, shuffle=False, label="label1,label2,label3")
+    made = again(tmp_path / "out", size=(4, 6), shuffle=False, label="label1,label2,label3")
     assert values(made)["label"] == values(open_pack(pack))["label"]
 
 

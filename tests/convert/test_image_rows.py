@@ -55,7 +55,7 @@ def maker(folder: Path, *, size: str = "16", pairs: dict[str, Path] | None = Non
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
     partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
     targets = ImageTargets(source.labels, source.classes)
-    return ImageRows(source, spec, targets, partners, size=RowSize.parse(size, any_size=False))
+    return ImageRows(source, spec, targets, partners, size=RowSize.parse(size))
 
 
 @pytest.fixture

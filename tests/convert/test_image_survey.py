@@ -42,7 +42,7 @@ def test_images_that_are_enlarged(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ([(28, 28)] * 10, "All 10 images looked at are smaller than 64x64 (28x28) and enlarged; size=28 any_size=True takes "),
+        ([(28, 28)] * 10, "All 10 images looked at are smaller than 64x64 (28x28) and enlarged; size=28 takes "),
         ([(28, 40)] * 10, "All 10 images looked at are smaller than 64x64 (28x40) and enlarged; size=16 takes "),
         (
             [(50, 90), (60, 61), (100, 120), (90, 90)],

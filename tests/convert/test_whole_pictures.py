@@ -129,7 +129,7 @@ def test_raw_rows_shrink_and_turn_as_rows_of_one_size_do(tmp_path: Path):
     mask = DRAWS.integers(0, 5, (64, 40)).astype(np.uint8)
     Image.fromarray(mask).save(tmp_path / "m" / "a.png")
     convert_images(tmp_path / "in", tmp_path / "p", size="max=32", pairs={"mask": tmp_path / "m"})
-    convert_images(tmp_path / "in", tmp_path / "one", size="32x20", any_size=True, fit="stretch")
+    convert_images(tmp_path / "in", tmp_path / "one", size="32x20", fit="stretch")
     pack = open_pack(tmp_path / "p")
     assert np.array_equal(rows(pack, "image")[0], np.asarray(open_pack(tmp_path / "one").read("image"))[0])
     assert np.array_equal(rows(pack, "mask")[0], nearest(mask, 32, 20))

@@ -425,10 +425,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
             {"sise": 64},
             r"sise=: is neither an argument of the dataset nor of convert_images. The nearest is size=. Pass that.",
         ),
-        (
-            {"size": 100},
-            r"size 100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or any_size=True.",
-        ),
+        ({"size": 0}, r"size 0: 0 is too small; 1 is the least."),
         ({"labels": "nowhere.csv"}, r"nowhere.csv"),
     ],
 )

@@ -55,7 +55,7 @@ with PackedBatchDataset(url, 100, fields=fields, output="numpy", cache=cache) as
 def moto(packs: Path) -> Iterator[str]:
     """The address of a moto server that has the packs."""
     server = pytest.importorskip("moto.server", reason='moto is not installed: pip install "moto[s3,server]"')
-    pytest.importorskip("obstore", reason='obstore is not installed: pip install "packer-torch[remote]"')
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install obstore")
     running = server.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     running.start()
     try:

@@ -211,7 +211,8 @@ def test_each_damaged_file_is_one_sentence(
     [
         (
             lambda p: (p / "trailer").unlink(),
-            "p: is a folder without a 'trailer' file, not a pack. Pass what packer convert wrote: of a folder of images it makes a pack.",
+            "p: is a folder without a 'trailer' file, not a pack. Run packer convert p OUT.h5, or pass a "
+            "dataset cache='OUT.h5', too, which makes the pack while it is read.",
         ),
         (
             lambda p: (p / "trailer").write_bytes(bytes(128)),

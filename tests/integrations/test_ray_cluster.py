@@ -17,7 +17,7 @@ from packer import convert_images, convert_table
 from tests.convert.test_engines import content
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.soak]
-OPTIONS: dict[str, Any] = {"size": 64, "shard_rows": 1, "any_size": True}
+OPTIONS: dict[str, Any] = {"size": 64, "shard_rows": 1}
 DRIVER = """
 import sys, ray
 from packer import convert_images, convert_table

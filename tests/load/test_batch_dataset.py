@@ -239,7 +239,7 @@ def test_numpy_output_needs_no_torch(pack: Pack):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         str(ROWS),
-        "PackedBatchDataset with output='torch': torch is not installed. Run: pip install \"packer-torch[torch]\"",
+        "PackedBatchDataset with output='torch': torch is not installed. Run: pip install torch",
     ]
 
 

@@ -45,7 +45,7 @@ def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for number, image in enumerate(BANDS):
         np.save(root / "tiles" / f"{number:02}.npy", image)
     (root / "labels.csv").write_text("".join(f"{number:02}.npy,{number}\n" for number in range(12)))
-    made: dict[str, Any] = {"size": "10x8", "any_size": True, "dtype": "uint16", "channels": 6}
+    made: dict[str, Any] = {"size": "10x8", "dtype": "uint16", "channels": 6}
     convert_images(root / "tiles", root / "p.h5", labels=root / "labels.csv", shuffle=False, **made)
     return root / "p.h5"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.pixels.row_size import RowSize, parse_size
+from packer.pixels.row_size import RowSize, note_on_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,12 @@ from packer.pixels.row_size import RowSize, parse_size
     ],
 )
 def test_sizes(size: object, expected: tuple[int, int]):
-    assert parse_size(size, any_size=False) == expected
+    assert parse_size(size) == expected
 
 
 @pytest.mark.parametrize(
     ("size", "sentence"),
     [
-        (
-            250,
-            "size 250: 250 is not a power of two; the nearest are 128 and 256. Pass one of them, or any_size=True.",
-        ),
-        (
-            "256x100",
-            "size 256x100: 100 is not a power of two; the nearest are 64 and 128. Pass one of them, or any_size=True.",
-        ),
         ("big", "size big: is not a number or HxW. Pass for example 256 or 128x256."),
         ((32.0, 32.0), "size (32.0, 32.0): is not a number or HxW. Pass for example 256 or 128x256."),
         ("1x2x3", "size 1x2x3: is not a number or HxW. Pass for example 256 or 128x256."),
@@ -49,12 +41,33 @@ def test_sizes(size: object, expected: tuple[int, int]):
 )
 def test_each_wrong_size_is_one_sentence(size: object, sentence: str):
     with pytest.raises(UsageError) as error:
-        parse_size(size, any_size=False)
+        parse_size(size)
     assert str(error.value) == sentence
 
 
-def test_any_size_lifts_the_rule_of_two():
-    assert parse_size("250x100", any_size=True) == (250, 100)
+@pytest.mark.parametrize(
+    ("size", "note"),
+    [
+        (
+            224,
+            "224: no power of two; the nearest are 128 and 256. Training usually takes size=256 and augment='RandomCrop(224)'.",
+        ),
+        (
+            "256x100",
+            "100: no power of two; the nearest are 64 and 128. Training usually takes size='256x128' and "
+            "augment='RandomCrop((256, 100))'.",
+        ),
+        (
+            "250x100",
+            "250 and 100: no powers of two; the nearest are 128 and 256, and 64 and 128. Training usually takes "
+            "size='256x128' and augment='RandomCrop((250, 100))'.",
+        ),
+        ("128x256", None),
+        (1, None),
+    ],
+)
+def test_other_sizes_than_powers_of_two_are_noted(size: object, note: str | None):
+    assert note_on_size(*parse_size(size)) == ([] if note is None else [note])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +81,7 @@ def test_any_size_lifts_the_rule_of_two():
     ],
 )
 def test_rules_are_recorded_and_read_again(size: object, option: object, words: str | None):
-    found = RowSize.parse(size, any_size=False)
+    found = RowSize.parse(size)
     assert found.option == option
     assert RowSize.of_option(option) == found
     assert found.ragged is (words is not None)
@@ -87,7 +100,7 @@ def test_rules_are_recorded_and_read_again(size: object, option: object, words: 
 )  # fmt: skip
 def test_each_wrong_rule_is_one_sentence(size: str, sentence: str):
     with pytest.raises(UsageError) as error:
-        RowSize.parse(size, any_size=False)
+        RowSize.parse(size)
     assert str(error.value) == f"size {size}: {sentence}"
 
 

@@ -394,7 +394,7 @@ print('torch' in sys.modules, 'cv2' in sys.modules)
 """
     assert run(code, make(images, label=np.arange(ROWS)), tmp_path / "a.png").splitlines() == [
         "False False",
-        'packer preview with augment: torch is not installed. Run: pip install "packer-torch[torch]"',
+        "packer preview with augment: torch is not installed. Run: pip install torch",
         "True False",
     ]
 

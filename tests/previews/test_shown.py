@@ -44,9 +44,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
             mask.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (SIZE, SIZE), (200, 100, 50)).save(image)
             Image.fromarray(np.repeat(np.uint8([[1, 0]]), SIZE // 2, 1).repeat(SIZE, 0)).save(mask)
-    convert_images(
-        folder / "photos", folder / "p.h5", size=SIZE, any_size=True, pairs={"mask": folder / "masks"}
-    )
+    convert_images(folder / "photos", folder / "p.h5", size=SIZE, pairs={"mask": folder / "masks"})
     return folder / "p.h5"
 
 

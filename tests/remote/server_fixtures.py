@@ -13,7 +13,7 @@ from tests.remote.object_server import ObjectServer, serving
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """A server, which s3:// URLs mean, too; clients wait for it for half a second."""
-    pytest.importorskip("obstore", reason='obstore is not installed: pip install "packer-torch[remote]"')
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install obstore")
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(access, "STALL_SECONDS", 0.5)

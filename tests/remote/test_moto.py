@@ -12,7 +12,7 @@ from packer.remote import access
 
 
 def test_moto_understands_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("obstore", reason='obstore is not installed: pip install "packer-torch[remote]"')
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install obstore")
     moto = pytest.importorskip("moto.server", reason='moto is not installed: pip install "moto[s3,server]"')
     server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()

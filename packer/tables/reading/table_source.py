@@ -183,7 +183,7 @@ def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
-            raise MissingDependencyError("pyarrow", "reading Parquet and Arrow files", "tables") from None
+            raise MissingDependencyError("pyarrow", "reading Parquet and Arrow files") from None
         from packer.tables.reading.arrow_table import ArrowTable
 
         return ArrowTable(names, reading)

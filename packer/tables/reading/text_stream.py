@@ -210,7 +210,7 @@ def _zst(file: io.FileIO) -> Opened:
     try:
         import zstandard
     except ImportError:
-        raise MissingDependencyError("zstandard", "reading .zst files", "tables") from None
+        raise MissingDependencyError("zstandard", "reading .zst files") from None
     return _Zst(file, zstandard.ZstdDecompressor(max_window_size=2**31)), (zstandard.ZstdError,)
 
 

@@ -624,5 +624,5 @@ def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path: Path):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == (
-        'reading Parquet and Arrow files: pyarrow is not installed. Run: pip install "packer-torch[tables]"\n'
+        "reading Parquet and Arrow files: pyarrow is not installed. Run: pip install pyarrow\n"
     )

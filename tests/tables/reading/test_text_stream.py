@@ -225,7 +225,7 @@ def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_zstandard_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     assert refused(write("a.csv.zst", zstandard.compress(TEXT))) == (
-        'reading .zst files: zstandard is not installed. Run: pip install "packer-torch[tables]"'
+        "reading .zst files: zstandard is not installed. Run: pip install zstandard"
     )
 
 
