@@ -354,7 +354,7 @@ def repack(
         rule=rule,
         format=format or format_of(run.out, sharded=sharded),
         store=store,
-        quality=quality,
+        quality=None if quality is None else whole("quality", quality),
         compress=compress,
         shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
     )
@@ -502,10 +502,18 @@ def _storing(
     )
     store = store or ("raw" if pixels else "jpeg")
     format = format or format_of(out)
+    if quality is None:
+        quality = int(codec.get("quality", 90))
+    elif store == "raw":
+        raise UsageError(
+            f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass ",
+            Option("store", "jpeg"),
+            ", or leave it out.",
+        )
     if compress is None:
         kept = main is not None and main.compressed and store == "raw" and format == "h5"
         compress = str(codec["name"]) if kept else "none"
-    return RowStorage(format, store, quality or int(codec.get("quality", 90)), compress, shard_rows)
+    return RowStorage(format, store, quality, compress, shard_rows)
 
 
 def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Sequence[str] = ()) -> Report:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.arguments import whole
 from packer.errors import FormatError
 from packer.format.block_hashing import BlockHashes, ValueCheck, hash_blocks, value_checks
 from packer.format.checksums import MAGIC, Trailer, digest, file_ranges, outside
@@ -73,6 +74,8 @@ def verify_pack(
 
     Raises
     ------
+    UsageError
+        `threads` is not a whole number of at least 1.
     FormatError
         No pack at all: nothing there, another kind of file, a folder without any file of a pack, an unfinished conversion.
 
@@ -83,6 +86,7 @@ def verify_pack(
     find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
+    threads = min(4, cores()) if threads is None else whole("threads", threads, 1)
     if is_url(name):
         with Progress(progress, "B", on_progress) as bar:
             from packer.format.remote_verify import verify_remote  # converting need not load it: 20 ms
@@ -95,7 +99,7 @@ def verify_pack(
         return _verify_one(name, threads, bar, begun)
 
 
-def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> Verdict:
+def _verify_one(name: str, threads: int, bar: Progress, begun: float) -> Verdict:
     """Verify one file, or one directory of .npy files."""
     try:
         pack = open_part(name)
@@ -107,7 +111,7 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
         )
     checks = value_checks(pack.header)
     bar.start(pack.nbytes)
-    found = hash_blocks(pack, threads=threads or min(4, cores()), progress=bar.move, checks=checks)
+    found = hash_blocks(pack, threads=threads, progress=bar.move, checks=checks)
     check = _Check(pack)
     try:
         check.run(found, checks)
@@ -116,7 +120,7 @@ def _verify_one(name: str, threads: int | None, bar: Progress, begun: float) -> 
     return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun, frozenset(check.blocks))
 
 
-def _verify_shards(name: str, threads: int | None, bar: Progress) -> Verdict:
+def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
     """Verify a directory of shards: its index and each shard."""
     begun = time.perf_counter()
     try:

@@ -521,6 +521,22 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
         merge_packs([tmp_path / "a", tmp_path / "other"], tmp_path / "n")
 
 
+def test_qualities_that_are_refused(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "raw.h5")
+    convert(photo_folder, "j.h5", store="jpeg")
+    for quality in (0, 101):
+        with pytest.raises(
+            UsageError, match=f"quality {quality}: is not within 1 to 100. Pass for example 90."
+        ):
+            repack(tmp_path / "j.h5", tmp_path / "out.h5", quality=quality)
+    with pytest.raises(
+        UsageError,
+        match=r"^quality 50: is about JPEG rows, and those of .*out.h5 are raw. Pass store='jpeg', or",
+    ):
+        repack(tmp_path / "raw.h5", tmp_path / "out.h5", quality=50)
+    assert not (tmp_path / "out.h5").exists()
+
+
 def test_other_qualities_and_stores_are_encoded_anew(photo_folder: Path, tmp_path: Path, convert: Convert):
     raw = convert(photo_folder, "raw")
     repack(tmp_path / "raw", tmp_path / "j", store="jpeg", quality=80)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.codecs.block_codecs import block_codec
-from packer.errors import FormatError
+from packer.errors import FormatError, UsageError
 from packer.format.block_spans import ArraySpans
 from packer.format.checksums import SIZE, Trailer, digest, outside
 from packer.format.hdf5_container import taken
@@ -70,6 +70,11 @@ def test_a_whole_pack_is_called_whole(tmp_path: Path, format: str, keep: int, th
     assert verdict.problems == ()
     assert verdict.nbytes == open_pack(out).nbytes == done[-1]
     assert done == sorted(done)
+
+
+def test_no_threads_are_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"^threads=0: is not a whole number of at least 1\.$"):
+        verify_pack(tmp_path, threads=0)
 
 
 def coded_pack(out: Path, field: Field, rows: list[bytes] | np.ndarray) -> None:
