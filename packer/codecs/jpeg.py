@@ -58,8 +58,10 @@ _MAX_SIDE = 65_500
 EXIF_TAG = 0x0112
 _APP1 = 0xE1
 _START_OF_SCAN = 0xDA
-_SHORT = 3
 _ENTRY_BYTES = 12
+_INTEGERS = {1: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 13: "I", 16: "Q"}
+"""TIFF's types of integers, and bytes of no declared meaning (7), as `struct` has them."""
+
 _FILL_BYTES = re.compile(b"\xff+")
 
 
@@ -275,7 +277,7 @@ def _reason(error: Exception) -> str:
 
 
 def jpeg_orientation(data: bytes) -> int:
-    """Read the EXIF orientation of a JPEG file from its APP1 segment.
+    """Read the EXIF orientation of a JPEG file from its APP1 segment; integers of any type count, though SHORT is the standard's.
 
     data: the whole file, or at least everything before its pixels.
     Returns: 1 to 8; 1 where there is none, or none that can be read (as viewers do).
@@ -308,9 +310,14 @@ def _tiff_orientation(tiff: bytes) -> int:
         (first,) = struct.unpack_from(order + "I", tiff, 4)
         (count,) = struct.unpack_from(order + "H", tiff, first)
         for entry in range(first + 2, first + 2 + count * _ENTRY_BYTES, _ENTRY_BYTES):
-            tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, entry)
-            if tag == EXIF_TAG:
-                return value if kind == _SHORT and 1 <= value <= 8 else 1
+            tag, kind, values = struct.unpack_from(order + "HHI", tiff, entry)
+            if tag == EXIF_TAG and kind in _INTEGERS and values:
+                integer = order + _INTEGERS[kind]
+                at = entry + 8
+                if values * struct.calcsize(integer) > 4:
+                    (at,) = struct.unpack_from(order + "I", tiff, at)
+                (value,) = struct.unpack_from(integer, tiff, at)
+                return value if 1 <= value <= 8 else 1
     except struct.error:
         pass
     return 1

@@ -33,7 +33,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image, PpmImagePlugin, TiffImagePlugin
 
-from packer.codecs.jpeg import upright
+from packer.codecs.jpeg import EXIF_TAG, upright
 from packer.errors import ImageError, MissingDependencyError
 from packer.opencv import cv2
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec
@@ -44,7 +44,9 @@ from packer.pixels.image_decoder import (
     check_effort,
     check_pixels,
     decode,
+    exif_orientation,
     format_of_image,
+    integer_orientation,
     is_short_of_memory,
     read_image_header,
 )
@@ -62,7 +64,7 @@ _PNG_COLORS = {
     6: 4,
 }  # PNG's number for a kind of pixels -> channels, those of grey alone left out
 _LUMA = (19_595, 38_470, 7_471)  # 65536ths, as Pillow has them
-_SAMPLES, _ORIENTATION = 277, 274  # tags of TIFF
+_SAMPLES = 277  # tag of TIFF
 _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
 
 
@@ -251,10 +253,9 @@ def _orientation(data: bytes) -> int:
     assert opens is not None
     try:
         with opens(io.BytesIO(data)) as image:
-            found = image.getexif().get(_ORIENTATION, 1)
+            return exif_orientation(image)
     except (*DAMAGE, Image.DecompressionBombError):
         return 1
-    return found if found in range(1, 9) else 1
 
 
 def _read_pgm(data: bytes, max_pixels: int) -> _Values:
@@ -304,8 +305,8 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
             values = page.asarray(maxworkers=1)
             values = np.moveaxis(values, 0, -1) if page.axes == "SYX" else values
             alpha = values.ndim == 3 and page.extrasamples[-1:] == (_UNASSOCIATED_ALPHA,)
-            tag = page.tags.get(_ORIENTATION)
-            orientation = tag.value if tag is not None and tag.value in range(1, 9) else 1
+            tag = page.tags.get(EXIF_TAG)
+            orientation = integer_orientation(None if tag is None else tag.value)
     except (*DAMAGE, tifffile.TiffFileError) as error:
         if "imagecodecs" in str(error):
             raise MissingDependencyError("imagecodecs", "A TIFF file compressed so") from None

@@ -303,7 +303,7 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
             narrowed = loses_bits(image)
             with without_pillow_limit(image):
                 image.load()
-            orientation = image.getexif().get(EXIF_TAG, 1)
+            orientation = exif_orientation(image)
             pixels, transparent = _as_bytes(image, channels)
     except Image.DecompressionBombError:
         raise ImageError(
@@ -320,10 +320,20 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
             ) from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
-    if orientation not in range(1, 9):
-        orientation = 1
     height, width = pixels.shape[:2]
     return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
+
+
+def exif_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation of a picture that Pillow opened, 1 to 8, as `jpeg_orientation` does for JPEG files."""
+    return integer_orientation(image.getexif().get(EXIF_TAG))
+
+
+def integer_orientation(value: object) -> int:
+    """Return the value of an orientation tag, 1 unless it is an integer from 1 to 8, or bytes that begin with one."""
+    if isinstance(value, bytes) and value:  # the types BYTE and UNDEFINED
+        value = value[0]
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def loses_bits(image: ImageFile.ImageFile) -> bool:

@@ -29,13 +29,14 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from packer.codecs.jpeg import EXIF_TAG, upright
+from packer.codecs.jpeg import upright
 from packer.errors import ImageError
 from packer.pixels.image_decoder import (
     DAMAGE,
     QuietStderr,
     check_effort,
     check_pixels,
+    exif_orientation,
     format_of_image,
     is_short_of_memory,
     without_pillow_limit,
@@ -128,7 +129,7 @@ def decode_picture(
                 )
             with without_pillow_limit(image), QuietStderr():
                 image.load()
-            orientation = image.getexif().get(EXIF_TAG, 1)
+            orientation = exif_orientation(image)
             values = np.asarray(image.convert("L") if image.mode == "1" else image)
     except (*DAMAGE, Image.DecompressionBombError) as error:
         missing = error.__cause__.args[:1] if isinstance(error.__cause__, KeyError) else ()
@@ -137,7 +138,7 @@ def decode_picture(
         if is_short_of_memory(0):
             raise MemoryError from None
         raise ImageError(f"a damaged or truncated {name} file.") from None
-    return values, orientation if orientation in range(1, 9) else 1
+    return values, orientation
 
 
 def _is_exact(image: ImageFile.ImageFile) -> bool:
