@@ -14,7 +14,9 @@ All that is rare (quotes, spaces, "NA") has its own slow functions.
 #define MOST_BAD 1000
 
 enum { SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT };
-enum { FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED };
+#define EXACT 8 /* of DOUBLE and INTEGER, added: whole numbers are stored as they are written, or are wrong */
+enum { FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE,
+       UNCLOSED, RAGGED };
 
 typedef struct {
     int32_t kind, offset; /* offset in a record */
@@ -336,11 +338,19 @@ is_space(uint8_t byte)
     return byte == ' ' || byte == '\t';
 }
 
+/* Whether a whole number has zeros in front. */
+static int
+is_padded(const uint8_t *s, size_t n)
+{
+    size_t sign = *s == '-' || *s == '+';
+    return n > sign + 1 && s[sign] == '0';
+}
+
 /* Put a cell's value in its place, whatever it looks like. Returns what is wrong with it. */
 static int
 take_cell(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *row)
 {
-    int kind = job->cells[column].kind;
+    int kind = job->cells[column].kind & ~EXACT, exact = job->cells[column].kind & EXACT;
     uint8_t *out = row + job->cells[column].offset;
     if (kind == SKIP) return FINE;
     if (kind == TEXT) return take_text(job, s, n, out);
@@ -359,7 +369,8 @@ take_cell(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *row)
     if (!(is_inside(job, s) && quick_number(s, n, job->point, &number)) &&
         !slow_number(s, n, job->point, job->thousands, &number))
         return kind == INTEGER ? NOT_WHOLE : is_infinity(s, n) ? IS_INFINITE : NOT_NUMBER;
-    if (kind == INTEGER) return store_integer(&number, out);
+    if (kind == INTEGER) return exact && number.whole && is_padded(s, n) ? LEADING_ZEROS : store_integer(&number, out);
+    if (exact && number.whole && (number.power || (uint64_t)(double)number.digits != number.digits)) return ROUNDED;
     return store_number(kind, number.cut ? long_to_double(job, s, n, &number) : to_double(job->powers, &number), out);
 }
 
@@ -632,6 +643,7 @@ cells_fit(const Job *job)
     static const int32_t sizes[] = {0, 4, 8, 8, 4, 4, 12};
     for (size_t i = 0; i < job->width; i++) {
         Cell cell = job->cells[i];
+        if (cell.kind == (DOUBLE | EXACT) || cell.kind == (INTEGER | EXACT)) cell.kind &= ~EXACT;
         if (cell.kind < SKIP || cell.kind > TEXT || cell.offset < 0) return 0;
         if ((size_t)cell.offset + (size_t)sizes[cell.kind] > job->size) return 0;
     }

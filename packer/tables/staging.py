@@ -403,6 +403,11 @@ class _Writer:
             return "Mend it, or pass " + Option("quote", "") + ", or " + skip
         if not bad.value or self._like:
             return "Mend it, or pass " + skip
+        if bad.reason is CellFault.ROUNDED:
+            return "Mend it, pass " + as_category(name) + ", or " + skip
+        if bad.reason is CellFault.LEADING_ZEROS:
+            ways = as_category(name) + " or " + Option("types", {name: "integer"})
+            return "Mend it, pass " + ways + ", or " + skip
         if bad.reason is CellFault.NOT_WHOLE:
             return "Mend it, pass " + Option("types", {name: "number"}) + ", or " + skip
         if bad.reason is CellFault.BEYOND_SINGLE:

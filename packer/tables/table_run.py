@@ -21,13 +21,14 @@ from packer.format.file_io import fsync_path, remove
 from packer.format.header import Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, failure
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 from packer.tables.measuring import measure, notes_on_first, notes_on_identifiers, notes_on_largest, sought
 from packer.tables.reading.table_source import TableSource
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, TableRows, stage
 from packer.tables.table_order import ShuffledFile, TableOrder
 from packer.tables.transform.column_plan import ColumnPlan
+from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -265,6 +266,14 @@ def source_notes(job: TableJob) -> list[str]:
     for column, role in zip(job.plan.columns, job.plan.roles, strict=True):
         if role not in ("keep", "drop") and job.transform is None:
             notes += job.table.column_notes.get(column.name, ())
+    for given, column, role in zip(job.table.columns, job.plan.columns, job.plan.roles, strict=True):
+        if (
+            job.transform is None
+            and role != "feature"
+            and given.digits
+            and column.type in ("category", "text")
+        ):
+            notes.append(_as_text(given, role))
     for name in job.indexes:
         notes.append(
             f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
@@ -283,6 +292,16 @@ def source_notes(job: TableJob) -> list[str]:
             + " to have one."
         )
     return [*notes, *_missing_loops(job.table)]
+
+
+def _as_text(column: TableColumn, role: str) -> Sentence:
+    """Return the note on a label or a kept column that stays text, as numbers would lose its digits."""
+    becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
+    said = Sentence(f"column {column.name!r} holds whole numbers ")
+    if column.type == "number":
+        return said + f"that float64 rounds, as {column.digits!r}: {becomes}."
+    numbers = Option("types", {column.name: "integer"})
+    return said + f"with leading zeros, as {column.digits!r}: {becomes}. For numbers, pass " + numbers + "."
 
 
 def _missing_loops(table: TableSource) -> list[str]:

@@ -12,6 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -496,6 +498,100 @@ def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
     )
 
 
+def test_labels_and_kept_columns_keep_their_digits(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    big = [str(2**63 + 7 * i) for i in range(1000)]
+    path.write_text(
+        "id,code,x,y\n" + "".join(f"{b},{i:03},{i}.5,{i % 9:0{1 + i % 2}}\n" for i, b in enumerate(big))
+    )
+    options: dict[str, Any] = {"shuffle": False, "overwrite": True}
+    report = convert_table(path, tmp_path / "t.h5", label="y", keep=["id", "code"], **options)
+    pack = open_pack(report.out)
+    assert [text.decode() for text in pack.read_ragged("id")] == big
+    assert [text.decode() for text in pack.read_ragged("code")] == [f"{i:03}" for i in range(1000)]
+    assert [pack.header.classes[k] for k in pack.read("label")] == [
+        f"{i % 9:0{1 + i % 2}}" for i in range(1000)
+    ]
+    assert tuple(map(in_options, report.notes)) == (
+        f"column 'id' holds whole numbers that float64 rounds, as '{2**63 + 7}': it is kept as text.",
+        "column 'code' holds whole numbers with leading zeros, as '000': it is kept as text. For numbers, pass --type code=integer.",
+        "column 'y' holds whole numbers with leading zeros, as '01': its texts are the classes. For numbers, pass --type y=integer.",
+    )
+    mapped = apply(pack, pandas.read_csv(path, dtype={"id": str, "code": str, "y": str}))
+    assert (mapped["id"], mapped["label"].tolist()) == (big, pack.read("label").tolist())
+    types = {"y": "integer", "code": "integer"}
+    report = convert_table(path, tmp_path / "t.h5", label="y", keep="code", drop="id", types=types, **options)
+    assert report.notes == ()
+    assert rows_of(report.out, "label").tolist() == [i % 9 for i in range(1000)]
+    assert rows_of(report.out, "code").tolist() == list(range(1000))
+    path.write_text(path.read_text().replace(",0,", ",00,"))  # new rows are read as the pack's
+    assert convert_table(path, tmp_path / "u.h5", like=report.out).rows == 1000
+    report = convert_table(
+        path, tmp_path / "t.h5", label="id", label_as="classes", drop=["y", "code"], **options
+    )
+    assert len(open_pack(report.out).header.classes) == 1000
+
+
+@pytest.mark.parametrize(
+    ("cell", "rest", "options", "sentence"),
+    [
+        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Mend it, pass --type y=category or --type y=integer,"),
+        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Mend it, pass --type y=category or --type y=integer,"),
+        (str(2**53 + 1), "0.5", {"keep": "y"}, "is a whole number that float64 rounds. Mend it, pass --type y=category,"),
+        (str(2**53 + 1), "0.5", {"label": "y", "label_as": "classes"}, "is a whole number that float64 rounds. Mend it, pass"),
+    ],
+)  # fmt: skip
+def test_digits_that_are_lost_behind_the_first_rows_are_bad_cells(
+    tmp_path: Path,
+    cell: str,
+    rest: str,
+    options: dict[str, Any],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(text, "SAMPLE_ROWS", 50)
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n" + f"1.5,{rest}\n" * 60 + f"1.5,{cell}\n")
+    with pytest.raises(SourceError) as caught:
+        convert_table(path, tmp_path / "t.h5", **options)
+    assert in_options(caught.value.args[0]).startswith(f"{path}: line 62, column 'y': '{cell}' {sentence}")
+    assert convert_table(path, tmp_path / "t.h5", types={"y": "category"}, **options).rows == 61
+
+
+def test_whole_numbers_of_parquet_are_kept_exactly_or_refused(tmp_path: Path):
+    wide = [decimal.Decimal(2**53 + i) for i in range(20)]
+    columns = {
+        "whole": pyarrow.array(wide, pyarrow.decimal128(38, 0)),
+        "cents": pyarrow.array(wide, pyarrow.decimal128(20, 2)),
+        "unsigned": pyarrow.array([2**64 - 1 - i for i in range(20)], pyarrow.uint64()),
+        "small": pyarrow.array([127, -128] * 9 + [None, 0], pyarrow.int8()),
+        "some": pyarrow.array([*range(2**53, 2**53 + 19), None]),
+    }
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({**columns, "x": np.arange(20) / 8}), path)
+    options: dict[str, Any] = {"features": ["x"], "shuffle": False, "overwrite": True}
+    convert_table(path, tmp_path / "t.h5", keep=["small"], types={"small": "number"}, **options)
+    assert rows_of(tmp_path / "t.h5", "small")[:2].tolist() == [127, -128]
+    convert_table(path, tmp_path / "t.h5", keep=["whole"], **options)
+    assert rows_of(tmp_path / "t.h5", "whole").tolist() == [2**53 + i for i in range(20)]
+    for name, types, cell, why in (
+        ("cents", {}, "9007199254740993.00", "is a whole number that float64 rounds"),
+        ("some", {"some": "number"}, "9007199254740993", "is a whole number that float64 rounds"),
+        ("unsigned", {}, str(2**64 - 1), "is beyond 64-bit integers"),
+        ("unsigned", {"unsigned": "number"}, str(2**64 - 1), "is a whole number that float64 rounds"),
+    ):
+        with pytest.raises(
+            SourceError, match=rf"column '{name}': '{cell}' {why}\. Mend it, pass types="
+        ) as caught:
+            convert_table(path, tmp_path / "t.h5", keep=[name], types=types, **options)
+        assert f"types={{'{name}': 'category'}}" in str(caught.value)
+        convert_table(path, tmp_path / "t.h5", keep=[name], types={name: "category"}, **options)
+        kept = open_pack(tmp_path / "t.h5").read_ragged(name)
+        assert [text.decode() for text in kept] == [
+            "" if v is None else str(v) for v in columns[name].cast("string").to_pylist()
+        ]
+
+
 def test_whole_decimals_of_parquet_are_whole_numbers(tmp_path: Path):
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [decimal.Decimal(10**17 + 1), decimal.Decimal(3)]})
     frame.to_parquet(tmp_path / "t.parquet")
@@ -519,7 +615,7 @@ def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
 
 def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
     frame = pandas.DataFrame({"x": [1.5, 2.5]})
-    arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    arrow = pyarrow.Table.from_pandas(frame)
     write, other = "Write it with {}, and pass that path.", "Pass one; pack_dataset takes arrays."
     for source, kind, remedy in (
         (frame, "a DataFrame", write.format("to_parquet(PATH)")),

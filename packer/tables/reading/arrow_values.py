@@ -34,7 +34,6 @@ Wrong = Sequence[tuple[NDArray[np.bool_], str]]
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
 _TEXTS = 1000  # read at once; at most as many are listed as bad
-_INT64_DIGITS = 18  # any number of so many fits
 
 
 class _RawValues(NamedTuple):
@@ -51,7 +50,7 @@ def type_of(type: Arrow) -> str | None:
     t = pa.types
     if t.is_dictionary(type):
         return type_of(type.value_type)
-    if t.is_decimal(type) and type.scale == 0 and type.precision <= _INT64_DIGITS:
+    if t.is_decimal(type) and type.scale == 0:
         return "integer"
     for column, tests in (
         ("integer", (t.is_integer,)),
@@ -222,15 +221,30 @@ def _numbers(values: NDArray[Any], w: RecordMember) -> _RawValues:
 
 
 def _whole_numbers(column: Arrow, w: RecordMember) -> _RawValues:
-    if column.null_count:  # NumPy's integers have no NaN
-        column = column.cast(pa.float64(), safe=False)
-    return _RawValues(column.to_numpy(zero_copy_only=False).astype(np.float64))
+    missing = _missing(column)
+    given = (column if missing is None else column.fill_null(0)).to_numpy(zero_copy_only=False)
+    values = given.astype(np.float64)
+    if missing is not None:
+        values[missing] = np.nan
+    if not w.exact:
+        return _RawValues(values)
+    # 2**63 and 2**64, which the largest become, are no int64 and no uint64.
+    inside = values < float(np.iinfo(given.dtype).max) + 1
+    whole = np.where(inside, values, 0).astype(given.dtype)
+    rounded = whole != given
+    return _raw(values, (rounded if missing is None else rounded & ~missing, CellFault.ROUNDED))
 
 
 def _decimals(column: Arrow, w: RecordMember) -> _RawValues:
     """Read decimals by their texts: Arrow's own way is not to the nearest."""
     texts = column.cast(pa.string()).to_pylist()
-    return _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
+    found = _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
+    if not w.exact:
+        return found
+    rounded = [v is not None and v == (n := int(v)) and int(float(n)) != n for v in column.to_pylist()]
+    return _RawValues(
+        found.values, [*found.wrong, *_raw(found.values, (np.array(rounded), CellFault.ROUNDED)).wrong]
+    )
 
 
 def _booleans(column: Arrow, w: RecordMember) -> _RawValues:
@@ -324,7 +338,7 @@ def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawVal
     """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    layout = RecordLayout((RecordMember(0, w.column, w.single),))
+    layout = RecordLayout((RecordMember(0, w.column, w.single, w.exact),))
     dialect = replace(dialect, delimiter=b"\x1f", quote=b'"', width=1)
     values = np.full(len(texts) + 1, MISSING_INTEGER if w.column.type == "integer" else np.nan, w.dtype)
     reasons: dict[str, NDArray[np.bool_]] = {}

@@ -32,10 +32,10 @@ from packer.tables.transform.records import (
 
 # What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
 SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT = range(7)
+EXACT = 8  # added to DOUBLE and INTEGER: see RecordMember
 # What can be wrong with it, in the order of CellFault, or with the whole record. Those of quotes come before all others.
-FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED = (
-    range(10)
-)
+FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE = range(6)
+LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED = range(6, 12)
 
 Cells = NDArray[np.int32]
 """[width, 2]: what is done with a cell of each column, and where in a record its value lies."""
@@ -115,6 +115,7 @@ def _cells(dialect: TextDialect, layout: RecordLayout) -> Cells:
     fields: Mapping[str, Any] = layout.dtype.fields or {}
     for wanted in layout.members:
         kind = TRIMMED if wanted.column.cells.read else _CELLS_OF[wanted.dtype.str]
+        kind |= EXACT if wanted.exact and kind in (DOUBLE, INTEGER) else 0
         cells[wanted.index] = kind, fields[wanted.name][1]
     return cells
 
@@ -197,6 +198,7 @@ VALUE_BYTES = 320
 _FORMATS = {SINGLE: "<f", DOUBLE: "<d", INTEGER: "<q", CATEGORY: "<i", TRIMMED: "<i", TEXT: "<qi"}
 _MISSING = {SINGLE: float("nan"), DOUBLE: float("nan"), INTEGER: MISSING_INTEGER}
 BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
+_PADDED = re.compile(rb"[+-]?0.+")
 _INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
 
@@ -317,7 +319,7 @@ def _parse_plain(
                 if reason:
                     fault = (record.line, column, cell, reason, len(record.cells))
                     break
-                struct.pack_into(_FORMATS[kind], out, rows * size + offset, *values)
+                struct.pack_into(_FORMATS[kind & ~EXACT], out, rows * size + offset, *values)
         if fault is None:
             lines[rows] = record.line
             rows += 1
@@ -348,6 +350,7 @@ def _value(
     texts: bytearray,
 ) -> tuple[int, Sequence[float]]:
     """Read a cell. Returns: what is wrong with it, and what goes into the record."""
+    kind, exact = kind & ~EXACT, kind & EXACT
     if kind not in (CATEGORY, TEXT):
         cell = cell.strip(b" \t")
     missing = cell in dialect.na
@@ -366,11 +369,17 @@ def _value(
     if missing:
         return FINE, (_MISSING[kind],)
     match = number.fullmatch(cell)
+    whole = match is not None and match[2] is None and match[3] is None and match[1][:1].isdigit()
     if kind == INTEGER:
-        return _integer(cell.replace(dialect.thousands, b""), match)
+        if exact and whole and _PADDED.fullmatch(cell):
+            return LEADING_ZEROS, ()
+        return _integer(cell.replace(dialect.thousands, b""), whole)
     if not match:
         return IS_INFINITE if _INFINITY.fullmatch(cell) else NOT_NUMBER, ()
-    value = float(cell.replace(dialect.thousands, b"").replace(dialect.decimal, b"."))
+    plain = cell.replace(dialect.thousands, b"").replace(dialect.decimal, b".")
+    if exact and whole and (len(plain.lstrip(b"+-0")) > 19 or int(float(plain)) != int(plain)):
+        return ROUNDED, ()
+    value = float(plain)
     if abs(value) == float("inf"):
         return IS_INFINITE, ()
     if kind == SINGLE and abs(value) >= BEYOND_SINGLE_FROM:
@@ -378,8 +387,8 @@ def _value(
     return FINE, (value,)
 
 
-def _integer(cell: bytes, match: re.Match[bytes] | None) -> tuple[int, Sequence[int]]:
-    if not match or match[2] is not None or match[3] is not None or not match[1][:1].isdigit():
+def _integer(cell: bytes, whole: bool) -> tuple[int, Sequence[int]]:
+    if not whole:
         return NOT_WHOLE, ()
     if len(cell.lstrip(b"+-0")) > 19 or abs(int(cell)) > -MISSING_INTEGER - 1:
         return TOO_LONG, ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -15,9 +15,13 @@ from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_plan import as_category
 from packer.tables.transform.column_types import MISSING_INTEGER, NOTATIONS, TYPES, TableColumn, read_cells
+from packer.units import LEADING_ZEROS
 
 SAMPLE_ROWS = 10_000
 _PLAIN_NA = frozenset(text.encode() for text in NA_TEXTS)
+_FLOAT_DIGITS = 15  # as many are exact in float64
+_LONGEST = 300  # digits that are read as a number
+_PADDED = re.compile(rb"(?:^|\n)[ \t]*(" + LEADING_ZEROS.encode() + rb")[ \t]*(?=\n|$)")
 _SURE_DIGITS = 18  # as many fit an int64, whatever they are
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _INFINITE = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
@@ -48,16 +52,16 @@ def infer(
             columns.append(TableColumn.given(column, given[column]))
             continue
         present = cells[number] if cells else ()
-        quick = _number_type(present, dialect)
+        quick, shapes = _number_type(present, dialect)
         if quick:
-            columns.append(TableColumn(column, quick))
+            columns.append(TableColumn(column, quick, "", _lost_digits(quick, present, shapes, dialect)))
             continue
         counts = _present(present, dialect)
         type = _type_of(counts, dialect)
         if type == "category" and _mostly_numbers(counts, dialect):
             _refuse_other_numbers(name, column, counts, dialect)
             type = "number"  # the others are bad cells: each is told with its line when it is read
-        columns.append(TableColumn(column, type))
+        columns.append(TableColumn(column, type, "", _lost_digits(type, counts, _shapes(counts), dialect)))
         if not counts:
             notes[column] = [
                 f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. If it is none, pass "
@@ -108,16 +112,41 @@ def _some(names: Sequence[str]) -> str:
     return f"{listed} and {len(names) - 8} more" if len(names) > 8 else listed
 
 
-def _number_type(cells: Sequence[bytes], dialect: TextDialect) -> str:
-    """Find the type of most columns of numbers without a look at each cell: a tenth of the time. "" where a closer look is needed."""
+def _number_type(cells: Sequence[bytes], dialect: TextDialect) -> tuple[str, Set[bytes]]:
+    """Find the type of most columns of numbers, and the shapes of cells, without a look at each: a tenth of the time.
+
+    The type is "" where a closer look is needed.
+    """
     shapes = b"\n".join(cells).translate(_DIGITS).split(b"\n")
     present = {shape.strip(b" \t") for shape in set(shapes)} - _PLAIN_NA
     if not present or len(shapes) != len(cells) or not dialect.na <= _PLAIN_NA:
-        return ""
+        return "", present
     whole, number = _patterns(dialect)
     if all(map(whole.fullmatch, present)):
-        return "integer" if max(map(len, present)) <= _SURE_DIGITS else ""
-    return "number" if all(map(number.fullmatch, present)) else ""
+        return "integer" if max(map(len, present)) <= _SURE_DIGITS else "", present
+    return "number" if all(map(number.fullmatch, present)) else "", present
+
+
+def _lost_digits(
+    type: str, cells: Iterable[bytes], shapes: Iterable[bytes], dialect: TextDialect
+) -> str | None:
+    """Find a whole number whose digits are lost as a type: zeros in front, or what float64 rounds. Returns: as TableColumn.digits.
+
+    shapes: of the cells, spaces around them left away.
+    """
+    if type == "integer":
+        padded = _PADDED.search(b"\n".join(cells)) if max(map(len, shapes)) > 1 else None
+        return padded[1].decode() if padded else ""
+    if type != "number":
+        return None
+    whole = _patterns(dialect)[0]
+    if any(len(shape) > _FLOAT_DIGITS and whole.fullmatch(shape) for shape in shapes):
+        for cell in map(bytes.strip, cells):
+            if len(cell) > _FLOAT_DIGITS and whole.fullmatch(cell.translate(_DIGITS)):
+                number = cell.replace(dialect.thousands, b"")
+                if len(cell) > _LONGEST or int(float(number)) != int(number):
+                    return cell.decode()
+    return ""
 
 
 def _present(cells: Sequence[bytes], dialect: TextDialect) -> Counts:

@@ -168,7 +168,11 @@ class ColumnPlan:
         """The columns that are read."""
         pairs = enumerate(zip(self.columns, self.roles, strict=True))
         return RecordLayout(
-            tuple(RecordMember(i, c, self._single(c, role)) for i, (c, role) in pairs if role != "drop")
+            tuple(
+                RecordMember(i, c, self._single(c, role), self._exact(c, role))
+                for i, (c, role) in pairs
+                if role != "drop"
+            )
         )
 
     @property
@@ -237,11 +241,24 @@ class ColumnPlan:
         choices = self.choices
         return choices.dtype == "float32" and not choices.standardize and column.name not in choices.log1p
 
+    def _exact(self, column: TableColumn, role: str) -> bool:
+        """Tell whether whole numbers must be stored as they are written: as what is kept, or as one label that is no measure."""
+        measure = self.label is not None and self.label.dtype != "<i8"
+        if role == "feature" or (role == "label" and (measure or len(self.choices.label) > 1)):
+            return False
+        return column.type == "number" or (column.type == "integer" and column.digits is not None)
+
 
 def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> ColumnPlan:
     """Give every column its role and the type it is read as. Raises UsageError."""
     types = {c.name: c.type for c in columns}
+    digits = {c.name: c.digits for c in columns}
     roles = _roles(types, choices)
+    # Texts tell apart what numbers do not: a label that is no measure has them as classes.
+    named = len(choices.label) == 1 and (
+        choices.label_as == "classes"
+        or (choices.label_as == "auto" and types.get(choices.label[0]) == "integer")
+    )
     read: dict[str, str] = {}
     for name, kind in types.items():
         role = roles[name]
@@ -261,9 +278,9 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
             whole = np.dtype(choices.dtype).kind in "iu"
             read[name] = "number" if kind == "integer" and not whole else kind
         elif role == "keep":
-            read[name] = "text" if kind == "category" else kind
+            read[name] = "text" if kind == "category" or digits[name] else kind
         elif role == "label":
-            read[name] = "category" if kind == "text" else kind
+            read[name] = "category" if kind == "text" or (digits[name] and named) else kind
     if "feature" not in roles.values():
         raise UsageError(
             "table: no column is left as a feature; one at least is needed. Name fewer with ",
@@ -289,7 +306,7 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
                 f": is {_described(read[name], roles[name])}; features that hold numbers are allowed. Leave it out.",
             )
     label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
-    read_columns = tuple(TableColumn(c.name, read[c.name], c.notation) for c in columns)
+    read_columns = tuple(TableColumn(c.name, read[c.name], c.notation, c.digits) for c in columns)
     return ColumnPlan(read_columns, tuple(roles[c.name] for c in columns), choices, label)
 
 

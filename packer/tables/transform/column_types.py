@@ -79,11 +79,16 @@ class Notation:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of the input. name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one."""
+    """A column of the input.
+
+    name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits: where the type was found out
+    from texts, a whole number among the first ones whose digits are lost as that type (007; 9223372036854775808), "" if there is none.
+    """
 
     name: str
     type: str
     notation: str = ""
+    digits: str | None = field(default=None, compare=False)
 
     @classmethod
     def given(cls, name: str, kind: str) -> TableColumn:

@@ -18,11 +18,16 @@ MAX_BAD = 1000  # rows listed of a chunk
 
 @dataclass(frozen=True)
 class RecordMember:
-    """A column that is to be read. index: its number in the input; single: a number as <f4 instead of <f8."""
+    """A column that is to be read.
+
+    index: its number in the input; single: a number as <f4 instead of <f8; exact: whole numbers whose digits would be lost, 007 as an
+    integer and 9007199254740993 as a number, are bad cells.
+    """
 
     index: int
     column: TableColumn
     single: bool = False
+    exact: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -55,6 +60,8 @@ class CellFault(str, Enum):
     TOO_LONG = "is beyond 64-bit integers"
     INFINITE = "is infinite"
     BEYOND_SINGLE = "is beyond float32"
+    LEADING_ZEROS = "has leading zeros, which no number keeps"
+    ROUNDED = "is a whole number that float64 rounds"
     NOT_UTF8 = "is not UTF-8"
     AFTER_QUOTE = "has text behind its closing quote"
     UNCLOSED = "has a quote that is never closed"

@@ -219,9 +219,14 @@ class TableTransform:
         label = self.label if all(name in names for name in self.label) else ()
         own = {c.name: c for c in self.columns if c.role != "label" or label}
         known = [own.get(name) for name in names]
+        given = self.reading.get("types", {})
         return ColumnPlan(
             tuple(
-                TableColumn(c.name, t.type, self.notations.get(c.name, "")) if t else c
+                TableColumn(
+                    c.name, t.type, self.notations.get(c.name, ""), None if c.name in given else c.digits
+                )
+                if t
+                else c
                 for c, t in zip(columns, known, strict=True)
             ),
             tuple(t.role if t else "drop" for t in known),

@@ -34,12 +34,12 @@ def form(width: int, **changed: object) -> TextDialect:
     return TextDialect(width=width, **marks)  # type: ignore[arg-type]
 
 
-def layout(types: str | Sequence[str], single: bool = False) -> RecordLayout:
+def layout(types: str | Sequence[str], single: bool = False, exact: bool = False) -> RecordLayout:
     """Of types separated by spaces; "-" is not wanted."""
     names = types.split() if isinstance(types, str) else types
     return RecordLayout(
         tuple(
-            RecordMember(i, TableColumn(str(i), type), single and type == "number")
+            RecordMember(i, TableColumn(str(i), type), single and type == "number", exact and not single)
             for i, type in enumerate(names)
             if type != "-"
         )
@@ -722,11 +722,44 @@ PIECES = st.sampled_from(
         "true",
         "x y",
         "1234567890123456789",
+        "9007199254740993",
+        "12345678901234567890",
+        "+007",
         "\n1,2,3\n",
         '"q"',
         ",",
     ]
 )
+
+
+def test_whole_numbers_that_lose_digits_are_bad_cells_of_exact_columns() -> None:
+    cells = [
+        "7",
+        "0",
+        "-0",
+        "00",
+        "007",
+        "-07",
+        "+0",
+        "9007199254740992",
+        "9007199254740993",
+        "-9007199254740993",
+        "007.0",
+        "18014398509481984",
+        "1e16",
+    ]
+    cells += ["9007199254740993.0", "12345678901234567890", "10000000000000000", " 08 "]
+    for type, why, wrong in (
+        ("number", "is a whole number that float64 rounds", [cells[8], cells[9], "12345678901234567890"]),
+        ("integer", "has leading zeros, which no number keeps", ["00", "007", "-07", " 08 "]),
+    ):
+        rows = [c for c in cells if type == "number" or (not set(".e") & set(c) and len(c) < 20)]
+        data = "".join(f"{c}\n" for c in rows).encode()
+        parsed = parse_records(data, form(1), layout(type, exact=True))
+        found = [(b.value, b.reason) for b in parsed.bad if b.reason != "is not a whole number"]
+        assert found == [(text, why) for text in wrong]
+        assert column(parsed) == [float(c) if type == "number" else int(c) for c in rows if c not in wrong]
+        assert parse_records(data, form(1), layout(type)).bad_rows == 0
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="not compiled")
@@ -739,11 +772,12 @@ PIECES = st.sampled_from(
         max_size=4,
     ),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([{}, {"comment": b"#"}, {"thousands": b","}]),
 )
 @settings(max_examples=300, deadline=None)
 def test_both_forms_give_the_same(
-    pieces: list[str], types: list[str], single: bool, marks: dict[str, bytes]
+    pieces: list[str], types: list[str], single: bool, exact: bool, marks: dict[str, bytes]
 ) -> None:
     data = "".join(pieces).encode()
     results: list[ParsedRows] = []
@@ -752,7 +786,7 @@ def test_both_forms_give_the_same(
     try:
         for on in (False, True):
             swap(on)
-            results.append(parse_records(data, form(len(types), **marks), layout(types, single)))
+            results.append(parse_records(data, form(len(types), **marks), layout(types, single, exact)))
     finally:
         swap(before)
     plain, compiled = results

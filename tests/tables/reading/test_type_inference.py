@@ -194,6 +194,28 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         assert in_options(error.value.sentence) == sentence
 
 
+@pytest.mark.parametrize(
+    ("cells", "type", "digits"),
+    [
+        (["7", "0", "-0"], "integer", ""),
+        (["7", " 007", "10"], "integer", "007"),
+        (["10", "+07"], "integer", "+07"),
+        (["0.5", "7", "007"], "number", ""),
+        ([str(2**53), "0.5"], "number", ""),
+        ([str(2**53 + 1), "0.5"], "number", str(2**53 + 1)),
+        ([str(2**63), str(2**63 + 7), "1"], "number", str(2**63 + 7)),
+        (["1e30", "9" * 40], "number", "9" * 40),
+        (["a", "007"], "category", None),
+    ],
+)
+def test_whole_numbers_whose_digits_are_lost_are_found(cells: list[str], type: str, digits: str) -> None:
+    for na in ((), ("-",)):  # by the quick look, and by the close one
+        records = [[cell.encode()] for cell in cells]
+        ((column,), _) = infer("a.csv", ["x"], records, dialect_of(ReadOptions(na=na)), {})
+        assert (column.type, column.digits) == (type, digits)
+    assert infer("a.csv", ["x"], records, dialect_of(ReadOptions()), {"x": type})[0][0].digits is None
+
+
 def test_ragged_records_are_left_out() -> None:
     records = [[b"1", b"x"], [b"x"], [b"x", b"y", b"z"], [b"2", b"y"]]
     columns, _ = infer("a.csv", ["a", "b"], records, dialect_of(ReadOptions()), {})
@@ -208,7 +230,7 @@ def test_ragged_records_are_left_out() -> None:
 def test_the_quick_look_and_the_close_one_agree(cells: list[str]) -> None:
     form = dialect_of(ReadOptions())
     raw = [cell.encode() for cell in cells]
-    assert _number_type(raw, form) in ("", _type_of(_present(raw, form), form))
+    assert _number_type(raw, form)[0] in ("", _type_of(_present(raw, form), form))
 
 
 def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:

@@ -42,6 +42,31 @@ def test_roles_and_types_that_are_read():
     assert [w.name for w in plan.numeric] == ["c0", "c1", "c2", "c4", "c5"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "digits", "choices", "read", "exact"),
+    [
+        ("integer", "007", {}, "number", False),
+        ("integer", "007", {"keep": ("a",)}, "text", False),
+        ("number", "9007199254740993", {"keep": ("a",)}, "text", False),
+        ("integer", "", {"keep": ("a",)}, "integer", True),
+        ("integer", None, {"keep": ("a",)}, "integer", False),  # a type that was given
+        ("number", None, {"keep": ("a",)}, "number", True),
+        ("integer", "007", {"label": ("a",)}, "category", False),
+        ("integer", "007", {"label": ("a",), "label_as": "number"}, "integer", False),
+        ("integer", "007", {"label": ("a", "b")}, "integer", False),
+        ("integer", "", {"label": ("a",)}, "integer", True),
+        ("number", "9007199254740993", {"label": ("a",)}, "number", False),
+        ("number", "9007199254740993", {"label": ("a",), "label_as": "classes"}, "category", False),
+        ("number", "", {"label": ("a",), "label_as": "classes"}, "number", True),
+        ("number", "", {"label": ("a",), "dtype": "float64"}, "number", False),
+    ],
+)
+def test_digits_that_numbers_lose_are_kept_as_texts_or_bad_cells(kind, digits, choices, read, exact):
+    columns = [TableColumn("a", kind, digits=digits), TableColumn("b", "integer"), TableColumn("c", "number")]
+    member = plan_columns(columns, ColumnChoices(**choices)).layout.members[0]
+    assert (member.column.type, member.exact) == (read, exact)
+
+
 def test_only_named_features_are_read():
     plan = plan_columns(COLUMNS, ColumnChoices(features=("number", "category"), label=("boolean",)))
     assert [(w.column.name, w.column.type) for w in plan.layout.members] == [
