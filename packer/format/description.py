@@ -54,7 +54,8 @@ def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
         lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")
     if not pack.sealed:
         lines.append(
-            "unsealed   another program has opened the file for writing since it was made: packer cannot vouch for it"
+            "unsealed   another program has opened the file for writing since it was made, so its rows may have"
+            f" changed: run packer verify {pack.path}"
         )
     return lines
 

@@ -16,6 +16,7 @@ import pytest
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.load.row_dataset import PackedDataset
 from tests.load.conftest import ORDERS
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
@@ -224,8 +225,17 @@ def test_an_unsealed_file_is_read_through_its_hdf5_layout(tmp_path: Path):
     make_pack(tmp_path / "p.h5")
     with h5py.File(tmp_path / "p.h5", "a") as file:
         file.attrs["note"] = 1
-    assert not open_pack(tmp_path / "p.h5").sealed
-    assert epoch_of(PackedBatchDataset(tmp_path / "p.h5", 10)) == list(range(ROWS))
+    path = tmp_path / "p.h5"
+    assert not open_pack(path).sealed
+    with pytest.warns(UserWarning) as said:
+        dataset = PackedBatchDataset(path, 10)
+        PackedDataset(path)  # of a process's packs each is warned of once
+    assert [str(warning.message) for warning in said] == [
+        f"{path}: another program has opened the file for writing since it was made, so its rows may have changed."
+        f" Run packer verify {path}, or convert it again."
+    ]
+    assert said[0].filename == __file__
+    assert epoch_of(dataset) == list(range(ROWS))
 
 
 def test_numpy_output_needs_no_torch(pack: Pack):
