@@ -52,8 +52,9 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
     Under every strategy each rank loads its part, whatever `use_distributed_sampler` says. Checkpoints hold the place in the epoch,
     and ``fit(..., ckpt_path=...)`` goes on with the next row, on any number of devices.
 
-    Training rows are shuffled and augmented. Where a model is judged, rows come as they lie, each once, with `eval_augment`. (Where
-    ranks would get unequally many batches, and wait for each other, the first rows come again, fewer than there are ranks.)
+    Training rows are shuffled and augmented. Where a model is judged, rows come as they lie, each once, with `eval_augment`: so
+    metrics that are summed over the ranks are exact. (All ranks get equally many batches: where the last rows are fewer than the
+    ranks, by another batch size.)
 
     Parameters
     ----------
@@ -225,11 +226,16 @@ def _check_alike(train: Pipeline, judged: Pipeline) -> None:
 
 
 def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
-    """Return a dataset in the order of the pack, of equally many batches on all ranks, each row once where that is possible."""
+    """Return a dataset in the order of the pack, each row once, of equally many batches on all ranks.
+
+    Where the last rows are fewer than the ranks, another batch size, the nearest, leaves enough for all.
+    """
     if "ends" in arguments or "drop_last" in arguments:
         return PackedBatchDataset(**arguments)
     even = PackedBatchDataset(**arguments, ends="even")
-    if even.order.length(even.rows) % (even.batch_size * even.world_size) < even.world_size:
+    rows, ranks, size = even.order.length(even.rows), even.world_size, even.batch_size
+    if rows % (size * ranks) == 0 or rows < ranks:  # fewer rows than ranks: some have to come again
         return even
     even.close()
-    return PackedBatchDataset(**arguments, ends="uneven")
+    size = next(b for b in (*range(size, 0, -1), *range(size, rows)) if not 0 < rows % (b * ranks) < ranks)
+    return PackedBatchDataset(**arguments | {"batch_size": size}, ends="uneven")

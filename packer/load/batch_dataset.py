@@ -34,7 +34,7 @@ from packer.load.padded_batches import (
 from packer.load.placement_choice import parse_placement
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
-from packer.load.ranks import TrainingRanks
+from packer.load.ranks import AccelerateLoop, TrainingRanks
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.machine import cores
@@ -394,6 +394,7 @@ class PackedBatchDataset(ResumableEpochs):
             raise begun
         epoch, origin, mark = begun or self._progress.begin(self._ended)
         self._loops += 1
+        told: AccelerateLoop | None = None
         try:
             share = self._share(origin)
             self._warn_of(share)
@@ -407,8 +408,14 @@ class PackedBatchDataset(ResumableEpochs):
             requests = read_requests(sequence, share, prefetcher.batches, mark.first, mark.stride)
             n, whole, in_worker = share.n, mark.stride * share.whole, this_worker() is not None
             positions = share.origin + mark.first * share.whole
+            end = share.origin + share.steps * share.whole
+            if not in_worker:
+                rows = share.n - end + share.whole if self.order.batch_rows is None else 0
+                told = AccelerateLoop.begun((share.rank, share.world_size), rows)
             for batch in prefetcher.batches_of(requests, stats):
                 positions += whole
+                if told is not None and positions >= end:
+                    told.end_of_dataloader = True
                 mark.handed, mark.own = positions if positions < n else n, in_worker
                 yield batch
                 del batch  # held here, the slot would come back one batch later
@@ -422,6 +429,8 @@ class PackedBatchDataset(ResumableEpochs):
             raise
         finally:
             self._loops -= 1
+            if told is not None:
+                told.end()
 
     def __getitem__(self, index: int) -> Any:
         """Return batch `index` of the present epoch, read now. Raises IndexError."""

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packer.errors import UsageError
 from packer.load.other_loaders import shared_out_by_accelerate
@@ -166,3 +166,30 @@ def _environment() -> tuple[int, int] | None:
     except (KeyError, ValueError):
         return None
     return (rank, world_size) if 0 <= rank < world_size else None
+
+
+class AccelerateLoop:
+    """A loop over a rank's batches as accelerate sees it, from the first batch until `end`.
+
+    ``gather_for_metrics`` cuts the rows off that were repeated to fill up the last batches, and ``accumulate`` makes a step there.
+
+    end_of_dataloader: True at the last batch. remainder: rows of all ranks' last batches without repeated ones, 0 if unknown.
+    """
+
+    def __init__(self, remainder: int) -> None:
+        self.end_of_dataloader, self.remainder = False, remainder
+        self._state: Any = sys.modules["accelerate.state"].GradientState()
+        self._state._add_dataloader(self)
+
+    @classmethod
+    def begun(cls, ranks: tuple[int, int], remainder: int) -> AccelerateLoop | None:
+        """Return the loop of a process that accelerate trains; None for any other, or if these are not its ranks."""
+        state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+        if state is None or not state._shared_state or ranks != found_ranks()[:2]:
+            return None
+        return None if shared_out_by_accelerate(sys._getframe(1)) else cls(remainder)
+
+    def end(self) -> None:
+        """Tell accelerate that the loop has ended."""
+        if self._state.initialized:
+            self._state._remove_dataloader(self)

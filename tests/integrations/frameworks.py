@@ -69,6 +69,7 @@ def by_accelerate(pack: Path, batch: int) -> dict[str, Any]:
     }.items():
         prepared = accelerator.prepare(made)
         found[f"accelerate, {name}"] = [len(prepared), *(synchronous(prepared) for _ in range(EPOCHS))]
+    found["judged"] = {ends: judged(accelerator, pack, batch, ends) for ends in ("even", "pad", "drop")}
     prepared = accelerator.prepare(DataLoader(dataset_of(pack, batch), batch_size=None))
     found["skipped"] = synchronous(skip_first_batches(prepared, 2))
     alone = dataset_of(pack, batch, rank=0, world_size=1)
@@ -86,6 +87,28 @@ def by_accelerate(pack: Path, batch: int) -> dict[str, Any]:
         except UsageError as error:
             found["refused"].append(str(error))
     return found
+
+
+def judged(accelerator: Any, pack: Path, batch: int, ends: str) -> list[Any]:
+    """Rows that gather_for_metrics gives in an evaluation within another loop; after it; and those of the rest of an epoch."""
+    options = {"order": "sequential", "ends": ends}
+    outer, inner = (dataset_of(pack, batch, **options) for _ in range(2))
+    found: list[Any] = [[], [], []]
+    for number, given in enumerate(outer):
+        if number == 1:
+            state = outer.state_dict()
+            found[0] = [row for each in inner for row in rows_of(_Gathered(accelerator, each))]
+        found[1] += rows_of(_Gathered(accelerator, given))
+    inner.load_state_dict(state)
+    found[2] = [row for each in inner for row in rows_of(_Gathered(accelerator, each))]
+    return found
+
+
+class _Gathered:
+    """The labels of all ranks."""
+
+    def __init__(self, accelerator: Any, batch: Any) -> None:
+        self.label = accelerator.gather_for_metrics(batch.label)
 
 
 def _without_dispatching() -> Any:
