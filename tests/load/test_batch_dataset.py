@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
