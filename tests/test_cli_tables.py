@@ -131,11 +131,11 @@ def test_options_of_tables_are_refused_for_images(tmp_path: Path):
 
 
 def test_packs_of_tables_are_put_together_split_and_stored_anew(table: Path):
-    options = ("--label", "shop", "--missing", "zero", "--quiet")
+    options, twice = ("--label", "shop", "--missing", "zero", "--quiet"), ("--duplicates", "keep")
     run("convert", table, "a.h5", *options)
     run("convert", table, "b.h5", "--like", "a.h5", "--quiet")
     assert re.fullmatch(
-        r"packed 8 rows, .*, in .* rows/s\)\n", run("merge", "a.h5", "b.h5", "-o", "m.h5").stdout
+        r"packed 8 rows, .*, in .* rows/s\)\n", run("merge", "a.h5", "b.h5", "-o", "m.h5", *twice).stdout
     )
     assert (
         "measured   4 rows: ranges and shares of the columns are theirs"
@@ -149,11 +149,11 @@ def test_packs_of_tables_are_put_together_split_and_stored_anew(table: Path):
     assert run("repack", "m.h5", "shards", "--shard-rows", "3", "--shuffle").stdout.startswith(
         "packed 8 rows, "
     )
-    assert run("append", "shards", table).stdout.startswith("added 4 rows, ")
+    assert run("append", "shards", table, *twice).stdout.startswith("added 4 rows, ")
     assert open_pack("shards").rows == 12
     for command, *arguments in (
-        ("append", "shards", table),
-        ("merge", "a.h5", "b.h5", "-o", "n.h5"),
+        ("append", "shards", table, *twice),
+        ("merge", "a.h5", "b.h5", "-o", "n.h5", *twice),
         ("repack", "a.h5", "o.h5"),
     ):
         assert json.loads(run(command, *arguments, "--json").stdout)["rows"] in (4, 8)

@@ -67,6 +67,9 @@ def options(*decorators: Decorator[Any]) -> Decorator[Any]:
 JSON = option("--json as_json", None, "Print one JSON object on stdout instead of text.")
 QUIET = option("--quiet", None, "Print nothing but errors.")
 WORKERS = option("--workers", "N", "Parallel workers; default: the cores at hand.")
+DUPLICATES = option("--duplicates", ("error", "skip", "keep"),
+                    "Rows that are there already, of the same key and the same bytes (of tables: files): refuse them, leave them out, or"
+                    " have them twice.", "error")  # fmt: skip
 OVERWRITE = option("--overwrite", None, "Replace the output if it is a pack.")
 SPLIT = option("--split", "NAME", "Only the rows of one split.")
 SHARD_SIZE = option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from packer.cli.console import print_json, say
 from packer.cli.conversion_output import announce_plan, tell_left_out, tell_notes, tell_skipped
 from packer.cli.convert_command import parse_pairs
 from packer.cli.options import (
+    DUPLICATES,
     FIT,
     FORMAT,
     ON_ERROR,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 @options(
     option("--labels", "FILE", "CSV of files and labels, as for convert."),
     option("--pair pairs", "NAME=DIR", "Masks of the new images, as for convert.", multiple=True),
+    DUPLICATES,
     ON_ERROR,
     REWORKING,
 )
@@ -93,6 +96,7 @@ def append(
         None,
         "List the shards that convert --only-shards has made of one PACK, and give it its name.",
     ),
+    DUPLICATES,
     option("--shuffle/--no-shuffle", None, "Mix the rows of all packs.", True),
     option("--seed", "N", "Of the shuffle.", 0),
     OVERWRITE,
@@ -119,7 +123,7 @@ def merge(
     if index:
         if len(packs) != 1 or out is not None:
             raise UsageError("--index: is about one PACK, and needs no -o. Leave the others out.")
-        for name in ("shuffle", "seed", "workers"):
+        for name in ("duplicates", "shuffle", "seed", "workers"):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(
                     f"--{name}: is of the packs that are merged; --index lists shards as they are. Leave it out."
@@ -240,15 +244,14 @@ def _is_table(path: str) -> bool:
 
 
 def _tell(
-    command: str, report: Report | TableReport, said: list[str] | None = None, *, as_json: bool, quiet: bool
+    command: str, report: Report | TableReport, said: Sequence[str] = (), *, as_json: bool, quiet: bool
 ) -> None:
     """Print what a command did. said: of append, the notes that were printed before."""
     if as_json:
         print_json(command, report.to_dict())
     elif not quiet:
-        if said is not None:
-            tell_notes(report.notes, said)
-        _tell_rows("packed" if said is None else "added", report)
+        tell_notes(report.notes, said)
+        _tell_rows("added" if command == "append" else "packed", report)
 
 
 def _tell_rows(verb: str, report: Report | TableReport, where: str = "") -> None:

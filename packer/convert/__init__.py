@@ -16,6 +16,8 @@
     conversion_run.py    the frame of every conversion: what is there already, progress, interruptions, the report
     conversion_task.py   a planned pack; options and result of a run
     part_run.py          one part of a pack, written and sealed
+    shard_appending.py   further shards of a pack: made beside it, moved into it, listed
+    duplicate_rows.py    rows that a pack has already
     shard_run.py         a pack of shards, made one after the other or by others at once, and listed last
     engines.py           who makes the shards: this machine, an executor, a cluster of Ray's
     shard_tasks.py       one shard made by another process, perhaps of another machine

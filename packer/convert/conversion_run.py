@@ -21,6 +21,7 @@ from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import (
+    WorkingFolder,
     check_output,
     check_space,
     clear_idle,
@@ -231,14 +232,17 @@ def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwr
     """Return the header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
     rows: of the pack, inputs that were skipped included; None where that is not known beforehand.
-    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none.
+    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none; BusyError if another run replaces it.
     """
     if not os.path.lexists(out):
         return None
     pack = open_pack(out)
     pack.confirm()
     header = pack.header
-    differs = difference(dict(header.provenance), provenance)
+    recorded = dict(header.provenance)
+    if "digests" in recorded.get("source", {}):  # of a table's files, known when they have been read
+        recorded["source"] = {k: v for k, v in recorded["source"].items() if k != "digests"}
+    differs = difference(recorded, provenance)
     if not differs and rows is not None:
         differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
     if differs and overwrite:
@@ -253,10 +257,30 @@ def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwr
     journal = os.path.join(left, "journal")
     begun = read_journal(journal)[:1]
     if begun and not difference({name: begun[0].get(name) for name in provenance}, provenance):
-        remove(left)  # a run of the same that was killed just after it had given the pack its name
+        # A run of the same was killed just after it had given the pack its name; or it is at work, and replaces the pack.
+        with locked(left, out):
+            remove(left)
     elif not os.path.lexists(journal):
         clear_idle(out)  # it was killed while it removed that folder, which no longer says what it is
     return header
+
+
+@contextmanager
+def staging_folder(
+    run: Conversion, out: str, plan: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
+) -> Iterator[WorkingFolder]:
+    """Give the folder in which rows are made before the pack gets them; what it holds is kept if the work is interrupted."""
+    with run.bar, interrupted(out):
+        # Processes of an executor outlive the run: they must not hold its lock.
+        place = WorkingFolder(
+            out, overwrite=overwrite, plan=plan, resume=resume, inherited=run.others is None
+        )
+        try:
+            yield place
+        except BaseException as error:
+            place.close(keep=place.recorded and not isinstance(error, UsageError))
+            raise
+        place.close(keep=False)
 
 
 @contextmanager

@@ -5,27 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import whole
-from packer.convert.conversion_run import Conversion, Report, already, clear_staged
+from packer.arguments import choice, whole
+from packer.convert.conversion_run import Conversion, Report, already, clear_staged, staging_folder
 from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.duplicate_rows import (
+    DUPLICATES,
+    duplicate_parts,
+    duplicate_rows,
+    duplicate_samples,
+    left_out,
+    refuse,
+    table_files,
+)
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
 from packer.convert.image_rows import pixel_options
 from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
-from packer.convert.shard_run import append_shards, check_growable, list_shards
+from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
+from packer.convert.shard_run import list_shards
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
+from packer.format.file_io import remove
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
-from packer.format.working_folder import check_output, check_space, format_of
+from packer.format.working_folder import WorkingFolder, check_output, check_space, format_of
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.sentence import Option
@@ -77,6 +89,7 @@ def merge_packs(
     packs: Sequence[PathLike],
     out: PathLike,
     *,
+    duplicates: str = "error",
     shuffle: bool = True,
     seed: int = 0,
     workers: int | None = None,
@@ -91,6 +104,10 @@ def merge_packs(
     packs
         Paths. Splits of one name are put together; classes are those of all, sorted, and labels are numbered anew. Packs of tables
         must map their columns alike, as `like` makes them; the record of the mapping, with its statistics, is that of the first.
+    duplicates
+        Of rows that a pack before has already, with the same key and the same bytes in all fields: "error" refuses them, "skip" leaves
+        them out, "keep" takes them. Rows without keys are compared by pack: packs, or shards, with the same content, and of tables
+        those that were made of the same file.
     shuffle, seed
         Mix the rows (of each split), drawn from seed; else pack after pack.
     out, overwrite, workers, progress, on_progress
@@ -105,7 +122,7 @@ def merge_packs(
     Examples
     --------
     >>> from packer import merge_packs
-    >>> merge_packs(["train.h5", "train.h5"], "twice.h5").rows
+    >>> merge_packs(["train.h5", "train.h5"], "twice.h5", duplicates="keep").rows
     48
     """
     run = Conversion(
@@ -115,12 +132,38 @@ def merge_packs(
     if len(opened) < 2:
         raise UsageError("merge: takes two packs or more. Pass their names.")
     source = _opened(opened, run.out)
-    order, drawn = arrange(_members(source.pack), shuffle=shuffle, seed=seed), seed if shuffle else None
-    return _write(
-        run,
-        source,
-        source.task(order, {"merge": len(opened), "seed": drawn}, drawn),
-    )
+    members = _members(source.pack)
+    said: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None}
+    left: list[int] = []
+    if choice("duplicates", duplicates, DUPLICATES) != "keep":
+        left = _known_rows(opened, duplicates)
+    if left:
+        members = {name: rows[~np.isin(rows, left)] for name, rows in members.items()}
+        said["duplicates"] = "skip"
+    order = arrange(members, shuffle=shuffle, seed=seed)
+    report = _write(run, source, source.task(order, said, said["seed"]))
+    return replace(report, notes=(*report.notes, *left_out(len(left), "a pack before it")))
+
+
+def _known_rows(packs: Sequence[Pack], duplicates: str) -> list[int]:
+    """Return the rows of packs, numbered one pack after the other, that a pack before has already.
+
+    Raises UsageError for the first one unless duplicates are skipped.
+    """
+    firsts = np.cumsum([0, *(pack.rows for pack in packs)])
+    if any(f.name == "key" for f in packs[0].fields):
+        found = duplicate_rows(packs)
+        if duplicates == "error":
+            refuse(
+                f"{packs[number].path}: its row {row:,} ({packs[number].keys(row, row + 1)[0]}) is in a pack before it, with the same"
+                " bytes"
+                for number, row in found
+            )
+        return [int(firsts[number]) + row for number, row in found]
+    known = duplicate_parts(packs)
+    if duplicates == "error":
+        refuse(sentence for _, _, sentence in known)
+    return [int(row) for number, rows, _ in known for row in firsts[number] + np.arange(*rows)]
 
 
 def split_pack(
@@ -213,6 +256,7 @@ def append_images(
     *,
     labels: PathLike | None = None,
     pairs: Mapping[str, PathLike] | None = None,
+    duplicates: str = "error",
     workers: int | None = None,
     on_error: str = "stop",
     on_plan: Callable[[ConversionPlan], None] | None = None,
@@ -225,8 +269,15 @@ def append_images(
     ----------
     path
         A pack of shards; it is as it was until the new ones are whole. The new images' classes must be among its classes.
+    duplicates
+        Of images whose rows the pack has already, with the same key and the same bytes in all fields: "error" refuses them, "skip"
+        leaves them out, "keep" adds them once more. Other images may have the key of one in the pack.
     source, labels, pairs, workers, on_error, on_plan, progress, on_progress
         As in convert_images.
+
+    Notes
+    -----
+    What an interrupted append has done is kept in ``<path>.adding.packing`` and used by the next one of the same images.
 
     Returns
     -------
@@ -242,7 +293,10 @@ def append_images(
     run = Conversion(
         path, "images", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    name, pack = run.out, open_pack(path)
+    choice("duplicates", duplicates, DUPLICATES)
+    name = run.out
+    take_back(name)
+    pack = open_pack(path)
     if is_table(pack):
         raise UsageError(f"{name}: was made of a table; append_images adds images. Use append_table.")
     check_growable(pack, "append_images", [os.fspath(source)])
@@ -265,13 +319,54 @@ def append_images(
             made=pack,
             skip=run.running.skip,
         )
+        check_alike(task, pack)
         check_space(name, plan.bytes)
         if on_plan is not None:
             on_plan(plan)
-        run.bar.start(plan.rows)
-        with run.bar:
-            written = append_shards(task, pack, run.running)
-    return run.report(written, plan.notes)
+        assert task.plan is not None
+        how = {**task.plan, "pack": pack.seal.hex(), "duplicates": duplicates}
+        with staging_folder(run, adding(name), how) as place:
+            run.bar.start(plan.rows)
+            left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates)
+            notes = [*plan.notes, *left_out(len(left), name)]
+            if len(left) == plan.rows:
+                return run.report(RunResult(pack.header, before=pack), notes)
+            written = append_shards(_without(task, left), pack, place, run.running)
+    return run.report(replace(written, cleared=place.cleared), notes)
+
+
+def _known_samples(
+    task: ConversionTask, pack: Pack, place: WorkingFolder, run: Conversion, duplicates: str
+) -> list[int]:
+    """Return the samples whose rows a pack has already. Raises UsageError for the first one unless duplicates are skipped."""
+    scratch = os.path.join(place.path, "attempts")
+    os.makedirs(scratch, exist_ok=True)
+    found = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running)
+    if duplicates == "error":
+        refuse(
+            f"{task.maker.name(sample)}: is in {pack.path} already, with the same bytes" for sample in found
+        )
+    samples = list(found)
+    remove(scratch)
+    return samples
+
+
+def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
+    """Return a task without some of its samples, which its pack records."""
+    if not left:
+        return task
+    samples = task.order.samples[:]
+    kept = ~np.isin(samples, left)
+    before = np.cumsum([0, *kept])
+    splits = {name: (int(before[a]), int(before[b])) for name, (a, b) in task.order.splits.items()}
+    provenance = task.members["provenance"]
+    provenance = {**provenance, "options": {**provenance["options"], "duplicates": "skip"}}
+    return replace(
+        task,
+        order=SampleOrder(samples[kept], splits),
+        members={**task.members, "provenance": provenance},
+        plan={**(task.plan or {}), **provenance},
+    )
 
 
 def repack(
@@ -417,12 +512,13 @@ class _PackSource(NamedTuple):
             )  # the packs are normalised differently: the new one has its own mean and std
         table = is_table(self.pack)
         seals = digest(part.seal for part in self.pack.parts).hex()
+        source: dict[str, Any] = {"rows": self.pack.rows, "digest of the packs": seals}
+        files = dict.fromkeys(file for part in self.pack.parts for file in table_files(part.header))
+        if files and "part" not in said:  # of a part only a share of their rows
+            source["files"] = [list(file) for file in files]
         provenance = {
             "options": {**{name: value for name, value in first.items() if name not in stored}, **said},
-            "source": {
-                "rows": self.pack.rows,
-                "digest of the packs": seals,
-            },  # whether they are still the same
+            "source": source,
             "versions": {
                 "packer": __version__,
                 **({} if table else decoder_versions()),
@@ -544,7 +640,7 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
     if not pack.header.splits:
         return {"": np.arange(pack.rows)}
     members = {
-        name: np.concatenate([np.arange(a, b) for a, b in spans])
+        name: np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in spans)])
         for name, spans in sorted(pack.header.splits.items(), key=lambda item: item[1])
     }
     within = sum(map(len, members.values()))

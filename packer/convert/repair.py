@@ -212,6 +212,11 @@ def _task(
     options = provenance.get("options", {})
     if "source" not in provenance or {"repack", "merge", "part"} & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
+    if "duplicates" in options:
+        raise UsageError(
+            f"{part.path}: was appended without the images that the pack had then; nothing tells which. Bring back a copy of it, or"
+            " convert all images anew."
+        )
     if "fields" in options:
         raise UsageError(
             f"{pack.path}: was made of samples from Python; blocks of images and tables are made anew. Pack the samples again."
@@ -316,7 +321,10 @@ def _of_table(
     made_of = _converted(pack, damaged)
     options, read = made_of["options"], made_of["source"]["reading"]
     found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
-    differs = difference(made_of["source"], found)
+    # Files of other content give other rows, which is told when there are some.
+    differs = difference(
+        {name: value for name, value in made_of["source"].items() if name != "digests"}, found
+    )
     if differs:
         raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")
     convert_table(
@@ -339,7 +347,10 @@ def _of_table(
         on_progress=on_progress,
     )
     made = open_pack(again)
-    differs = difference(made_of, dict(made.parts[0].header.provenance))
+    now = dict(made.parts[0].header.provenance)
+    if made_of["source"].get("digests", now["source"]["digests"]) != now["source"]["digests"]:
+        raise _changed(source, pack.path, "", "table")
+    differs = difference(made_of, now)
     if differs:
         raise UsageError(
             f"{pack.path}: cannot be made again: {differs}. Install what it was made with, or convert the table anew."

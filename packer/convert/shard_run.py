@@ -1,11 +1,10 @@
-"""A pack of shards: made one after the other or by others at once, listed last; further ones added."""
+"""A pack of shards: made one after the other or by others at once, listed last."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions, RunResult
@@ -16,11 +15,11 @@ from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.listed_headers import seal_of
 from packer.format.listed_pack import listing
 from packer.format.pack import Pack, open_pack
-from packer.format.shards import INDEX_FILE, merge_headers, read_index, shard_name, write_index
+from packer.format.shards import INDEX_FILE, merge_headers, shard_name, write_index
 from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder, difference, failure, locked, parts_of
+from packer.format.working_folder import WorkingFolder, difference, failure, parts_of
 from packer.remote.urls import is_url, join
-from packer.sentence import Call, Option, Sentence
+from packer.sentence import Option, Sentence
 
 _SHOWN = 8
 _ALL = "all shards"  # of the record that says how many there are, of which format, and what was left out beside them
@@ -325,70 +324,3 @@ def _missing(out: str, missing: Sequence[int], count: int, parts: Sequence[str])
         + (" ..." if len(runs) > _SHOWN else "")
         + ": it makes what is missing.",
     )
-
-
-def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
-    """Raise UsageError, with the calls that help, unless a pack is one of shards.
-
-    append: the function that is to add the sources to it.
-    """
-    if not pack.shards:
-        stem = pack.path.rpartition(".")[0] if pack.format == "h5" else pack.path + "-shards"
-        grown = stem or pack.path + "-shards"
-        add = Call(append, (grown, *sources))
-        raise UsageError(
-            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that: ",
-            Call("repack", (pack.path, grown), Option("shard_size", "2GB"), add),
-        )
-
-
-def append_shards(task: ConversionTask, pack: Pack, running: RunOptions) -> RunResult:
-    """Add the task's rows to a pack of shards, as further shards of it: written whole, then listed.
-
-    Raises UsageError if the pack is of one part, or the task's fields differ; PackerError.
-    """
-    with locked(pack.path, pack.path):
-        pack = open_pack(pack.path)
-        pack.confirm()
-        if task.fields != pack.fields:
-            raise UsageError(
-                f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
-            )
-        for what, own, new in (
-            ("classes", pack.header.classes, task.members["classes"]),
-            ("splits", sorted(pack.header.splits), sorted(task.order.splits)),
-        ):
-            if own != new:
-                raise UsageError(
-                    f"{pack.path}: has {_named(own)} {what}, the new rows would have {_named(new)}; equal ones go together."
-                    " Arrange the new images as those it was made of."
-                )
-        index = read_index(pack.path)
-        shards, listed = list(pack.shards), {shard.file for shard in index.shards}
-        total = len(task.order.samples)
-        rows = task.storing.shard_rows or total
-        done, added = RunResult(pack.header, before=pack), replace(running, overwrite=False)
-        # Where all inputs of a shard were skipped its name was left out, so names go further than there are shards.
-        names = (shard_name(number, task.storing.format) for number in count(len(listed)))
-        free = (name for name in names if name not in listed)
-        for number, first in enumerate(range(0, total, rows)):
-            name = next(free)
-            path = os.path.join(pack.path, name)
-            if os.path.lexists(path):  # an interrupted run had written it, but not listed it
-                remove(path)
-            done.add(write_part(task.shard(number, rows), path, added, path, first))
-            shard = open_pack(path)
-            done.added_skipped += shard.header.skipped
-            shards.append(shard)
-        try:
-            lines, headers = listing(shards)
-            write_index(pack.path, lines, [*index.skipped, *task.skipped], headers)
-        except OSError as error:
-            raise failure(pack.path, error) from error
-        done.header = open_pack(pack.path).header
-        done.added_skipped += task.skipped
-        return done
-
-
-def _named(names: Sequence[str] | None) -> str:
-    return ", ".join(names) if names else "no"

@@ -6,7 +6,7 @@ only ones of a shard, or are rows of a table that was added), perhaps ``headers`
 pack opens by its index alone), and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
 members it does not know. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of
 this one, is not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack:
-appending writes shards first, then the index anew, aside, and renames it.
+appending writes the new index aside, as ``index.json.new``, moves the new shards into the folder, then gives the index its name.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from packer.format.header import FORMAT, MAX_VALUES, VERSION, Extent, Header, re
 from packer.format.listed_headers import ListedHeader, headers_from_record, headers_to_record
 
 INDEX_FILE = "index.json"
+NEXT_INDEX_FILE = (
+    "index.json.new"  # the index to be: files that it lists, and the index does not, are ours too
+)
 MAX_INDEX_BYTES = 1 << 28
 
 
@@ -62,6 +65,17 @@ def write_index(
     headers: Sequence[ListedHeader] = (),
 ) -> None:
     """Write the index aside, flush it, and give it its name. skipped, headers: see Index. Raises OSError."""
+    prepare_index(folder, shards, skipped, headers)
+    name_index(folder)
+
+
+def prepare_index(
+    folder: str,
+    shards: Sequence[Shard],
+    skipped: Sequence[Mapping[str, str]],
+    headers: Sequence[ListedHeader],
+) -> None:
+    """Write the index aside, and flush it; see write_index. ``name_index`` gives it its name. Raises OSError."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": [list(s) for s in shards]}
     if skipped:
         record["skipped"] = [dict(s) for s in skipped]
@@ -71,12 +85,15 @@ def write_index(
         if not _readable(_text(record)):
             del record["headers"]
     record["checksum"] = xxhash.xxh3_128_hexdigest(_text(record))
-    path = os.path.join(folder, INDEX_FILE)
-    with open(f"{path}.new", "wb") as file:
+    with open(os.path.join(folder, NEXT_INDEX_FILE), "wb") as file:
         file.write(_text(record))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
+
+
+def name_index(folder: str) -> None:
+    """Give an index that was written aside its name. Raises OSError."""
+    os.replace(os.path.join(folder, NEXT_INDEX_FILE), os.path.join(folder, INDEX_FILE))
     fsync_path(folder)
 
 
@@ -91,9 +108,9 @@ def _readable(text: bytes) -> bool:
     return True
 
 
-def read_index(folder: str) -> Index:
-    """Read the index of a pack of shards. Raises FormatError; OSError if there is none."""
-    path = check_inside(folder, INDEX_FILE)
+def read_index(folder: str, name: str = INDEX_FILE) -> Index:
+    """Read the index of a pack of shards, or the one to be. Raises FormatError; OSError if there is none."""
+    path = check_inside(folder, name)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
     return index_of(data, path)

@@ -31,8 +31,9 @@ from packer import units
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
 from packer.format.file_io import FULL, exchange, fsync_path, remove
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE, read_json
-from packer.format.pack import Pack, open_pack
-from packer.format.shards import INDEX_FILE
+from packer.format.listed_headers import seal_of
+from packer.format.pack import Pack, open_pack, read_seal
+from packer.format.shards import INDEX_FILE, NEXT_INDEX_FILE, Shard, read_index
 from packer.sentence import Option
 
 _ENTRIES = frozenset(
@@ -539,11 +540,28 @@ def _is_pack(path: str) -> bool:
     return _holds_nothing_else(pack)
 
 
+def unlisted_shards(path: str) -> list[Shard]:
+    """Return the shards that an append had moved into a pack of shards, but not listed, when it was killed."""
+    try:
+        coming, listed = read_index(path, NEXT_INDEX_FILE).shards, set(read_index(path).shards)
+    except (OSError, FormatError):
+        return []
+    return [shard for shard in coming if shard not in listed and _has_seal(path, shard)]
+
+
+def _has_seal(path: str, shard: Shard) -> bool:
+    try:
+        return seal_of(read_seal(os.path.join(path, shard.file))) == shard.seal
+    except OSError:
+        return False
+
+
 def _holds_nothing_else(pack: Pack) -> bool:
     if not os.path.isdir(pack.path):
         return not os.path.islink(pack.path)
     if pack.shards:
-        ours = {INDEX_FILE, *(os.path.basename(shard.path) for shard in pack.shards)}
+        ours = {INDEX_FILE, NEXT_INDEX_FILE, *(os.path.basename(shard.path) for shard in pack.shards)}
+        ours |= {shard.file for shard in unlisted_shards(pack.path)}
     else:
         ours = {HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, *(f"{c}.npy" for c in pack.header.columns)}
     return set(os.listdir(pack.path)) <= ours and all(map(_holds_nothing_else, pack.shards))

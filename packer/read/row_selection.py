@@ -46,11 +46,10 @@ def select(
         split and classes take too, as with torch.utils.data.Subset, so that results of order="sequential" stand beside the list.
         Sorted numbers read faster.
     Costs microseconds for a split, and reads each label once for classes: 10 to 100 ms a million.
-    Raises UsageError for a split, a class or a row that the pack does not have, for a row given twice, and when classes or subset
-    leave nothing (a split may be empty).
+    Raises UsageError for a split, a class or a row that the pack does not have, for a row given twice, and when no row is left.
     """
     spans = select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
-    if subset is None and classes is None:
+    if subset is None and classes is None and spans:
         return Subset(spans)
     chosen = Subset(spans) if subset is None else _chosen(pack.rows, spans, subset)
     if classes is not None:

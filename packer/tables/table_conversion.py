@@ -10,18 +10,19 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from packer.arguments import whole
-from packer.convert.conversion_run import STAGED, Conversion, Report, clear_staged
+from packer.arguments import choice, whole
+from packer.convert.conversion_run import STAGED, Conversion, Report, clear_staged, staging_folder
 from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
 from packer.convert.engines import engine_of
 from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
-from packer.convert.shard_run import append_shards, check_growable
+from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
-from packer.format.pack import open_pack
+from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_space, format_of, holds_parts
-from packer.tables.reading.table_source import ReadOptions, open_table
+from packer.tables.reading.table_source import ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import Staged
 from packer.tables.table_order import parse_parts, table_order
 from packer.tables.table_run import (
@@ -29,16 +30,12 @@ from packer.tables.table_run import (
     TableJob,
     source_notes,
     stage_rows,
-    staging_folder,
     store_rows,
     write_rows,
 )
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.table_transform import TableTransform
 from packer.version import __version__
-
-ADDING = ".adding"
-"""Of the name of a pack, for the folder beside it in which rows to be added are staged."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +305,7 @@ def append_table(
     path: str | os.PathLike[str],
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
+    duplicates: str = "error",
     workers: int | None = None,
     on_error: str = "stop",
     progress: bool = False,
@@ -325,6 +323,8 @@ def append_table(
         A pack of shards that was made of a table; it is as it was until the new ones are whole.
     source : path, glob or sequence of them
         Files with its columns, found by name; text is read as the pack's was.
+    duplicates : {"error", "skip", "keep"}
+        Of files that the pack has the rows of, with the same name and content: refuse them, leave them out, or add them once more.
     workers, on_error, progress, on_plan, on_stage, on_progress
         As in convert_table.
 
@@ -342,10 +342,20 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    out, pack = run.out, open_pack(path)
-    names = _names(source)
+    out, names = run.out, _names(source)
+    choice("duplicates", duplicates, DUPLICATES)
+    take_back(out)
+    pack = open_pack(path)
     check_growable(pack, "append_table", names)
     first = pack.parts[0].header
+    known = [] if duplicates == "keep" else _known_files(pack, expand(names))
+    if duplicates == "error":
+        refuse(f"{name}: its rows are in {out} already" for name in known)
+    names = [name for name in expand(names) if name not in known]
+    left = [f"{name}: its rows are in {out} already, and were left out." for name in known]
+    if not names:
+        nothing = run.report(RunResult(pack.header, before=pack), left)
+        return TableReport(**vars(nothing))
     transform = _transform_of(out, ColumnChoices(), ReadOptions())
     table = open_table(names, _read_alike(ReadOptions(), transform))
     options = first.provenance.get("options", {})
@@ -393,16 +403,26 @@ def append_table(
     )
     if on_plan is not None:
         on_plan(_plan(job))
-    changes = {"shards": len(pack.shards), "newest file": table.newest()}
-    with staging_folder(run, out + ADDING, {**provenance, **changes}) as place:
+    changes = {"pack": pack.seal.hex(), "times of the files": [time for _, time in table.state]}
+    with staging_folder(run, adding(out), {**provenance, **changes}) as place:
         staged = stage_rows(job, place)
 
         def store(task: ConversionTask, nbytes: int) -> RunResult:
             check_space(out, nbytes)
-            return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, run.running)
+            return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, place, run.running)
 
         written, notes = store_rows(job, staged, store, first.table)
-    return _report(job, replace(written, cleared=place.cleared), staged, notes)
+    return _report(job, replace(written, cleared=place.cleared), staged, [*left, *notes])
+
+
+def _known_files(pack: Pack, names: Sequence[str]) -> list[str]:
+    """Return those of some files that a pack has the rows of: of one name and content with a file it was made of."""
+    digests: dict[str, set[str]] = {}
+    for part in pack.parts:
+        for file in table_files(part.header):
+            digests.setdefault(file.name, set()).add(file.digest)
+    same_name = [name for name in names if os.path.basename(name) in digests]
+    return [name for name in same_name if file_digest(name) in digests[os.path.basename(name)]]
 
 
 def _names(source: Any) -> list[str]:

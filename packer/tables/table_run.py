@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from packer import machine, native, units
-from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
+from packer.convert.conversion_run import Conversion, check_room, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.row_storage import RowStorage
-from packer.errors import FormatError, SourceError, UsageError
+from packer.errors import FormatError, SourceError
 from packer.format.file_io import fsync_path, remove
 from packer.format.header import Header
 from packer.format.pack import open_pack
@@ -47,24 +47,6 @@ class Stage:
     name: str
     total: int
     unit: str
-
-
-@contextmanager
-def staging_folder(
-    run: Conversion, out: str, plan: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
-) -> Iterator[WorkingFolder]:
-    """Give the folder in which rows are staged; what it holds is kept if the work is interrupted."""
-    with run.bar, interrupted(out):
-        # Processes of an executor outlive the run: they must not hold its lock.
-        place = WorkingFolder(
-            out, overwrite=overwrite, plan=plan, resume=resume, inherited=run.others is None
-        )
-        try:
-            yield place
-        except BaseException as error:
-            place.close(keep=place.recorded and not isinstance(error, UsageError))
-            raise
-        place.close(keep=False)
 
 
 @dataclass(frozen=True)
@@ -217,6 +199,8 @@ def store_rows(
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
     """
     layout, folder = job.plan.layout, os.path.dirname(staged.path)
+    source = {**job.provenance["source"], "digests": job.table.digests()}
+    provenance = {**job.provenance, "source": source}
     order = job.order(staged.rows)
     transform, notes = _fit(job, staged, order)
     job.begin(Stage("writing", staged.rows, "rows"))
@@ -246,11 +230,11 @@ def store_rows(
         members = {
             "classes": None if job.plan.label is None else transform.classes,
             "seed": job.provenance["options"].get("seed"),
-            "provenance": job.provenance,
+            "provenance": provenance,
             "table": table or {**transform.to_json(), "skipped": staged.to_json()},
         }
         task = ConversionTask(
-            job.table.names[0], maker, order, job.storing(row_bytes), members, job.provenance, False
+            job.table.names[0], maker, order, job.storing(row_bytes), members, provenance, False
         )
         return store(task, row_bytes * staged.rows + (1 << 16)), notes
 

@@ -174,19 +174,22 @@ def test_an_outer_plan_that_has_changed_clears_the_inner_pack(tmp_path: Path):
 
 def test_appended_shards_of_columns(tmp_path: Path):
     """A task of other fields is refused, whatever has keys."""
-    from packer.convert.shard_run import append_shards
+    from packer.convert.shard_appending import adding, append_shards
     from packer.errors import UsageError
+    from packer.format.working_folder import WorkingFolder
 
     out = str(tmp_path / "p")
     members = {"provenance": {}, "classes": None}
     made = replace(task(Squares(), WAYS["shards"]), members=members)
     write_pack(made, out, RunOptions(1))
-    append_shards(made, open_pack(out), RunOptions(1))
+    place = WorkingFolder(adding(out), plan={})
+    append_shards(made, open_pack(out), place, RunOptions(1))
     pack = open_pack(out)
     assert pack.rows == 2 * ROWS
     assert pack.read("number")[ROWS:].tolist() == made.order.samples[:].tolist()
     with pytest.raises(UsageError, match="has other fields"):
-        append_shards(replace(made, keyed=True), pack, RunOptions(1))
+        append_shards(replace(made, keyed=True), pack, place, RunOptions(1))
+    place.close(keep=False)
 
 
 def test_tables_load_nothing_that_decodes_images(tmp_path: Path):

@@ -119,7 +119,7 @@ def test_what_is_done_to_packs_keeps_values(
 
     packer.repack("p.h5", "z.h5", **({"compress": "gzip"} if size == "12x10" else {"seed": 3}))
     assert same(rows_of(Path("z.h5")), values[kind])
-    packer.merge_packs(["p.h5", "p.h5"], "m.h5")
+    packer.merge_packs(["p.h5", "p.h5"], "m.h5", duplicates="keep")
     assert same(rows_of(Path("m.h5")), values[kind])
     assert open_pack("m.h5").header.statistics["image"]["mean"] == pytest.approx(
         open_pack("p.h5").header.statistics["image"]["mean"]

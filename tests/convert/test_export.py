@@ -440,7 +440,7 @@ def test_keys_that_differ_only_in_their_endings_keep_them(tmp_path: Path) -> Non
 def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", "cat/1.jpg", "dog/1.jpg")
     convert_images(source, tmp_path / "pack.h5", size=16)
-    merge_packs([tmp_path / "pack.h5"] * 3, tmp_path / "merged.h5")
+    merge_packs([tmp_path / "pack.h5"] * 3, tmp_path / "merged.h5", duplicates="keep")
     report = export_images(tmp_path / "merged.h5", tmp_path / "out")
     assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.jpg.png", "1~2.png", "1~3.png"]
     assert report.notes[0] == (

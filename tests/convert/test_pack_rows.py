@@ -100,7 +100,9 @@ def test_compressed_fields_are_made_uncompressed(photo_folder: Path, tmp_path: P
 
 def test_packs_are_known_by_their_seals(packs: list[Pack], tmp_path: Path):
     def source(packs: list[Pack]) -> dict[str, object]:
-        merge_packs([pack.path for pack in packs], tmp_path / "m.h5", overwrite=True, workers=1)
+        merge_packs(
+            [pack.path for pack in packs], tmp_path / "m.h5", overwrite=True, workers=1, duplicates="keep"
+        )
         return dict(open_pack(tmp_path / "m.h5").header.provenance["source"])
 
     assert source(packs)["rows"] == 32

@@ -122,16 +122,16 @@ def test_the_recorded_numbers_are_kept_by_packs_made_of_the_pack(
     convert_images(test_folder, test, like=train)
     convert_images(test_folder, shards, like=train, format="npy", shard_rows=1)
     expected = open_pack(train).header.statistics["image"]
-    append_images(shards, test_folder)
+    append_images(shards, test_folder, duplicates="keep")
     assert open_pack(shards).header.normalization == expected
     assert open_pack(shards).parts[-1].header.normalization == expected
     repack(test, tmp_path / "repacked", compress="none")
-    merge_packs([test, shards], tmp_path / "alike.h5")
+    merge_packs([test, shards], tmp_path / "alike.h5", duplicates="keep")
     parts = split_pack(tmp_path / "alike.h5", "a=0.5,b=0.5")
     for path in (tmp_path / "repacked", tmp_path / "alike.h5", *(r.out for r in parts.values())):
         assert open_pack(path).header.normalization == expected, path
     for name, packs in (("mixed", [test, train]), ("mixed too", [train, test])):
-        merge_packs(packs, tmp_path / f"{name}.h5")
+        merge_packs(packs, tmp_path / f"{name}.h5", duplicates="keep")
         header = open_pack(tmp_path / f"{name}.h5").header
         assert header.normalization == header.statistics["image"] != expected
     assert convert_images(test_folder, test, like=train, resume=True).already

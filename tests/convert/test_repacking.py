@@ -21,8 +21,9 @@ from packer.convert.repacking import append_images, merge_packs, repack, split_p
 from packer.convert.sample_order import arrange
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack, open_pack
-from packer.format.shards import read_index, write_index
+from packer.format.shards import Shard, prepare_index, read_index, write_index
 from packer.format.verify import verify_pack
+from packer.format.working_folder import check_output
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import ImagePlacement
 from packer.read.row_reader import RowReader
@@ -477,7 +478,7 @@ def test_jpeg_rows_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, c
 def test_kept_files_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, convert: Convert):
     pack = convert(photo_folder, "a", size="keep", store="jpeg")
     repack(tmp_path / "a", tmp_path / "b.h5")
-    merge_packs([tmp_path / "a", tmp_path / "b.h5"], tmp_path / "m", shuffle=False)
+    merge_packs([tmp_path / "a", tmp_path / "b.h5"], tmp_path / "m", shuffle=False, duplicates="keep")
     files = [(photo_folder / key).read_bytes() for key in pack.keys()]
     assert opened(tmp_path / "b.h5").read_ragged("image") == files
     assert opened(tmp_path / "m").read_ragged("image") == files * 2
@@ -493,7 +494,7 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
     sizes = [pack.read(name).tolist() for name in ("height", "width")]
     assert sorted({*zip(*sizes, strict=True)}) == [(13, 40), (33, 40)]
     repack(tmp_path / "a", tmp_path / "b.h5")
-    merge_packs([tmp_path / "a", tmp_path / "b.h5"], tmp_path / "m", shuffle=False)
+    merge_packs([tmp_path / "a", tmp_path / "b.h5"], tmp_path / "m", shuffle=False, duplicates="keep")
     for name, times in (("b.h5", 1), ("m", 2)):
         found = opened(tmp_path / name)
         assert found.read_ragged("image") == pack.read_ragged("image") * times
@@ -504,7 +505,7 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
     assert sum(report.rows for report in parts.values()) == 25
     repack(tmp_path / "a", tmp_path / "c", store="raw", size=16)
     assert [f.name for f in opened(tmp_path / "c").fields] == ["image", "label", "key"]
-    append_images(tmp_path / "a", photo_folder)
+    append_images(tmp_path / "a", photo_folder, duplicates="keep")
     assert opened(tmp_path / "a").read("height").tolist() == sizes[0] * 2
     other = convert(photo_folder, "other", size="max=20", store="jpeg", shard_rows=10)
     for source in ("a", "b.h5"):
@@ -518,7 +519,7 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
         assert small.read("height").tolist()[:25] == other.read("height").tolist()
         assert small.header.statistics["image"]["mean"] == pytest.approx(mean, rel=0.05)
     with pytest.raises(UsageError, match=r"of 'image', size was max=40, now it is max=20"):
-        merge_packs([tmp_path / "a", tmp_path / "other"], tmp_path / "n")
+        merge_packs([tmp_path / "a", tmp_path / "other"], tmp_path / "n", duplicates="keep")
 
 
 def test_qualities_that_are_refused(photo_folder: Path, tmp_path: Path, convert: Convert):
@@ -713,16 +714,66 @@ def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("packer.convert.shard_run.write_index", die)
+        patched.setattr("packer.convert.shard_appending.name_index", die)
         with pytest.raises(KeyboardInterrupt):
             append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
-    assert sorted(os.listdir(tmp_path / "p")) == ["00000.h5", "00001.h5", "00002.h5", "index.json"]
+    left = ["00000.h5", "00001.h5", "00002.h5", "index.json", "index.json.new"]
+    assert sorted(os.listdir(tmp_path / "p")) == left
     assert content(opened(tmp_path / "p")) == old
-    (tmp_path / "p" / "00002.h5").write_bytes(b"half")
+    check_output(str(tmp_path / "p"), overwrite=True)  # all of that is ours
     for name in ("p", "q"):
-        append_images(tmp_path / name, photo_folder / "red", labels=labels_of(tmp_path, "red"))
+        report = append_images(tmp_path / name, photo_folder / "red", labels=labels_of(tmp_path, "red"))
+        assert report.resumed == (8 if name == "p" else 0)
     assert opened(tmp_path / "p").rows == 32
     assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
+    assert sorted(os.listdir(tmp_path)) == ["labels.csv", "p", "photos", "q"]
+
+
+def test_files_of_others_beside_shards_stay(photo_folder: Path, tmp_path: Path, convert: Convert):
+    """Also in a place that an append, which was killed, wanted for a shard of its own."""
+    convert(photo_folder, "p", shard_rows=12)
+    (tmp_path / "p" / "00002.h5").write_bytes(b"mine")
+    append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
+    lines = read_index(str(tmp_path / "p")).shards
+    assert [shard.file for shard in lines] == ["00000.h5", "00001.h5", "00003.h5"]
+    headers = [part.header for part in open_pack(tmp_path / "p").parts]
+    coming = [*lines, Shard("00004.h5", 8, "0" * 32)]
+    prepare_index(str(tmp_path / "p"), coming, (), ())
+    (tmp_path / "p" / "00004.h5").write_bytes(b"mine too")
+    append_images(
+        tmp_path / "p", photo_folder / "blue", labels=labels_of(tmp_path, "blue"), duplicates="keep"
+    )
+    assert (tmp_path / "p" / "00002.h5").read_bytes() == b"mine"
+    assert (tmp_path / "p" / "00004.h5").read_bytes() == b"mine too"
+    assert [part.header for part in opened(tmp_path / "p").parts][:3] == headers
+    with pytest.raises(UsageError, match="is no pack, or holds more than one"):
+        check_output(str(tmp_path / "p"), overwrite=True)
+
+
+def test_an_append_goes_on_behind_whole_shards_and_bad_ones(
+    photo_folder: Path, tmp_path: Path, convert: Convert
+):
+    """A new shard whose images are all bad is left out; what is done lies beside the pack, which can be replaced meanwhile."""
+    convert(photo_folder, "p", shard_rows=4, shuffle=False)
+    more = renamed(photo_folder, tmp_path / "more")
+    for path in sorted((more / "blue").iterdir())[4:]:
+        path.write_bytes(b"")
+    shutil.copytree(tmp_path / "p", tmp_path / "q")
+
+    def stop(rows: int) -> None:
+        if rows >= 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        append_images(tmp_path / "p", more, workers=1, on_error="skip", on_progress=stop)
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
+    report = append_images(tmp_path / "p", more, workers=1, on_error="skip")
+    assert (report.rows, report.resumed, len(report.skipped)) == (20, 8, 4)
+    append_images(tmp_path / "q", more, workers=1, on_error="skip")
+    assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
+    names = [f"{number:05d}.h5" for number in (*range(6), 6, *range(8, 12))]
+    assert [shard.file for shard in read_index(str(tmp_path / "p")).shards] == names
+    assert len(open_pack(tmp_path / "p").header.skipped) == 4
 
 
 def test_an_append_stopped_within_a_shard_goes_on(photo_folder: Path, tmp_path: Path, convert: Convert):
@@ -733,10 +784,10 @@ def test_an_append_stopped_within_a_shard_goes_on(photo_folder: Path, tmp_path: 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        append_images(tmp_path / "p", photo_folder, workers=1, on_progress=stop)
+        append_images(tmp_path / "p", photo_folder, workers=1, on_progress=stop, duplicates="keep")
     assert opened(tmp_path / "p").rows == 24
     for name in ("p", "q"):
-        append_images(tmp_path / name, photo_folder, workers=1)
+        append_images(tmp_path / name, photo_folder, workers=1, duplicates="keep")
     assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
 
 
@@ -804,7 +855,7 @@ def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert
     with pytest.raises(
         SourceError, match=re.escape("red/0.jpg: empty (0 bytes). Remove it, or pass on_error='skip'.")
     ):
-        append_images(tmp_path / "p", photo_folder)
+        append_images(tmp_path / "p", photo_folder, duplicates="keep")
     assert opened(tmp_path / "p").rows == 24
 
 
@@ -819,7 +870,7 @@ def test_the_commands_that_make_a_pack_of_shards_of_one_file_work(photo_folder: 
             f" && packer append {tmp_path / grown} {photo_folder}"
         )
         repack(tmp_path / name, tmp_path / grown, shard_size="2GB")
-        append_images(tmp_path / grown, photo_folder)
+        append_images(tmp_path / grown, photo_folder, duplicates="keep")
         assert opened(tmp_path / grown).rows == 48
         assert opened(tmp_path / name).rows == 24
 

@@ -443,7 +443,7 @@ def test_a_changed_source_writes_nothing_even_without_the_table(photos: Path, tm
 def test_packs_made_of_packs_are_refused(photos: Path, tmp_path: Path):
     convert(photos, tmp_path / "p.h5")
     repack(tmp_path / "p.h5", tmp_path / "r.h5", size=8)
-    merge_packs([tmp_path / "p.h5", tmp_path / "p.h5"], tmp_path / "m.h5")
+    merge_packs([tmp_path / "p.h5", tmp_path / "p.h5"], tmp_path / "m.h5", duplicates="keep")
     split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
     for name in ("r.h5", "m.h5", "p.a.h5"):
         flip(*place_of(open_pack(tmp_path / name), "image"))
@@ -457,7 +457,7 @@ def test_packs_made_of_packs_are_refused(photos: Path, tmp_path: Path):
 def test_shards_that_were_appended_are_repaired_from_what_they_were_made_of(photos: Path, tmp_path: Path):
     convert(photos, tmp_path / "p", shard_rows=9)
     shutil.copytree(photos / "red", tmp_path / "more" / "red")
-    append_images(tmp_path / "p", tmp_path / "more")
+    append_images(tmp_path / "p", tmp_path / "more", duplicates="keep")
     pack = open_pack(tmp_path / "p")
     assert len(pack.parts) == 4
     last, first = pack.parts[-1], pack.parts[1]
@@ -470,7 +470,7 @@ def test_shards_that_were_appended_are_repaired_from_what_they_were_made_of(phot
 
 def test_images_that_were_appended_again(photos: Path, tmp_path: Path):
     convert(photos, tmp_path / "p", shard_rows=9)
-    append_images(tmp_path / "p", photos, on_error="skip")
+    append_images(tmp_path / "p", photos, on_error="skip", duplicates="keep")
     pack = open_pack(tmp_path / "p")
     assert len(pack.parts) == 6
     for part in pack.parts[1::3]:

@@ -185,7 +185,7 @@ def test_appending_behind_a_shard_that_was_left_out(pets: Path):
     before = {path.name: path.read_bytes() for path in Path("shards").iterdir() if path.name != "index.json"}
     assert sorted(before) == [f"{number:05d}.h5" for number in (0, 1, 3, 4, 5, 6, 7)]
     Path("pets/2.jpg").unlink()
-    append_images("shards", "pets")
+    append_images("shards", "pets", duplicates="keep")
     pack = open_pack("shards")
     assert pack.rows == 14
     assert verify_pack("shards").ok

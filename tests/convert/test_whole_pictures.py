@@ -170,8 +170,8 @@ def test_packs_are_made_anew(data: Path, tmp_path: Path, kept: str, options: dic
 def test_shards_are_appended_to_merged_split_and_repaired(data: Path, tmp_path: Path, store: str):
     pairs = {name: data / name for name in NAMES}
     pack = convert(data, tmp_path / "p", size="max=32", store=store, shard_rows=3, format="h5")
-    append_images(tmp_path / "p", data / "image", pairs=pairs)
-    merge_packs([tmp_path / "p", tmp_path / "p"], tmp_path / "m.h5", shuffle=False)
+    append_images(tmp_path / "p", data / "image", pairs=pairs, duplicates="keep")
+    merge_packs([tmp_path / "p", tmp_path / "p"], tmp_path / "m.h5", shuffle=False, duplicates="keep")
     split_pack(tmp_path / "m.h5", "a=0.5,b=0.5")
     merged = open_pack(tmp_path / "m.h5")
     for name in ("image", *NAMES):

@@ -65,7 +65,7 @@ def in_split(split: str | None) -> list[int]:
 
 
 def test_everything_and_splits(single: Pack):
-    for split in (None, "train", "val", "none"):
+    for split in (None, "train", "val"):
         assert rows_of(select(single, split=split)) == in_split(split)
 
 
@@ -188,6 +188,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "classes: 1.0 is neither a name nor a whole number. Pass names or numbers.",
     ),
     ({"classes": []}, "{p}: none of its 103 rows is left by classes=[]. Pass another choice of rows."),
+    (
+        {"split": "none"},
+        "{p}: none of its 103 rows is left by split='none'. Pass another choice of rows.",
+    ),
     (
         {"split": "none", "subset": [5]},
         "{p}: none of its 103 rows is left by split='none', subset=.... Pass another choice of rows.",

@@ -253,7 +253,7 @@ def test_rows_can_be_compressed(tmp_path: Path, columns: int):
         reader = RowReader(compressed := opened(tmp_path / name), compressed.fields)
         assert np.array_equal(reader.array(compressed.header.field("features"), one_run(0, 120)), whole)
         reader.close()
-    merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5")
+    merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5", duplicates="keep")
     assert opened(tmp_path / "m.h5").rows == 240
     with pytest.raises(
         UsageError, match=r"t\.h5: its field 'features' is compressed otherwise than that of .*z\.h5"
@@ -311,7 +311,7 @@ def test_interrupted_work_goes_on(tables: Path, kind: str):
         (tables / folder).mkdir(exist_ok=True)
         out = tables / folder / "o.h5"
         if kind == "merge":
-            merge_packs([tables / "a.h5", tables / "b.h5"], out, workers=1, **options)
+            merge_packs([tables / "a.h5", tables / "b.h5"], out, workers=1, **options, duplicates="keep")
         elif kind == "repack":
             repack(tables / "a.h5", out, workers=1, **options)
         else:

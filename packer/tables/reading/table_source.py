@@ -7,16 +7,20 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
+from packer.format.checksums import digest
 from packer.format.file_io import newest_file
 from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
 from packer.tables.reading.text_stream import unreadable
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
+
+_DIGESTED_BYTES = 4 << 20  # of a file, read at once
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,15 @@ class TableSource:
             "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
         }
 
+    def digests(self) -> list[str]:
+        """Return the digest of each input's content. Raises SourceError for one that was changed since reading began."""
+        found = [file_digest(name) for name in self.names]
+        if (name := self.changed()) is not None:
+            raise SourceError(
+                f"{name}: was changed while it was read. Run the same command again when it is whole."
+            )
+        return found
+
     def changed(self) -> str | None:
         """Return the first input that is another one than when reading began, None if all are as they were."""
         return next(
@@ -131,6 +144,15 @@ class TableSource:
         """Return the name of the file that was changed last, and when."""
         times = np.array([time for _, time in self.state])
         return newest_file([os.path.basename(name) for name in self.names], times)
+
+
+def file_digest(name: str) -> str:
+    """Return the digest of a file's content. Raises SourceError."""
+    try:
+        with open(name, "rb", buffering=0) as file:
+            return digest(iter(partial(file.read, _DIGESTED_BYTES), b"")).hex()
+    except OSError as error:
+        raise unreadable(name, error) from None
 
 
 def _state(name: str) -> tuple[int, int]:

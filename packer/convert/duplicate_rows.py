@@ -1,0 +1,213 @@
+"""Rows that a pack has already, or another one that it is merged with: of the same key, and in all fields the same bytes.
+
+Keys are compared first, as hashes; only rows whose keys coincide are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions
+from packer.convert.part_run import write_part
+from packer.convert.sample_order import SampleOrder
+from packer.errors import UsageError
+from packer.format.checksums import digest
+from packer.format.header import Field, Header
+from packer.format.pack import Pack, open_pack
+from packer.orders.runs import consecutive
+from packer.read.row_reader import RowReader
+from packer.sentence import Option
+
+DUPLICATES = ("error", "skip", "keep")
+_KEYS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1024  # that are made to be compared
+_BYTES_AT_ONCE = 16 << 20
+
+Hashes = NDArray[np.uint64]
+Rows = NDArray[np.int64]
+
+
+def duplicate_samples(task: ConversionTask, pack: Pack, scratch: str, running: RunOptions) -> Iterator[int]:
+    """Yield the samples of a task whose rows a pack has already.
+
+    scratch: the name of a pack for rows that are made to be compared.
+    """
+    samples = np.asarray(task.order.samples[:])
+    new = _hashes(task.maker.key(sample).encode("utf-8", "surrogateescape") for sample in samples.tolist())
+    for chosen, rows in _coinciding(new, key_hashes(pack)):
+        some = replace(task, order=SampleOrder(samples[chosen], {}), plan=None, skipped=())
+        quietly = replace(running, skip=True, overwrite=True, resume=False, progress=lambda rows: None)
+        try:
+            write_part(some, scratch, quietly, pack.path)
+        except NothingPackedError:
+            continue
+        made = open_pack(scratch)
+        own = set(row_digests(pack, rows))
+        numbers = {task.maker.key(sample): sample for sample in samples[chosen].tolist()}
+        for key, content in zip(made.keys(), row_digests(made, np.arange(made.rows)), strict=True):
+            if content in own:
+                yield numbers[key]
+
+
+def duplicate_rows(packs: Sequence[Pack]) -> Iterator[tuple[int, int]]:
+    """Yield (number of a pack, row in it) of the rows that a pack before it has already; the packs have keys."""
+    before: list[Hashes] = [key_hashes(packs[0])]
+    for number, pack in enumerate(packs[1:], 1):
+        hashes = key_hashes(pack)
+        firsts = np.cumsum([0, *map(len, before)])
+        for chosen, rows in _coinciding(hashes, np.concatenate(before)):
+            owners = np.searchsorted(firsts, rows, "right") - 1
+            seen = {
+                content
+                for owner in np.unique(owners).tolist()
+                for content in row_digests(packs[owner], rows[owners == owner] - firsts[owner])
+            }
+            for row, content in zip(chosen.tolist(), row_digests(pack, chosen), strict=True):
+                if content in seen:
+                    yield number, row
+        before.append(hashes)
+
+
+def key_hashes(pack: Pack) -> Hashes:
+    """Return the hash of each row's key."""
+    return np.concatenate(
+        [
+            _hashes(pack.read_ragged("key", start, start + _KEYS_AT_ONCE))
+            for start in range(0, pack.rows, _KEYS_AT_ONCE)
+        ]
+    )
+
+
+def _hashes(keys: Iterable[bytes]) -> Hashes:
+    return np.frombuffer(b"".join(digest([key])[:8] for key in keys), "<u8")
+
+
+def _coinciding(new: Hashes, old: Hashes) -> Iterator[tuple[Rows, Rows]]:
+    """Yield the numbers of new and of old rows with equal hashes, some of them at a time, those of one hash together."""
+    common = np.intersect1d(new, old)
+    held = []
+    for hashes in (new, old):
+        rows = np.flatnonzero(np.isin(hashes, common))
+        rows = rows[np.argsort(hashes[rows], kind="stable")]
+        held.append((rows, hashes[rows]))
+    for start in range(0, len(common), _ROWS_AT_ONCE):
+        first, last = common[start], common[min(start + _ROWS_AT_ONCE, len(common)) - 1]
+        mine, its = (
+            np.sort(rows[np.searchsorted(sorted, first) : np.searchsorted(sorted, last, "right")])
+            for rows, sorted in held
+        )
+        yield mine, its
+
+
+def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
+    """Return a digest of each of some rows, rising, over all fields; class numbers count as the classes that they mean."""
+    reader = RowReader(pack, pack.fields)
+    step = max(1, _BYTES_AT_ONCE * pack.rows // max(1, pack.nbytes))
+    found: list[bytes] = []
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        columns = [_values(reader, f, some) for f in pack.fields]
+        found += [
+            digest(part for value in row for part in (len(value).to_bytes(8, "little"), value))
+            for row in zip(*columns, strict=True)
+        ]
+    reader.close()
+    return found
+
+
+def _values(reader: RowReader, f: Field, rows: Rows) -> list[bytes]:
+    """Return the bytes of one field of each row."""
+    runs = consecutive(rows)
+    named = _class_names(reader.pack) if f.name in ("label", "box_label") else None
+    if f.ragged:
+        values = reader.read_ragged(f.name, runs)
+        return values if named is None else [named(np.frombuffer(value, "<i8")) for value in values]
+    array = reader.array(f, runs)
+    if named is not None and f.dtype == "<i8":
+        return [named(value.reshape(-1)) for value in array]
+    return [value.tobytes() for value in array]
+
+
+def _class_names(pack: Pack) -> Callable[[NDArray[np.int64]], bytes] | None:
+    """Return what turns numbers of classes into the bytes of their names; None for a pack without classes."""
+    classes = pack.header.classes
+    if classes is None:
+        return None
+    known = dict(enumerate(classes))
+    return lambda numbers: "\0".join(str(known.get(n, n)) for n in numbers.tolist()).encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def refuse(found: Iterator[str]) -> None:
+    """Raise UsageError if there is one; found: sentences that say where a row is already, without a stop."""
+    for sentence in islice(found, 1):
+        raise UsageError(
+            f"{sentence}; each row is taken once. Pass ",
+            Option("duplicates", "skip"),
+            " to leave such rows out, or ",
+            Option("duplicates", "keep"),
+            " to have them twice.",
+        )
+
+
+def left_out(rows: int, where: str) -> list[str]:
+    """Return a note on rows that were left out, as they are in a pack already; none for 0. where: that pack, in words."""
+    if not rows:
+        return []
+    many = "1 row was left out, as it is" if rows == 1 else f"{rows:,} rows were left out, as they are"
+    return [f"{many} in {where} already, with the same bytes."]
+
+
+def duplicate_parts(packs: Sequence[Pack]) -> Iterator[tuple[int, tuple[int, int], str]]:
+    """Yield what packs without keys have of packs before them: parts with the same content, or made of the same files of tables.
+
+    Yields: the number of the pack, the rows [first, last + 1) of it, and a sentence without a stop.
+    Raises UsageError for a part of which only some files are known: which rows are theirs nothing tells.
+    """
+    seals: dict[bytes, str] = {}
+    files: dict[TableFile, str] = {}
+    for number, pack in enumerate(packs):
+        first = 0
+        for part in pack.parts:
+            own = table_files(part.header)
+            known = [file for file in own if file in files]
+            rows, first = (first, first + part.rows), first + part.rows
+            if part.seal and part.seal in seals:
+                yield number, rows, f"{part.path}: holds the same rows as {seals[part.seal]}"
+            elif known and len(known) < len(own):
+                raise UsageError(
+                    f"{part.path}: was made of {known[0].name} and of other files, and so was {files[known[0]]}; nothing tells which of"
+                    " its rows are the same. Convert the other files by themselves, or pass ",
+                    Option("duplicates", "keep"),
+                    " to have these rows twice.",
+                )
+            elif known:
+                yield number, rows, f"{part.path}: was made of {known[0].name}, and so was {files[known[0]]}"
+        for part in pack.parts:
+            seals.setdefault(part.seal, part.path)
+            for file in table_files(part.header):
+                files.setdefault(file, part.path)
+
+
+class TableFile(NamedTuple):
+    """A file that rows of a table were read from: its name, without folders, and the digest of its content."""
+
+    name: str
+    digest: str
+
+
+def table_files(header: Header) -> list[TableFile]:
+    """Return the files of tables of which all rows of a pack came, as far as it records them; [] where it has only a share of these."""
+    source = header.provenance.get("source", {})
+    if "files" in source:
+        return [TableFile(*file) for file in source["files"]]
+    pairs = zip(source.get("names", ()), source.get("digests", ()), strict=False)
+    return [TableFile(os.path.basename(name), digest) for name, digest in pairs]

@@ -1,0 +1,212 @@
+"""Rows that a pack has already are refused, left out or kept, as it was asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.convert.duplicate_rows import duplicate_rows
+from packer.convert.image_conversion import convert_images
+from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repair import repair_pack
+from packer.errors import UsageError
+from packer.format.pack import open_pack
+from packer.format.verify import verify_pack
+from packer.samples.pack_dataset import pack_dataset
+from packer.tables.table_conversion import append_table, convert_table
+from tests.format.packs import files_of
+
+REMEDY = "; each row is taken once. Pass duplicates='skip' to leave such rows out, or duplicates='keep' to have them twice."
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare two rows at a time."""
+    monkeypatch.setattr("packer.convert.duplicate_rows._ROWS_AT_ONCE", 2)
+
+
+def keys_of(path: Path) -> Counter[str]:
+    assert verify_pack(path).problems == ()
+    return Counter(open_pack(path).keys())
+
+
+@pytest.fixture
+def more(photo_folder: Path, tmp_path: Path) -> Path:
+    """The photos; one of them has become another, and one is new."""
+    folder = tmp_path / "more"
+    shutil.copytree(photo_folder, folder)
+    for name in ("red/0.png", "red/new.png"):
+        Image.fromarray(np.full((20, 20, 3), 77, np.uint8)).save(folder / name)
+    shutil.copyfile(folder / "red" / "new.png", folder / "red" / "1.jpg")
+    (folder / "red" / "0.png").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"store": "jpeg"},
+        {"compress": "gzip"},
+        {"format": "npy"},
+        {"split": "a=0.5,b=0.5"},
+        {"size": "max=16"},
+    ],
+    ids=str,
+)
+def test_images_that_are_in_the_pack(photo_folder: Path, more: Path, tmp_path: Path, options: dict[str, Any]):
+    out = tmp_path / "p"
+    convert_images(photo_folder, out, **{"size": 16, **options}, shard_rows=10, workers=1)
+    before, old = files_of(out), keys_of(out)
+    with pytest.raises(UsageError) as error:
+        append_images(out, photo_folder, workers=1)
+    assert str(error.value).startswith(f"{photo_folder}/")
+    assert str(error.value).endswith(f": is in {out} already, with the same bytes{REMEDY}")
+    nothing = append_images(out, photo_folder, duplicates="skip", workers=1)
+    assert (nothing.rows, nothing.notes[-1]) == (
+        0,
+        f"24 rows were left out, as they are in {out} already, with the same bytes.",
+    )
+    assert files_of(out) == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["more", "p", "photos"]
+    report = append_images(out, more, duplicates="skip", workers=1)
+    assert (report.rows, report.notes[-1]) == (
+        2,
+        f"23 rows were left out, as they are in {out} already, with the same bytes.",
+    )
+    assert keys_of(out) == old + Counter(["red/1.jpg", "red/new.png"])
+    append_images(out, more, duplicates="keep", workers=1)
+    assert sum(keys_of(out).values()) == 26 + 25
+
+
+def test_a_shard_that_lacks_known_images_is_not_repaired(photo_folder: Path, more: Path, tmp_path: Path):
+    out = tmp_path / "p"
+    convert_images(photo_folder, out, size=16, shard_rows=10, workers=1)
+    append_images(out, more, duplicates="skip", workers=1)
+    shard = out / "00003.h5"
+    data = bytearray(shard.read_bytes())
+    offset = open_pack(shard).header.extents["image"][0].offset
+    data[offset] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(UsageError, match="was appended without the images that the pack had then"):
+        repair_pack(out, more)
+
+
+def test_packs_that_have_rows_in_common(photo_folder: Path, more: Path, tmp_path: Path):
+    """Also where classes have other numbers; a label or a picture that differs makes another row."""
+    for name, source, options in (
+        ("a.h5", photo_folder, {"seed": 1}),
+        ("b.h5", more, {"classes": ("x", "red", "green", "blue")}),
+    ):
+        convert_images(source, tmp_path / name, size=16, workers=1, **options)
+    packs = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    found = list(duplicate_rows([open_pack(pack) for pack in packs]))
+    assert len(found) == 23
+    with pytest.raises(UsageError) as error:
+        merge_packs(packs, tmp_path / "m.h5", workers=1)
+    number, row = found[0]
+    key = open_pack(packs[1]).keys(row, row + 1)[0]
+    assert (number, str(error.value)) == (
+        1,
+        f"{packs[1]}: its row {row} ({key}) is in a pack before it, with the same bytes{REMEDY}",
+    )
+    assert not (tmp_path / "m.h5").exists()
+    report = merge_packs(packs, tmp_path / "m.h5", duplicates="skip", workers=1)
+    assert report.notes == (
+        "23 rows were left out, as they are in a pack before it already, with the same bytes.",
+    )
+    assert keys_of(tmp_path / "m.h5") == keys_of(packs[0]) + Counter(["red/1.jpg", "red/new.png"])
+    merge_packs([*packs, packs[0]], tmp_path / "k.h5", duplicates="keep", workers=1)
+    assert sum(keys_of(tmp_path / "k.h5").values()) == 24 + 25 + 24
+    labels = tmp_path / "labels.csv"
+    labels.write_text("file,label\n" + "".join(f"{key},red\n" for key in keys_of(packs[0])))
+    convert_images(
+        photo_folder, tmp_path / "red.h5", size=16, labels=labels, classes="red,blue,green", workers=1
+    )
+    found = list(duplicate_rows([open_pack(packs[0]), open_pack(tmp_path / "red.h5")]))
+    keys = open_pack(tmp_path / "red.h5").keys()
+    assert {keys[row] for _, row in found} == {key for key in keys if key.startswith("red/")}
+
+
+def test_parts_of_a_pack_have_no_rows_in_common(photo_folder: Path, tmp_path: Path):
+    convert_images(photo_folder, tmp_path / "p.h5", size=16, workers=1)
+    split_pack(tmp_path / "p.h5", "a=0.5,b=0.5", workers=1)
+    merge_packs([tmp_path / "p.a.h5", tmp_path / "p.b.h5"], tmp_path / "m.h5", workers=1)
+    assert keys_of(tmp_path / "m.h5") == keys_of(tmp_path / "p.h5")
+
+
+def test_rows_without_keys_are_known_by_their_packs(tmp_path: Path):
+    for name, first in (("a.h5", 0), ("b.h5", 9)):
+        pack_dataset({"x": np.arange(first, first + 9)}, tmp_path / name, workers=1)
+    a, b = tmp_path / "a.h5", tmp_path / "b.h5"
+    with pytest.raises(UsageError) as error:
+        merge_packs([a, b, a], tmp_path / "m.h5")
+    assert str(error.value) == f"{a}: holds the same rows as {a}{REMEDY}"
+    merge_packs([a, b, a], tmp_path / "m.h5", duplicates="skip", shuffle=False)
+    rows = [open_pack(path).read("x").tolist() for path in (a, b, tmp_path / "m.h5")]
+    assert rows[0] + rows[1] == rows[2]
+
+
+# Tables
+
+
+def write(path: Path, numbers: Sequence[int]) -> Path:
+    path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in numbers))
+    return path
+
+
+def test_files_of_tables_that_are_in_the_pack(tmp_path: Path):
+    """Also after the pack was stored another way; a file of the same name with other rows is another one."""
+    (tmp_path / "old").mkdir()
+    write(tmp_path / "old" / "b.csv", range(50, 60))
+    first, second = write(tmp_path / "a.csv", range(9)), write(tmp_path / "b.csv", range(9, 20))
+    convert_table(first, tmp_path / "one.h5", label="y", workers=1)
+    out = tmp_path / "p"
+    repack(tmp_path / "one.h5", out, shard_rows=4)
+    append_table(out, second, workers=1)
+    before = files_of(out)
+    for source in (first, second):
+        with pytest.raises(UsageError) as error:
+            append_table(out, source)
+        assert str(error.value) == f"{source}: its rows are in {out} already{REMEDY}"
+    nothing = append_table(out, [first, second], duplicates="skip")
+    assert (nothing.rows, len(nothing.notes)) == (0, 2)
+    assert files_of(out) == before
+    report = append_table(out, [first, tmp_path / "old" / "b.csv"], duplicates="skip", workers=1)
+    assert (report.rows, report.notes[-1]) == (
+        10,
+        f"{first}: its rows are in {out} already, and were left out.",
+    )
+    append_table(out, first, duplicates="keep")
+    assert sorted(open_pack(out).read("features").ravel().tolist()) == sorted(
+        [*range(9), *range(20), *range(50, 60)]
+    )
+
+
+def test_packs_of_the_same_tables_are_not_merged(tmp_path: Path):
+    first, second = write(tmp_path / "a.csv", range(9)), write(tmp_path / "b.csv", range(9, 20))
+    a, b, both = tmp_path / "a.h5", tmp_path / "b.h5", tmp_path / "both.h5"
+    convert_table(first, a, label="y", workers=1)
+    convert_table(first, b, like=a, seed=4, workers=1)
+    convert_table([first, second], both, like=a, workers=1)
+    with pytest.raises(UsageError) as error:
+        merge_packs([a, b], tmp_path / "m.h5")
+    assert str(error.value) == f"{b}: was made of a.csv, and so was {a}{REMEDY}"
+    merge_packs([a, b], tmp_path / "m.h5", duplicates="skip")
+    assert open_pack(tmp_path / "m.h5").rows == 9
+    with pytest.raises(UsageError) as error:
+        merge_packs([a, both], tmp_path / "n.h5", duplicates="skip")
+    assert str(error.value) == (
+        f"{both}: was made of a.csv and of other files, and so was {a}; nothing tells which of its rows are the same."
+        " Convert the other files by themselves, or pass duplicates='keep' to have these rows twice."
+    )
+    split_pack(both, "u=0.5,v=0.5", workers=1)
+    merge_packs([tmp_path / "both.u.h5", tmp_path / "both.v.h5"], tmp_path / "n.h5")
+    assert open_pack(tmp_path / "n.h5").rows == 20
