@@ -9,7 +9,7 @@ asked it to stop.
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.util
 import os
 import resource
 import signal
@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,6 +31,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.02
+# Keeps the current folder out of sys.path, where python -c puts it first. 3.10 has no -P; -I ignores PYTHONPATH as well, which
+# multiprocessing makes good: it hands its children this process's sys.path.
+_SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -41,6 +45,36 @@ def forks_safely() -> bool:
     ray = sys.modules.get("ray")
     connected = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
     return sys.platform == "linux" and not multiprocessing.current_process().daemon and not connected
+
+
+def python_command(call: str, *arguments: str) -> list[str]:
+    """Return the command of a Python process that runs ``call`` with the sys.path of this one, and its ``sys.argv[1:]``.
+
+    The current folder may be a stranger's, and hold a json.py: nothing is found there, unless a program put its full path into
+    sys.path. call: statements; ``sys`` is imported.
+    """
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str) and path]
+    paths += [] if ours in paths else [ours]
+    safe = ["-P"] if _SAFE_PATH == "-P" else []  # -I would ignore the user's PYTHONHASHSEED and the like
+    return [sys.executable, *safe, "-c", f"import sys; sys.path[:] = {paths!a}; {call}", *arguments]
+
+
+def start_process(process: BaseProcess) -> None:
+    """Start a process of multiprocessing. Raises PackerError if a limit forbids another.
+
+    What multiprocessing executes for "spawn" and "forkserver" is python -c as well.
+    """
+    util: Any = multiprocessing.util
+    with _STARTING:
+        flags = util._args_from_interpreter_flags
+        util._args_from_interpreter_flags = lambda: [_SAFE_PATH, *flags()]
+        try:
+            process.start()
+        except OSError as error:
+            raise PackerError(no_more("process", error)) from None
+        finally:
+            util._args_from_interpreter_flags = flags
 
 
 class ThreadPool(ThreadPoolExecutor):
@@ -89,6 +123,9 @@ class ForkSafeLock:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ForkSafeLock, ()
+
+
+_STARTING = ForkSafeLock()
 
 
 class ForkSafeThreads:

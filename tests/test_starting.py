@@ -11,11 +11,13 @@ import threading
 import time
 import weakref
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import packer
 from packer.convert.image_conversion import convert_images
 from packer.load.batch import Slots, allocate
 from packer.load.prefetcher import ahead
@@ -341,3 +343,81 @@ def test_a_process_that_is_connected_to_ray_is_not_forked(monkeypatch: pytest.Mo
     for connected in (True, False):
         monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=partial(bool, connected)))
         assert forks_safely() is (sys.platform == "linux" and not connected)
+
+
+# Processes in a stranger's folder
+
+STARTS = {
+    "urls": "from packer.remote import access; access.helper_process()",
+    "an unsealed pack": """
+        from packer import open_pack
+        from packer.errors import FormatError
+        try:
+            open_pack(os.path.join(here, "theirs.h5"))
+        except FormatError as error:
+            assert "HDF5 cannot read it" in str(error), error
+    """,
+    "filling": """
+        from packer.filling.filling_pack import open_filling
+        pack = open_filling(sys.argv[1], os.path.join(here, "filled.h5"), {"size": 8})
+        pack.client.close()
+    """,
+    "a script": """
+        from packer.bench.training_loop import measure_script
+        from packer.errors import PackerError
+        try:
+            measure_script(os.path.join(here, "empty.py"), 1)
+        except PackerError as error:
+            assert "took no" in str(error), error
+    """,
+    "spawn": """
+        from packer import PackedBatchDataset, PythonTransform
+        with PackedBatchDataset(sys.argv[2], 8, output="numpy", transform=PythonTransform(same, context="spawn")) as ds:
+            assert len(list(ds)) == 12
+    """,
+    "forkserver": """
+        from packer import PackedBatchDataset, PythonTransform
+        with PackedBatchDataset(sys.argv[2], 8, output="numpy", transform=PythonTransform(same, context="forkserver")) as ds:
+            assert len(list(ds)) == 12
+    """,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("start", STARTS)
+def test_no_process_imports_from_the_current_folder(pack: str, tmp_path: Path, start: str) -> None:
+    """A stranger's folder holds files called as every module is, and the program runs there."""
+    folder, here = tmp_path / "strange", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    for name in (
+        *sys.stdlib_module_names,
+        "numpy",
+        "h5py",
+        "cv2",
+        "xxhash",
+        "torch",
+        "obstore",
+        "simplejpeg",
+    ):
+        if name not in ("sys", "builtins"):
+            (folder / f"{name}.py").write_text(
+                "import sys; open(__file__ + '.ran', 'w').close(); sys.exit(9)\n"
+            )
+    (here / "theirs.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(4096))
+    (here / "empty.py").write_text("")
+    (here / "main.py").write_text(
+        "import os, sys\nhere = os.path.dirname(__file__)\ndef same(sample):\n    return sample\n"
+        "if __name__ == '__main__':\n" + textwrap.indent(textwrap.dedent(STARTS[start]), "    ")
+    )
+    command = [sys.executable, "-W", "ignore", str(here / "main.py"), str(Path(pack).parent / "images"), pack]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert sorted(path.name for path in folder.glob("*.ran")) == []
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_python_is_started_here_alone() -> None:
+    """python_command and start_process are the only ways to another interpreter."""
+    package = Path(packer.__file__).parent
+    found = [path.name for path in package.rglob("*.py") if "sys.executable" in path.read_text()]
+    assert found == ["starting.py"]

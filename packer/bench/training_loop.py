@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 from packer.errors import PackerError, UsageError
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.stats import Stats
+from packer.starting import python_command
 
 WARM_UP = 5  # batches that are not measured: kernels are compiled, workers started
 LEAST = 8  # batches measured, at least
@@ -80,7 +81,7 @@ def measure_script(command: str, seconds: float) -> LoopReport:
     with tempfile.TemporaryDirectory() as folder:
         found = os.path.join(folder, "loop.json")
         done = subprocess.run(
-            [sys.executable, "-m", __name__, found, str(seconds), *words],
+            python_command(f"from {__name__} import main; main()", found, str(seconds), *words),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -296,5 +297,6 @@ def _outermost(batches: Iterator[Any], asked: list[_Loop], loop: _Loop) -> Itera
         yield batch
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run in a process of its own, which is given the report's file, the seconds, and the script with its arguments."""
     _measure(sys.argv[1], float(sys.argv[2]), sys.argv[3:])

@@ -5,12 +5,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -37,14 +35,13 @@ from packer.filling.filling_messages import (
 )
 from packer.filling.unit_states import MISSING, UnitStates
 from packer.format.working_folder import is_locked
-from packer.starting import start
+from packer.starting import python_command, start
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
 _PATIENCE_SECONDS = 30.0  # with others who start processes in the same folder: they may be for other packs
 _MESSAGE_UNITS = 2000  # that a message asks for
 _LOOK_SECONDS = 0.2  # between looks at whether this client is being closed meanwhile
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
-_BEGIN = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main(int(sys.argv[2]))"
 
 _LOG = logging.getLogger("packer.filling")
 _helpers: list[subprocess.Popen[bytes]] = []
@@ -344,14 +341,11 @@ class FillingClient:
             with ours, theirs:
                 _helpers.append(
                     subprocess.Popen(
-                        [
-                            sys.executable,
-                            "-c",
-                            _BEGIN.format(module=self._module),
-                            json.dumps([path for path in sys.path if isinstance(path, str)]),
+                        python_command(
+                            f"from {self._module} import main; main(int(sys.argv[1]))",
                             str(theirs.fileno()),
                             self.folder,  # to be seen in lists of processes
-                        ],
+                        ),
                         cwd=self._cwd if os.path.isdir(self._cwd) else None,
                         stdin=subprocess.DEVNULL,
                         stdout=2,  # what it may say is no output of this program

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +18,11 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, damaged
 from packer.format.header import Extent, Header
+from packer.starting import python_command
 
 _SECONDS = 120
 _MEMORY_BYTES = 8 << 30  # of address space; a header of MAX_HEADER_BYTES takes less
-# The current folder, which Python puts first, may be the stranger's, and hold a json.py.
-_ASK = f"""import sys
-if sys.path[:1] == [""]:
-    del sys.path[0]
+_ASK = f"""
 import resource
 limit = min((n for n in ({_MEMORY_BYTES}, *resource.getrlimit(resource.RLIMIT_AS)) if n >= 0))
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -76,14 +72,9 @@ def read_table(name: str) -> NDArray[np.uint64] | None:
 
 def _ask(function: str, name: str) -> dict[str, Any]:
     """Return what a function of hdf5_inspection.py prints; {} where that could not read the file, or did not come back."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         run = subprocess.run(
-            [sys.executable, "-c", _ASK, function, name],
-            capture_output=True,
-            timeout=_SECONDS,
-            env=environment,
-            check=False,
+            python_command(_ASK, function, name), capture_output=True, timeout=_SECONDS, check=False
         )
         said: dict[str, Any] = json.loads(run.stdout)
         return said

@@ -15,11 +15,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
-import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +25,7 @@ from packer.errors import MissingDependencyError, RemoteError
 from packer.remote.messages import receive, send
 from packer.remote.object_store import ObjectInfo, Take
 from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
-from packer.starting import ForkSafeLock
+from packer.starting import ForkSafeLock, python_command
 
 PATIENCE = 30.0
 """Seconds for which a request is tried again; rows that a training run waits for are worth more."""
@@ -223,17 +221,12 @@ def _ended(connection: socket.socket) -> bool:
 def _started() -> socket.socket:
     """Start the helper process; return its control socket."""
     ours, theirs = socket.socketpair()
-    code = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from packer.remote.helper import main; main(int(sys.argv[1]))"
     try:
         # It leaves at once a child of its own, which is nobody's to wait for, and closes the pipe.
         run = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                code,
-                str(theirs.fileno()),
-                json.dumps([os.path.abspath(p) for p in sys.path]),
-            ],
+            python_command(
+                "from packer.remote.helper import main; main(int(sys.argv[1]))", str(theirs.fileno())
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

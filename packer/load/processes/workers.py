@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.errors import PackerError, TransformError, UsageError
+from packer.errors import TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, SlotLayout
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, ReadResult, RowSource
@@ -40,7 +40,7 @@ from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, run
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
-from packer.starting import held_back, no_more, start
+from packer.starting import held_back, start, start_process
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
@@ -351,10 +351,7 @@ class _ProcessPool:
                 with warnings.catch_warnings():
                     # The child runs the transform only, with one thread for OpenCV and torch.
                     warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
-                    try:
-                        process.start()
-                    except OSError as error:
-                        raise PackerError(no_more("process", error)) from None
+                    start_process(process)
                 self._workers.append(_TransformProcess(process, ours))
             finally:
                 theirs.close()
