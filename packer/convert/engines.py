@@ -47,10 +47,12 @@ class DistributedEngine:
     """An engine that has other processes make shards, a task each, and lists them itself.
 
     pool: gives the executor. url: of the pack in a store, to which the others take the shards; "": it is where the conversion has it.
+    generation: of the shards' names there.
     """
 
     pool: Callable[[], AbstractContextManager[Executor]]
     url: str = ""
+    generation: int = 1
     _open: Executor | None = field(default=None, init=False)
 
     def __call__(
@@ -59,7 +61,9 @@ class DistributedEngine:
         """See Engine. name: of the pack in messages, where `out` is one that users do not know."""
         rows = task.storing.shard_rows
         assert rows is not None
-        return write_shards(task, out, running, self.url or name or out, rows, self._make, self.url)
+        return write_shards(
+            task, out, running, self.url or name or out, rows, self._make, self.url, self.generation
+        )
 
     @contextmanager
     def opened(self) -> Iterator[Executor]:

@@ -42,7 +42,9 @@ from packer.progress import Progress
 ENCODINGS = ("png", "jpeg")
 """Encodings of the image files."""
 SUFFIX = ".exporting"
-"""Of the folder's name while it is being written."""
+"""Of the folder in which the files are made; they lie in its folder ``files``, beside ``MARK``."""
+MARK = "packer-export"
+"""Empty file that tells a folder of an interrupted export, which may be removed, from one that somebody else made."""
 
 _ENDINGS = {"png": (".png",), "jpeg": (".jpg", ".jpeg", ".jpe"), "tiff": (".tif", ".tiff")}
 
@@ -101,26 +103,24 @@ def export_images(
         )
     rows = ExportRows(opened, encoding, quality, split)
     real = os.path.realpath(target)  # an empty folder may be a link
-    exported = _ExportedFolder(rows, os.path.dirname(real))
-    check_space(real, rows.estimate())
     work = real + SUFFIX
+    inner = os.path.join(work, "files")
     try:
-        if os.path.lexists(work) and (os.path.islink(work) or not os.path.isdir(work)):
-            os.unlink(work)
-        os.makedirs(work, exist_ok=True)
+        exported = _ExportedFolder(rows, os.path.dirname(real))
+        check_space(real, rows.estimate())
+        _take(work)
         with locked(work, target):
             try:
-                for left in os.scandir(work):
-                    remove(left.path)
+                remove(inner)
+                os.mkdir(inner)
                 with Progress(progress, "rows", on_progress) as bar:
                     bar.start(len(rows.rows))
-                    files, nbytes = exported.write(work, count, bar.move)
-                _publish(work, real, target)
-            except BaseException:
+                    files, nbytes = exported.write(inner, count, bar.move)
+                _publish(inner, real, target)
+            finally:
                 remove(work)
-                raise
     except FileExistsError as error:
-        name = os.path.relpath(os.fsdecode(error.filename), work)
+        name = os.path.relpath(os.fsdecode(error.filename), inner)
         raise PackerError(
             f"{target}: {name} would be there twice, as a folder, or under a name that this disk takes for equal."
             " Nothing was written; pass a folder on another disk."
@@ -153,6 +153,24 @@ def _check_folder(folder: str) -> None:
     check_output(folder, overwrite=False)
 
 
+def _take(work: str) -> None:
+    """Make the folder for the work, or take over that of an interrupted export. Raises UsageError if it is not ours; OSError."""
+    mark = os.path.join(work, MARK)
+    try:
+        os.mkdir(work)
+    except FileExistsError:
+        if (
+            os.path.islink(work)
+            or not os.path.isfile(mark)
+            or not {MARK, "files"}.issuperset(os.listdir(work))
+        ):
+            raise UsageError(
+                f"{work}: is where the files would be made, and packer did not make it. Move it away, or pass another folder."
+            ) from None
+    else:
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+
+
 def _publish(work: str, real: str, folder: str) -> None:
     """Give the folder its name, in place of an empty one. Raises PackerError."""
     try:
@@ -178,7 +196,7 @@ class _ExportedFolder:
         self._names = file_names(foldered, self._stems, endings)
         self._renamed = sum(stem != stem_of(key) for key, stem in zip(foldered, self._stems, strict=True))
         self._base = "image/" if rows.masks else ""
-        longest = max((len(f.name) for f in rows.masks), default=0) + len(SUFFIX) + 64
+        longest = max((len(f.name) for f in rows.masks), default=0) + len(SUFFIX) + len("/files") + 64
         check_lengths(rows.pack.path, parent, self._names, keys, rows.rows, spare=longest)
         self._split_folders, self._folders = inner_folders(self._names)
         self._labels = LabelFiles(rows.pack, rows.reader, rows.targets, rows.rows)

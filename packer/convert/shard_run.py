@@ -30,7 +30,8 @@ class ShardWork:
     """The shards of a pack that are still to be made.
 
     numbers: theirs, rising. rows: of each but the last. folder: where they go, of this machine or the URL of one in a store;
-    scratch: a folder for unfinished ones; name: of the pack in messages; progress: called with rows done so far of these shards.
+    scratch: a folder for unfinished ones; name: of the pack in messages; progress: called with rows done so far of these shards;
+    generation: of their names.
     """
 
     task: ConversionTask
@@ -41,6 +42,7 @@ class ShardWork:
     name: str
     running: RunOptions
     progress: Callable[[int], None]
+    generation: int = 1
 
     def shard(self, number: int) -> ConversionTask:
         """Return the task of one shard."""
@@ -52,7 +54,7 @@ class ShardWork:
 
     def file(self, number: int) -> str:
         """Return the name of one shard."""
-        return shard_name(number, self.task.storing.format)
+        return shard_name(number, self.task.storing.format, self.generation)
 
 
 MadeShard = tuple[int, RunResult | NothingPackedError]
@@ -83,10 +85,12 @@ def write_shards(
     rows: int,
     make: MakeShards = one_after_another,
     url: str = "",
+    generation: int = 1,
 ) -> RunResult:
     """Write a pack of shards of so many rows, or with ``running.only`` some of its shards.
 
-    out, name: as write_pack has them. make: makes the shards; url: of the pack in a store to which it takes them. Raises PackerError.
+    out, name: as write_pack has them. make: makes the shards; url: of the pack in a store to which it takes them;
+    generation: of their names there. Raises PackerError.
     """
     total, only = len(task.order.samples), running.only
     numbers = range(-(-total // rows))
@@ -113,7 +117,7 @@ def write_shards(
         shards: dict[int, Pack] = {}
         missing = []
         for number in numbers:
-            file = shard_name(number, task.storing.format)
+            file = shard_name(number, task.storing.format, generation)
             if file in made.empty:
                 continue
             found = made.found(folder, file, whole=make is not one_after_another)
@@ -135,6 +139,7 @@ def write_shards(
             name,
             running,
             lambda made: running.progress(before + made),
+            generation,
         )
         for number, result in make(work):
             file = work.file(number)

@@ -128,9 +128,9 @@ def _scratch(given: ShardTask) -> Iterator[str]:
 def _publish(path: str, given: ShardTask) -> None:
     """Give a shard its place: by one rename, or one write to the store. Raises OSError, RemoteError."""
     if is_url(given.folder):
-        from packer.remote import access
+        from packer.format.remote_pack import put_pack  # local conversions need not load it
 
-        access.put_file(join(given.folder, given.file), path, patience=access.ROWS_PATIENCE)
+        put_pack(join(given.folder, given.file), path)
         return
     os.stat(given.scratch)  # gone once the run is over that asked for the shard: another one may be at work
     place = os.path.join(given.folder, given.file)

@@ -6,8 +6,6 @@ import errno
 import hashlib
 import os
 import pickle
-import stat
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +20,7 @@ from packer.filling.filling_client import FillingClient
 from packer.filling.filling_messages import Link, connect
 from packer.filling.row_memory import MemoryLayout, RowMemory, create_memory, memory_layout
 from packer.filling.unit_states import UnitStates
-from packer.format.file_io import pwrite_all
+from packer.format.file_io import own_folder, pwrite_all
 from packer.format.header import Extent, Field, Header
 from packer.format.pack import Arrival, Pack
 from packer.format.remote_pack import RemotePack
@@ -151,7 +149,6 @@ def open_memory(reader: RowReader, fields: Sequence[Field], subset: Subset) -> M
     """
     fields = [f for f in fields if not f.ragged]
     layout, folder = _layout(reader, fields, subset), folder_of(reader, fields, subset)
-    _check_own(os.path.dirname(folder))
     client = MemoryClient(reader, subset, layout, folder)
     client.open()
     extents = {name: (extent,) for name, extent in layout.extents.items()}
@@ -184,7 +181,7 @@ def in_memory(reader: RowReader, fields: Sequence[Field], subset: Subset) -> boo
 def folder_of(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
     """Return where processes that load the same rows meet: by the pack's files as they are now, fields, subset, and `verify`.
 
-    Raises PackerError where there is no folder for temporary files.
+    Raises PackerError where there is no folder for temporary files, or this user's is not safe.
     """
     content = hashlib.blake2b(digest_size=16)
     for part in reader.pack.parts:
@@ -193,26 +190,7 @@ def folder_of(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str
     content.update(repr([(f.name, f.dtype, f.shape) for f in fields]).encode())
     content.update(repr(_layout(reader, fields, subset)).encode())  # which other versions may have otherwise
     content.update(f"{subset.rows} {subset.fingerprint} {reader.verify}".encode())
-    try:
-        folder = tempfile.gettempdir()
-    except OSError as error:
-        raise PackerError(f"{error.strerror}. Set TMPDIR to a folder that can be written.") from None
-    return os.path.join(folder, f"packer-{os.getuid()}", content.hexdigest())
-
-
-def _check_own(folder: str) -> None:
-    """Make the folder of this user in which processes meet. Raises PackerError if others may write to it."""
-    try:
-        os.makedirs(folder, 0o700, exist_ok=True)
-        found = os.lstat(folder)
-    except OSError as error:
-        raise PackerError(
-            f"{folder}: cannot be made ({error.strerror}). Set TMPDIR to another folder."
-        ) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PackerError(
-            f"{folder}: belongs to another user, or others may write to it. Remove it, or set TMPDIR to another folder."
-        )
+    return os.path.join(own_folder(), content.hexdigest())
 
 
 def _files(pack: Pack) -> list[tuple[int, ...]]:

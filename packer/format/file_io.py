@@ -9,6 +9,7 @@ import mmap
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError
+from packer.errors import FormatError, PackerError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a disk, a quota or a file system that has no more room."""
@@ -146,6 +147,30 @@ def fsync_path(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def own_folder() -> str:
+    """Make, or check, this user's folder in that for temporary files, and return it. Raises PackerError if others may write to it.
+
+    Everybody may write to /tmp: a link or a folder of that name may have been put there for us to follow.
+    """
+    try:
+        folder = os.path.join(tempfile.gettempdir(), f"packer-{os.getuid()}")
+    except OSError as error:
+        raise PackerError(f"{error.strerror}. Set TMPDIR to a folder that can be written.") from None
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        found = os.lstat(folder)
+    except OSError as error:
+        raise PackerError(
+            f"{folder}: cannot be made ({error.strerror}). Set TMPDIR to another folder."
+        ) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PackerError(
+            f"{folder}: is no folder, belongs to another user, or others may write to it. Remove it, or set TMPDIR to another folder."
+        )
+    return folder
 
 
 def remove(path: str) -> None:

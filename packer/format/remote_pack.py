@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError, MissingObjectError, damaged
+from packer.errors import FormatError, MissingObjectError, UsageError, damaged
 from packer.format.block_spans import Span
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
@@ -69,7 +69,7 @@ class ListedRemoteFile:
                 if bytes(data[-SIZE:]) == self._listed.seal:
                     break
             if bytes(data[-SIZE:]) != self._listed.seal or not self._listed.sealed:
-                _open_file(self.url)  # to say what is wrong, if something is
+                open_object(self.url)  # to say what is wrong, if something is
                 raise not_listed(self.url)
             pack = RemotePack(self.url, self._listed.header, self._listed.seal, files={"": self})
             check_extents(pack, lambda extent: info.size)
@@ -172,7 +172,7 @@ class RemotePack(Pack):
 
 def open_remote(url: str) -> RemotePack:
     """Open a pack by its URL: a file, or a folder of shards. Raises FormatError, RemoteError."""
-    openers = [_open_file, _open_shards]
+    openers = [open_object, open_shards]
     if url.endswith("/") or not url.lower().endswith((".h5", ".hdf5")):
         openers.reverse()
     for opener in openers:
@@ -189,7 +189,27 @@ def open_remote(url: str) -> RemotePack:
     )
 
 
-def _open_file(url: str) -> RemotePack:
+def put_pack(url: str, path: str) -> None:
+    """Write a file of a pack as an object, which may replace one. Raises UsageError if what has that name is no pack; RemoteError."""
+    check_replaceable(url)
+    access.put_file(url, path, patience=access.ROWS_PATIENCE)
+
+
+def check_replaceable(url: str) -> bool:
+    """Return True if there is a pack of one file at a URL, False if there is nothing. Raises UsageError for anything else."""
+    try:
+        open_object(url)
+    except MissingObjectError:
+        return False
+    except FormatError:
+        raise UsageError(
+            f"{url}: is there, and is no pack; only packs are replaced. Pass another name, or remove it."
+        ) from None
+    return True
+
+
+def open_object(url: str) -> RemotePack:
+    """Open a pack of one file. Raises FormatError, RemoteError."""
     data, info = access.read_end(url, END_BYTES)
     file, first = RemoteFile(url, info), info.size - len(data)
 
@@ -220,7 +240,8 @@ def _open_file(url: str) -> RemotePack:
     return pack
 
 
-def _open_shards(url: str) -> RemotePack:
+def open_shards(url: str) -> RemotePack:
+    """Open a pack of shards. Raises FormatError, RemoteError."""
     data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
     index = index_of(bytes(data), join(url, INDEX_FILE))
     names = [line.file for line in index.shards]
@@ -232,7 +253,7 @@ def _open_shards(url: str) -> RemotePack:
             shards.append(RemotePack(own, listed.header, listed.seal, files=files))
     else:
         with ThreadPoolExecutor(min(_CONNECTIONS, len(urls))) as pool:
-            shards += pool.map(_open_file, urls)
+            shards += pool.map(open_object, urls)
         check_listed(index, shards)
     header = merge_headers([shard.header for shard in shards], names, index.skipped)
     return RemotePack(

@@ -87,6 +87,11 @@ def put_file(url: str, path: str, *, patience: float = PATIENCE) -> None:
     _call("put_file", url, patience, os.path.abspath(path))
 
 
+def delete(url: str, *, patience: float = PATIENCE) -> None:
+    """Remove an object; one that is not there is no error."""
+    _call("delete", url, patience)
+
+
 def serve_here() -> None:
     """Have this process ask the stores itself from now on: for one that is never forked."""
     global _here

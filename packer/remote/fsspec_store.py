@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from packer.errors import UsageError
+from packer.errors import MissingObjectError, UsageError
 from packer.remote.object_store import Answer, ObjectInfo, check_version, exactly, patiently
 
 
@@ -73,6 +74,12 @@ class FsspecStore:
     def put_file(self, url: str, key: str, patience: float, path: str) -> Answer:
         """Write a file's bytes."""
         patiently(url, patience, lambda: self._files.put_file(path, self._path(url)))
+        return None, b""
+
+    def delete(self, url: str, key: str, patience: float) -> Answer:
+        """Remove an object, if it is there."""
+        with contextlib.suppress(MissingObjectError):
+            patiently(url, patience, lambda: self._files.rm_file(self._path(url)))
         return None, b""
 
     def _path(self, url: str) -> str:

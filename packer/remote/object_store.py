@@ -10,6 +10,7 @@ bytes; hence each answer's length, and its object's size, tag and date are compa
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -18,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from packer.errors import FormatError, RemoteError
+from packer.errors import FormatError, MissingObjectError, RemoteError
 from packer.remote.credentials import applied, aws_options
 from packer.remote.store_errors import EndedEarly, explain
 from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
@@ -153,6 +154,14 @@ class ObstoreBucket:
             patience,
             lambda: obstore.put(self._store, key, Path(path), chunk_size=part, max_concurrency=8),
         )
+        return None, b""
+
+    def delete(self, url: str, key: str, patience: float) -> Answer:
+        """Remove an object, if it is there."""
+        import obstore
+
+        with contextlib.suppress(MissingObjectError):
+            patiently(url, patience, lambda: obstore.delete(self._store, key))
         return None, b""
 
     def _get(self, key: str, options: dict[str, Any]) -> Any:

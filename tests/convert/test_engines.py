@@ -281,6 +281,11 @@ def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path,
     assert (report.out, report.rows) == ("s3://bucket/train", 24)
     with pytest.raises(UsageError, match="is there already"):
         convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(), **options)
+    convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(), overwrite=True, **options)
+    assert sorted(server.objects) == [
+        *(f"bucket/train/0000{number}-2.h5" for number in range(5)),
+        "bucket/train/index.json",
+    ]
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])

@@ -18,7 +18,7 @@ from PIL import Image
 
 from packer.convert import export as module
 from packer.convert import export_files
-from packer.convert.export import SUFFIX, export_images
+from packer.convert.export import MARK, SUFFIX, export_images
 from packer.convert.export_files import check_keys, file_names, file_stems
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs
@@ -597,16 +597,28 @@ def test_keys_of_very_many_folders_are_refused(tmp_path: Path, folders: int) -> 
     assert os.listdir(tmp_path) == ["pack.h5"]
 
 
-@pytest.mark.parametrize("planted", ["out.exporting", "out.exporting/a"])
-def test_links_planted_where_it_writes_are_not_followed(tmp_path: Path, planted: str) -> None:
+@pytest.mark.parametrize("planted", ["a link", "a file", "a folder", "a folder with a mark"])
+def test_work_that_others_left_is_not_touched(tmp_path: Path, planted: str) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"a/x.png", b"b/y.png"])
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / planted).parent.mkdir(exist_ok=True)
-    (tmp_path / planted).symlink_to(tmp_path / "elsewhere")
-    export_images(pack, tmp_path / "out")
-    assert os.listdir(tmp_path / "elsewhere") == []
-    assert (tmp_path / "out/a/x.png").is_file()
-    assert not (tmp_path / "out/a").is_symlink()
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/1.txt").write_text("mine")
+    work = tmp_path / f"out{SUFFIX}"
+    match planted:
+        case "a link":
+            work.symlink_to(tmp_path / "thesis")
+        case "a file":
+            work.write_text("mine")
+        case _:
+            (tmp_path / "thesis").rename(work)
+    if planted == "a folder with a mark":
+        (work / MARK).touch()
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    with pytest.raises(UsageError) as caught:
+        export_images(pack, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{work}: is where the files would be made, and packer did not make it. Move it away, or pass another folder."
+    )
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
 @given(st.lists(st.sampled_from(["", ".", "..", "a", "\0", "/", "..."])).map("/".join))
@@ -686,14 +698,12 @@ def test_an_empty_folder_is_filled_through_a_link_too(tmp_path: Path, pack: Path
 
 def test_what_a_killed_export_left_is_cleared(tmp_path: Path, pack: Path) -> None:
     left = tmp_path / f"out{SUFFIX}"
-    (left / "0.png").mkdir(parents=True)
+    (left / "files/0.png").mkdir(parents=True)
+    (left / MARK).touch()
+    (left / "files/a").symlink_to(tmp_path)
     export_images(pack, tmp_path / "out")
     assert len(os.listdir(tmp_path / "out")) == 40
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (tmp_path / f"other{SUFFIX}").symlink_to(elsewhere)
-    export_images(pack, tmp_path / "other")
-    assert os.listdir(elsewhere) == []
+    assert sorted(os.listdir(tmp_path)) == ["out", "pack.h5"]
 
 
 def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:

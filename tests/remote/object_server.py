@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 Fault = Callable[["Handler", bytes], bool]
 """Sees an answer to a GET before it is sent: its body. True: it has sent something itself, or nothing."""
@@ -163,9 +164,15 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, headers={"ETag": f'"{digest(data)}"'})
 
     def do_POST(self) -> None:
-        self.body()
+        body = self.body()
         with self.server.lock:
-            if "uploads" in self.query:
+            if "delete" in self.query:
+                gone = [unescape(key) for key in re.findall(r"<Key>(.*?)</Key>", body.decode())]
+                for key in gone:
+                    self.server.objects.pop(f"{self.key}/{key}", None)
+                deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in gone)
+                answer = f"<DeleteResult>{deleted}</DeleteResult>"
+            elif "uploads" in self.query:
                 number = uuid.uuid4().hex
                 self.server.uploads[number] = {}
                 answer = f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId></InitiateMultipartUploadResult>"
@@ -176,7 +183,10 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, answer.encode())
 
     def do_DELETE(self) -> None:
-        self.server.uploads.pop(self.query.get("uploadId", ""), None)
+        if "uploadId" in self.query:
+            self.server.uploads.pop(self.query["uploadId"], None)
+        else:
+            self.server.objects.pop(self.key, None)
         self.answer(204)
 
     def cut(self, body: bytes) -> bool:
