@@ -85,7 +85,7 @@ class _OldPack(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """Of the names of shards that replace these."""
+        """Generation of the shards that replace these."""
         return generation_after(self.shards)
 
     def remove(self, url: str, *, sharded: bool) -> list[str]:
