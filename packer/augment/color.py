@@ -282,8 +282,8 @@ class Normalize(SinglePartTransform, ScalePart):
     def check(self, shape: Shape) -> Shape:
         if not self.known:
             raise UsageError(
-                "Normalize(): has no mean and std, and a pipeline by itself knows no pack's. Pass both, or a list of transforms to"
-                " PackedBatchDataset(augment=[...])."
+                "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset passes on"
+                " where the pack has some. Pass both."
             )
         if shape[0] != len(self.mean) and not self._every:
             raise UsageError(

@@ -131,14 +131,24 @@ def check_any_size(step: DrawStep) -> None:
 
 def check_least(transform: Transform, shape: Any) -> None:
     """Raise UsageError if one of the images is too small for a transform. shape: with heights and widths, int64 [N]."""
+    if (found := first_refused(transform, shape)) is not None:
+        raise found[1]
+
+
+def first_refused(transform: Transform, shape: Any) -> tuple[int, UsageError] | None:
+    """Return the number of the first image that is too small for a transform, and why; None: there is none. shape: see check_least."""
     channels, heights, widths = shape
     if not len(heights):
-        return
+        return None
     try:
         transform.output_shape((channels, int(heights.min()), int(widths.min())))
     except UsageError:
-        for height, width in zip(heights.tolist(), widths.tolist(), strict=True):
-            transform.output_shape((channels, height, width))
+        for number, (height, width) in enumerate(zip(heights.tolist(), widths.tolist(), strict=True)):
+            try:
+                transform.output_shape((channels, height, width))
+            except UsageError as error:
+                return number, error
+    return None
 
 
 def _has_apply(transform: Transform) -> bool:

@@ -28,7 +28,7 @@ from packer.augment.annotations import (
     warped_boxes,
     warped_keypoints,
 )
-from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, steps
+from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, first_refused, steps
 from packer.augment.geometric import AffinePlacement
 from packer.augment.pass_stages import (
     IMPLEMENTATIONS,
@@ -250,6 +250,21 @@ class Pipeline:
             if placement is not None:
                 step.move(placement, params)
         return drawn
+
+    def first_refused(self, sizes: Sizes) -> tuple[int, UsageError] | None:
+        """Return the number of the first image that is too small, and why, as far as that depends on no draw; None: there is none.
+
+        sizes: of images that differ in size, int64 [N, 2], heights and widths.
+        """
+        now: Any = (self._known()[0], *sizes.T)
+        for step, after in zip(self._steps, self._shapes[1:], strict=True):
+            if (found := first_refused(step.transform, now)) is not None:
+                return found
+            draws_size = type(step.transform).drawn_shape is not Transform.drawn_shape
+            if draws_size or not isinstance(after[1], np.ndarray):
+                return None
+            now = step.transform.output_shape(now)
+        return None
 
     def prepare(
         self, params: Drawn | PreparedDraws, count: int | None = None, *, sizes: Sizes | None = None

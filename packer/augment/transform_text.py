@@ -137,7 +137,11 @@ def _transform(node: ast.expr, mean: Sequence[float] | None, std: Sequence[float
         _refuse(node, "has an argument twice", "Write it once")
     if name == "Normalize" and not positional and not {"mean", "std"} & set(named):
         if mean is None or std is None:
-            _refuse(node, "has no mean and std, and those of a pack are not known", "Write both of them")
+            _refuse(
+                node,
+                "has no mean and std, and there are no statistics of a pack's images",
+                "Write both of them",
+            )
         named |= {"mean": tuple(mean), "std": tuple(s or 1.0 for s in std)}
     try:
         signature.bind(*positional, **named)

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
+from packer.format.pack import Pack
 from packer.load.batch import IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
+from packer.orders.runs import Subset
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
-from packer.read.row_selection import is_mask
+from packer.read.row_reader import key_in_brackets
+from packer.read.row_selection import is_mask, read_column
 from packer.sentence import Option
 
 if TYPE_CHECKING:
@@ -332,7 +335,7 @@ def fit_views(
         split = ragged != "cpu"
         made = {name: _fitted(pipeline, image, path, (None, None), split) for name, pipeline in views.items()}
     else:
-        made = {name: fit(pipeline, image, path) for name, pipeline in views.items()}
+        made = {name: fit(pipeline, image, path, ragged is None) for name, pipeline in views.items()}
     for name, pipeline in made.items():
         if name != "image" and any(f.name == name for f in fields):
             raise UsageError(
@@ -353,8 +356,34 @@ def fit_views(
     return made
 
 
-def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
-    """Return the pipeline bound to the shape of this field's images. Raises UsageError if its shape or dtype differs."""
+def check_sizes(views: Mapping[str, Pipeline], pack: Pack, subset: Subset) -> None:
+    """Raise UsageError, naming the row, if an image that kept its own size is too small for a pipeline.
+
+    Reads the heights and widths of all rows where a pipeline can refuse any image at all: 10 to 100 ms a million.
+    """
+    alike = {f.name for f in pack.fields} >= {"height", "width"} and not pack.pending
+    views = {name: one for name, one in views.items() if one.ragged and one.first_refused(_PIXEL) is not None}
+    if not views or not alike:
+        return
+    sizes = np.stack([read_column(pack, name, subset) for name in ("height", "width")], axis=1)
+    for pipeline in views.values():
+        if (found := pipeline.first_refused(sizes.astype(np.int64))) is not None:
+            number, error = found
+            row = int(subset.numbers(np.array([number]))[0])
+            raise UsageError(
+                f"{pack.path}: the image of row {row}{key_in_brackets(pack, row)} is too small. {error}"
+            )
+
+
+_PIXEL = np.ones((1, 2), np.int64)
+"""Height and width of the smallest image."""
+
+
+def fit(pipeline: Pipeline, image: Field, path: str, made: bool) -> Pipeline:
+    """Return the pipeline bound to the shape of this field's images. Raises UsageError if its shape or dtype differs.
+
+    made: True if a transform returned them, False if they are the pack's.
+    """
     shape = image.loaded.shape
     if shape is None:
         raise UsageError(
@@ -363,8 +392,13 @@ def fit(pipeline: Pipeline, image: Field, path: str) -> Pipeline:
             " first.",
         )
     if len(shape) != 3 or image.about.get("layout") != "HWC":
+        if made:
+            raise UsageError(
+                f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
+            )
         raise UsageError(
-            f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
+            f"augment: 'image' of {path} is {np.dtype(image.dtype)} {list(shape)}; uint8 and uint16 [H, W, C] are allowed."
+            " Pack the images as such, or leave augment out."
         )
     return _fitted(pipeline, image, path, shape[:2])
 

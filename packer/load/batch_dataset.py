@@ -277,7 +277,9 @@ class PackedBatchDataset(ResumableEpochs):
             ragged = "collate='pad'"
         self._padding = padding
         if self._views and self._transform is None:
-            ragged = "augment" * any(one.ragged for one in self._fitted(self.fields).values())
+            fitted = self._fitted(self.fields)
+            ragged = "augment" * any(one.ragged for one in fitted.values())
+            augmenting.check_sizes(fitted, self.pack, self.subset)
         decodes = any(f.codec for f in self._reader.fields)
         most = cores() if decodes else min(4, cores())
         self.threads = most if threads is None else whole("threads", threads, 1)

@@ -119,7 +119,7 @@ def check_padded(
 
 
 class _Picture(NamedTuple):
-    """A field of images or masks. channels: (C,), of masks (); fill: beyond the pictures."""
+    """A field of images or masks. channels: (C,), of masks of one value a pixel (); fill: beyond the pictures."""
 
     field: Field
     dtype: np.dtype[Any]
@@ -129,6 +129,12 @@ class _Picture(NamedTuple):
     @property
     def pixel_bytes(self) -> int:
         return int(np.prod(self.channels, dtype=np.int64)) * self.dtype.itemsize
+
+
+def _channels(field: Field, image: Field) -> tuple[int, ...]:
+    """Return the dimension behind the pixels of images, and of masks that have several values a pixel."""
+    own = field.own_size
+    return () if field is not image and (own is None or own.channels is None) else (channels_of(field),)
 
 
 class PaddedFileRows(FileRows):
@@ -156,7 +162,7 @@ class PaddedFileRows(FileRows):
                 _Picture(
                     f,
                     np.dtype(dtype_of(f)),
-                    (channels_of(f),) if f is image else (),
+                    _channels(f, image),
                     padding.mask_fill if is_mask(f, (None, None)) else 0,
                 )
                 for f in pictures

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -442,6 +443,16 @@ def decode_ragged(
                 " Run packer verify, or convert the images again."
             ) from None
     return decoded
+
+
+def key_in_brackets(pack: Pack, row: int) -> str:
+    """Return a row's key for a message, as " ('a/1.png')"; "" if the pack has no keys, or they cannot be read."""
+    for f in pack.fields:
+        if f.name == "key" and "encoding" in f.about:
+            with suppress(Exception):  # it only adorns the message of another error
+                rows = RowReader(pack, (f,)).read_ragged("key", one_run(row, row + 1))
+                return f" ({decode_ragged(pack, f, rows, (row,))[0]!r})"
+    return ""
 
 
 def picture_sizes(pack: Pack, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:

@@ -178,7 +178,7 @@ CROP = "RandomCrop(size, padding=None, pad_if_needed=False, fill=0, padding_mode
         ("RandomCrop(8), 7", "'7' is no transform of packer.augment. There are " + ", ".join(known()) + "."),
         (
             "Normalize()",
-            "'Normalize()' has no mean and std, and those of a pack are not known. Write both of them.",
+            "'Normalize()' has no mean and std, and there are no statistics of a pack's images. Write both of them.",
         ),
         (
             "v2.ConvertImageDtype(float32)",

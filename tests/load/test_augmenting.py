@@ -12,7 +12,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from packer import PackedBatchDataset, PythonTransform, Weighted, convert_images, open_pack  # noqa: E402
+from packer import (  # noqa: E402
+    PackedBatchDataset,
+    PythonTransform,
+    Weighted,
+    convert_images,
+    open_pack,
+    pack_dataset,
+)
 from packer.augment import (  # noqa: E402
     ColorJitter,
     CutMix,
@@ -713,8 +720,19 @@ def test_normalize_without_numbers_takes_the_packs(photo_folder: Path, tmp_path:
 def test_normalize_without_numbers_needs_a_pack() -> None:
     with pytest.raises(
         UsageError,
-        match=r"Normalize\(\): has no mean and std, and a pipeline by itself knows no pack's\. Pass both",
+        match=r"Normalize\(\): has no mean and std, and there are no statistics of a pack's images, .* Pass both",
     ):
         Pipeline([Normalize()], (3, 8, 8))
     with pytest.raises(UsageError, match=r"Normalize: std is None; a number, or one a channel, is allowed"):
         Normalize([0.5])
+
+
+def test_images_of_floats_are_refused_by_the_packs_name(tmp_path: Path):
+    images = [(np.zeros((8, 6, 3), np.float32), 0)] * 4
+    pack_dataset(images, path := tmp_path / "float.h5")
+    with pytest.raises(UsageError) as refused:
+        PackedBatchDataset(path, 4, augment=[RandomHorizontalFlip()])
+    assert str(refused.value) == (
+        f"augment: 'image' of {path} is float32 [8, 6, 3]; uint8 and uint16 [H, W, C] are allowed."
+        " Pack the images as such, or leave augment out."
+    )

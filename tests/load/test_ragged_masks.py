@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from packer.augment import (  # noqa: E402
     GaussianBlur,
     Normalize,
     Pipeline,
+    RandomCrop,
     RandomErasing,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -78,6 +80,40 @@ def written(path: Path, codec: dict[str, Any] | None, wrong: int | None = None) 
 def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("masks") / f"{request.param}.h5"
     return written(path, None if request.param == "raw" else JPEG)
+
+
+def test_masks_of_several_values_a_pixel_are_padded(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    layers = [rng.integers(0, 255, (5 + row, 9 - row, 3), np.uint8) for row in range(4)]
+    about = {"layout": "HWC", "of": "image", "sampling": "nearest", "channels": 3}
+    fields = (
+        Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, JPEG),
+        Field("mask", "|u1", None, about, {"name": "png", "shape": None}),
+    )
+    path = str(tmp_path / "p.h5")
+    ragged = {"image": [jpeg.encode(one, 90) for one in layers], "mask": [png.encode(one) for one in layers]}
+    with PackWriter(path, fields=fields, rows=4, block_rows=4, format="h5") as writer:
+        writer.finish(rows=4, ragged=ragged)
+    with PackedBatchDataset(path, 4, collate=Padding(mask_fill=7)) as dataset:
+        (batch,) = dataset
+    assert batch.mask.shape == (4, 3, 8, 9)
+    for found, own, mask in zip(batch.mask, layers, batch.pixel_mask, strict=True):
+        height, width = own.shape[:2]
+        assert (found[:, :height, :width].permute(1, 2, 0).numpy() == own).all()
+        assert (found[:, ~mask] == 7).all()
+
+
+def test_an_image_that_is_too_small_is_named_at_once(pack: str) -> None:
+    with PackedBatchDataset(pack, 1, fields=["image", "row"]) as dataset:
+        sizes = {int(batch.row): batch.image[0].shape[1:] for batch in dataset}
+    order = np.arange(ROWS)[::-1]
+    row = next(row for row in order if min(sizes[row]) < 40)
+    sentence = f"{pack}: the image of row {row} is too small. RandomCrop: size is 40x40 and the images are {sizes[row][0]}x{sizes[row][1]};"
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        PackedBatchDataset(pack, 4, fields=["image"], subset=order, augment=[RandomCrop(40)])
+    large = [row for row in order if min(sizes[row]) >= 40]
+    with PackedBatchDataset(pack, 4, fields=["image"], subset=large, augment=[RandomCrop(40)]) as dataset:
+        assert sum(len(batch.image) for batch in dataset) == len(large)
 
 
 def test_rows_come_as_they_are(pack: str) -> None:

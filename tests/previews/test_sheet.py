@@ -316,7 +316,7 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ),
         (
             {"augment": "Normalize()"},
-            "augment: 'Normalize()' has no mean and std, and those of a pack are not known. Write both of them.",
+            "augment: 'Normalize()' has no mean and std, and there are no statistics of a pack's images. Write both of them.",
         ),
         (
             {"augment": ""},

@@ -30,8 +30,8 @@ from packer.load.processes import calling
 from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
-from packer.orders.runs import Runs, one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.orders.runs import Runs
+from packer.read.row_reader import RowReader, decode_ragged, key_in_brackets
 
 Work = tuple[PythonTransform, RowReader, tuple[Field, ...]]
 
@@ -239,7 +239,7 @@ class _Maker:
             if row == NO_ROW:  # reading failed, which is none of fn's doing
                 raise
             many = f"a batch of {job.runs.total} rows that begins with " if self._transform.batched else ""
-            where = f"{many}row {row}{self._key(row)} in epoch {job.epoch}"
+            where = f"{many}row {row}{key_in_brackets(self._reader.pack, row)} in epoch {job.epoch}"
             if isinstance(error, WrongReturn):
                 raise TransformError(f"transform: for {where} it {error}.") from None
             while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename in _OURS:
@@ -248,15 +248,6 @@ class _Maker:
             raise TransformError(
                 f"transform: for {where} it raised {type(error).__name__}: {said(error)}. In process {os.getpid()}:\n\n{lines}"
             ) from None
-
-    def _key(self, row: int) -> str:
-        """Return the row's key in parentheses, "" if the pack has no keys."""
-        for f in self._reader.pack.fields:
-            if f.name == "key" and "encoding" in f.about:
-                with suppress(Exception):  # it only adorns the message of another error
-                    rows = RowReader(self._reader.pack, (f,)).read_ragged("key", one_run(row, row + 1))
-                    return f" ({decode_ragged(self._reader.pack, f, rows, (row,))[0]!r})"
-        return ""
 
 
 def _row(columns: dict[str, Any], i: int) -> dict[str, Any]:
