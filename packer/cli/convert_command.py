@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from packer.cli.console import say
 from packer.cli.conversion_output import (
     announce_plan,
     announce_table_plan,
@@ -189,7 +190,8 @@ def _convert_arrays(
     def announce(notes: Sequence[str]) -> None:
         if not (quiet or as_json):
             said.extend(notes)
-            tell_notes(notes)
+            say(notes[0])
+            tell_notes(notes[1:])
 
     names = {}
     for text in rename:

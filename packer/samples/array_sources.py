@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.format.hdf5_arrays import list_arrays, read_array, read_slabs
 from packer.format.header import Extent
-from packer.samples.columns import ArrayColumn, FileColumn, SourceColumn
+from packer.samples.columns import ArrayColumn, FileColumn, JoinedColumn, SourceColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option
@@ -26,6 +26,7 @@ _LISTED = 12
 _LABELS = re.compile(
     r"(y|labels?|targets?|class(es)?|class_?ids?|categor(y|ies))\Z|.*(_y|_labels?|_targets?)\Z|y_.*\Z", re.I
 )
+_SPLITS = ("train", "val", "valid", "validation", "test")
 _CLASSES = re.compile(r"(list_)?class(es|_?names)|label_?names", re.I)
 
 
@@ -61,13 +62,14 @@ class ArraySource:
     """Arrays of equal length that become the fields of a pack.
 
     fields: name of the field -> the array; rows: of each; subject: what they are called in messages; classes: names, where a file
-    holds them; notes: what was taken for what, where nobody named it.
+    holds them; notes: what was taken for what, where nobody named it; spans: split -> its rows, where names tell splits.
     """
 
     subject: str
     fields: dict[str, Found]
     classes: tuple[str, ...] | None = None
     notes: list[str] = field(default_factory=list)
+    spans: dict[str, range] | None = None
 
     @property
     def rows(self) -> int:
@@ -109,30 +111,87 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
     Raises UsageError, SourceError.
     """
     if isinstance(source, Mapping):
-        found = [_given(str(name), value) for name, value in source.items()]
-        return _named("arrays", found, names, rename)
-    if isinstance(source, tuple):
+        subject, found = "arrays", [_given(str(name), value) for name, value in source.items()]
+    elif isinstance(source, tuple):
         found = [_given(str(number), value) for number, value in enumerate(source)]
         _check_lengths("arrays", {one.name: one for one in found})
         return _chosen("arrays", found, names, rename, ordered=True)
-    if is_array_file(source):
-        source = [source]
-    if isinstance(source, list):
-        found = [one for path in source for one in _opened(os.fspath(path))]
-        twice = next(
-            (one.name for at, one in enumerate(found) if one.name in [b.name for b in found[:at]]), None
-        )
-        if twice is not None:
+    elif isinstance(source, list) or is_array_file(source):
+        paths = [os.fspath(path) for path in (source if isinstance(source, list) else [source])]
+        subject, found = ", ".join(paths), [one for path in paths for one in _opened(path)]
+    else:
+        return _chosen("array", [_given("array", source)], names, rename, ordered=True)
+    twice = next((one.name for at, one in enumerate(found) if one.name in [b.name for b in found[:at]]), None)
+    if twice is not None:
+        raise UsageError(f"{twice}: two files hold an array of that name. Pass a mapping of names to files.")
+    spans, splits = None, ""
+    if names is None and not rename:
+        found, spans, splits = _joined(subject, found)
+    if isinstance(source, Mapping) and spans is None:
+        made = _named(subject, found, names, rename)
+    else:
+        several = isinstance(source, list) and len(source) > 1
+        if several:
+            _check_lengths(subject, {one.name: one for one in found})
+        made = _chosen(subject, found, names, rename, ordered=several or len(found) == 1)
+    made.spans = spans
+    made.notes += [splits] if splits else []
+    return made
+
+
+def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, range] | None, str]:
+    """Join the arrays of splits, such as x_train and x_test or train/x and test/x.
+
+    Returns: the arrays, the rows of each split, and a note; as they are, None and "" unless names tell two splits of samples.
+    Raises UsageError where the splits do not hold the same arrays.
+    """
+    groups: dict[str, dict[str, Found]] = {}
+    for one in found:
+        words = re.split(r"([/_.\- ])", one.name)
+        told = [at for at, word in enumerate(words) if word.lower() in _SPLITS]
+        if len(told) == 1:
+            rest = words[: told[0]] + words[told[0] + 1 :]
+            name = re.sub(r"([/_.\- ])[/_.\- ]+", r"\1", "".join(rest)).strip("/_.- ") or "array"
+            groups.setdefault(name, {})[words[told[0]].lower()] = one
+    splits = sorted({split for group in groups.values() for split in group}, key=_SPLITS.index)
+    sampled = any(len(one.shape) > 1 for group in groups.values() if len(group) > 1 for one in group.values())
+    if len(splits) < 2 or not sampled:
+        return found, None, ""
+    counts: dict[str, int] = {}
+    made = []
+    for name, group in groups.items():
+        forms = {(one.dtype, one.shape[1:], one.values is None) for one in group.values()}
+        lengths = {split: one.shape[0] for split, one in group.items()}
+        read = all(one.column is not None or one.values is not None for one in group.values())
+        if len(group) < len(splits) or len(forms) > 1 or not read or (counts and lengths != counts):
+            first = next(group[splits[0]] for group in groups.values() if splits[0] in group)
             raise UsageError(
-                f"{twice}: two files hold an array of that name. Pass a mapping of names to files."
+                f"{subject}: holds {_list(found)}: the splits {', '.join(splits)}, which are packed together where each has the same"
+                " arrays, of one form and length, and none is large and compressed. Name the arrays of one split: ",
+                Option("rename", {first.name: IMAGE}),
+                ".",
             )
-        if len(source) > 1:
-            _check_lengths(", ".join(map(os.fspath, source)), {one.name: one for one in found})
-        several = len(source) > 1
-        return _chosen(
-            ", ".join(map(os.fspath, source)), found, names, rename, ordered=several or len(found) == 1
+        counts = lengths
+        parts = [group[split] for split in splits]
+        columns = [part.column for part in parts if part.column is not None]
+        values = [value for part in parts for value in part.values or ()]
+        where = ", ".join(part.where for part in parts)
+        rows = sum(counts.values())
+        made.append(
+            Found(
+                name,
+                where,
+                parts[0].dtype,
+                (rows, *parts[0].shape[1:]),
+                JoinedColumn(where, columns) if columns else None,
+                None if columns else values,
+            )
         )
-    return _chosen("array", [_given("array", source)], names, rename, ordered=True)
+    ends = np.cumsum([counts[split] for split in splits]).tolist()
+    spans = {split: range(end - counts[split], end) for split, end in zip(splits, ends, strict=True)}
+    joined = [one for group in groups.values() for one in group.values()]
+    others = [one for one in found if all(one is not other for other in joined)]
+    return [*made, *others], spans, f"The splits are {', '.join(splits)}, by the names of {_list(joined)}."
 
 
 def _given(name: str, value: Any) -> Found:

@@ -79,6 +79,28 @@ class FileColumn:
         return (self._reader.array(self._field, one_run(a, b)) for a, b in _spans(self))
 
 
+class JoinedColumn:
+    """Columns of one dtype and row shape, one after the other."""
+
+    def __init__(self, where: str, parts: Sequence[SourceColumn]) -> None:
+        self.where, self._parts, self.dtype = where, parts, parts[0].dtype
+        self._ends = np.cumsum([part.shape[0] for part in parts])
+        self.shape = (int(self._ends[-1]), *parts[0].shape[1:])
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+        """See SourceColumn."""
+        rows = np.empty((len(samples), *self.shape[1:]), self.dtype)
+        owners = np.searchsorted(self._ends, samples, side="right")
+        for number in np.unique(owners).tolist():
+            own, part = owners == number, self._parts[number]
+            rows[own] = part.take(samples[own] - (self._ends[number] - part.shape[0]))
+        return rows
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """See SourceColumn."""
+        return (piece for part in self._parts for piece in part.pieces())
+
+
 def _spans(column: SourceColumn) -> Iterator[tuple[int, int]]:
     """Yield the bounds of rows that are read together."""
     rows = column.shape[0]

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from packer import units
 from packer.convert.conversion_run import Conversion, Report, check_room
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
+from packer.format.header import Field
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
 from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
@@ -29,7 +31,7 @@ from packer.samples.dataset_rows import (
     probe,
     told,
 )
-from packer.samples.field_plan import LABEL, Forms, with_masks
+from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
@@ -104,7 +106,8 @@ def pack_dataset(
     on_error
         "stop" at the first sample that raises or does not fit, or "skip" such samples and list them.
     on_plan
-        Called once with notes on what was found, before anything is written.
+        Called once before anything is written: with a line that says what is to be written and about how large it is, and with notes
+        on what was found.
 
     Returns
     -------
@@ -270,9 +273,7 @@ class _Job:
         run, forms, sized = self._run, self._options.forms or {}, self._options.sized
         if source.staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
-            notes = [*self._options.notes, *source.notes]
-            self._announce(notes)
-            return self._staged(source.slabs(), source.classes, notes)
+            return self._staged(source)
         columns = {}
         for name, found in source.fields.items():
             if found.values is not None:
@@ -282,8 +283,19 @@ class _Job:
         for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
             columns[name].plan = marked
         options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
+        if source.spans is not None:
+            if options.split is not None or options.spans is not None:
+                raise UsageError(
+                    f"{source.subject}: its arrays are the splits {', '.join(source.spans)}, and ",
+                    Option("split"),
+                    " makes others. Leave it out, or name the arrays of one split by ",
+                    Option("rename"),
+                    ".",
+                )
+            options = replace(options, spans=source.spans)
         maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
         notes = [*options.notes, *source.notes, *_turned(columns)]
+        self._begin(source.subject, maker.fields, source.rows, raw_bytes(maker, source.rows), notes)
         with Progress(self._shown, "B") as bar:
             bar.start(source.nbytes)
             identity = maker.fingerprint(bar.move)
@@ -291,7 +303,7 @@ class _Job:
         found_pack = run.found(task.members["provenance"], source.rows)
         if found_pack is not None:
             return run.report(found_pack, notes, already=True)
-        written = run.write(task, raw_bytes(maker, source.rows), then=lambda: self._announce(notes))
+        written = run.write(task, raw_bytes(maker, source.rows))
         written.bytes_read = source.nbytes
         return run.report(written, notes)
 
@@ -322,14 +334,14 @@ class _Job:
             options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
-            if not run.running.resume:  # before anything is made that grows with the number of samples
-                check_room(run.out, raw_bytes(maker, count))
+            # Before anything is made that grows with the number of samples.
+            self._begin(subject, maker.fields, count, raw_bytes(maker, count), notes)
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
             task = options.task(maker, count, subject, told_of, forks=forks)
             found = run.found(task.members["provenance"], count)
             if found is not None:
                 return run.report(found, notes, already=True)
-            written = run.write(task, raw_bytes(maker, count), then=lambda: self._announce(notes))
+            written = run.write(task, raw_bytes(maker, count))
         return run.report(written, notes)
 
     def iterable(self, samples: Iterable[Any]) -> Report:
@@ -351,7 +363,7 @@ class _Job:
             options.sized,
         )
         notes = [*options.notes, *plan.notes]
-        self._announce(notes)
+        self._begin(subject, plan.fields, None, 0, notes)
         options = options.for_fields(class_names_of(samples, LABEL, options.rename), plan.fields)
         builder = PackBuilder(self._run, options, notes)
         self._run.bar.start(None, "rows")
@@ -374,9 +386,8 @@ class _Job:
             builder.skipped = tuple(skipped)
             return builder.finish()
 
-    def _staged(
-        self, slabs: Iterator[Mapping[str, Any]], classes: tuple[str, ...] | None, notes: Sequence[str]
-    ) -> Report:
+    def _staged(self, source: ArraySource) -> Report:
+        slabs = source.slabs()
         first, forms = next(slabs), self._options.forms or {}
         plan = {
             name: ColumnField.of_column(
@@ -384,7 +395,12 @@ class _Job:
             ).plan
             for name, rows in first.items()
         }
-        options = self._options.for_fields(classes, [one.field for one in plan.values()])
+        fields = [one.field for one in plan.values()]
+        options = self._options.for_fields(source.classes, fields)
+        nbytes = source.rows * sum(f.row_bytes for f in fields if not f.ragged)
+        twice = options.storing.compress == "none" and options.storing.store == "raw"
+        notes = [*options.notes, *source.notes]
+        self._begin(source.subject, fields, source.rows, nbytes, notes, staged=nbytes if twice else 0)
         with PackBuilder(self._run, options, notes) as builder:
             self._run.bar.start(None, "rows")
             builder.plan(with_masks(plan))
@@ -400,9 +416,28 @@ class _Job:
                 ", or for a dataset pass key=, which says what it holds.",
             )
 
-    def _announce(self, notes: Sequence[str]) -> None:
+    def _begin(
+        self,
+        subject: str,
+        fields: Sequence[Field],
+        rows: int | None,
+        nbytes: int,
+        notes: Sequence[str],
+        *,
+        staged: int = 0,
+    ) -> None:
+        """Look for room on the disk, and say what is to be written, before any work that grows with the number of samples.
+
+        rows: None where it is not known; nbytes: of the pack, raw; staged: of rows that are written beforehand. Raises SpaceError.
+        """
+        if not self._run.running.resume:
+            check_room(self._run.out, nbytes + staged)
         if self._on_plan is not None:
-            self._on_plan(notes)
+            forms = ", ".join(f"{f.name} {form_of(f)}" for f in fields)
+            many, size = "samples", ""
+            if rows is not None:
+                many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
+            self._on_plan([f"{subject}: {many} -> {self._run.out}: {forms}{size}", *notes])
 
 
 def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:

@@ -661,12 +661,64 @@ def test_a_dataloader_is_refused(tmp_path: Path) -> None:
         pack_dataset(data.DataLoader(Samples(broken)), tmp_path / "out.h5")
 
 
+@pytest.mark.parametrize("names", ["x_{}", "X_{}", "{}_x", "{}/x", "data/{}/x"])
+@pytest.mark.parametrize("way", ["hdf5", "npz", "mapping"])
+def test_arrays_named_by_split(names: str, way: str, tmp_path: Path) -> None:
+    bounds = {
+        "train": slice(0, 30),
+        "val": slice(30, 45),
+        "test": slice(45, ROWS),
+    }  # val and test are equally long
+    arrays: dict[str, NDArray[Any]] = {}
+    for split, rows in bounds.items():
+        arrays[names.format(split)] = IMAGES[rows]
+        arrays[names.replace("x", "y").replace("X", "Y").format(split)] = LABELS[rows]
+    source: Any = arrays
+    if way == "hdf5":
+        source = tmp_path / "data.h5"
+        with h5py.File(source, "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+    elif way == "npz":
+        source = tmp_path / "data.npz"
+        np.savez(source, **arrays)
+    pack_dataset(source, tmp_path / "out.h5")
+    pack = open_pack(tmp_path / "out.h5")
+    assert pack.header.splits == {split: ((rows.start, rows.stop),) for split, rows in sorted(bounds.items())}
+    for rows in bounds.values():
+        assert sorted(pack.read("label")[rows].tolist()) == sorted(LABELS[rows].tolist())
+    np.testing.assert_array_equal(in_order(tmp_path / "out.h5", "image"), IMAGES)
+    np.testing.assert_array_equal(in_order(tmp_path / "out.h5", "label"), LABELS)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x_train": IMAGES[:40], "y_train": LABELS[:40], "x_test": IMAGES[40:]},
+        {"x_train": IMAGES[:30], "x_test": IMAGES[30:, :4]},
+        {"x_train": IMAGES[:30], "y_train": LABELS[:29], "x_test": IMAGES[30:], "y_test": LABELS[30:]},
+    ],
+    ids=["no labels", "shapes", "lengths"],
+)
+def test_splits_of_other_forms_are_not_joined(arrays: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"the splits train, test, which are packed together where .*: rename={'x_train': 'image'}",
+    ):
+        pack_dataset(arrays, tmp_path / "out.h5")
+
+
+def test_columns_of_numbers_are_no_splits(tmp_path: Path) -> None:
+    pack_dataset({"train_loss": LABELS / 2, "test_loss": LABELS / 4}, tmp_path / "out.h5")
+    assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["train_loss", "test_loss"]
+
+
 def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["x_train"], file["y_train"] = IMAGES[:40], LABELS[:40]
+        file["x_first"], file["y_first"] = IMAGES[:40], LABELS[:40]
         file["x_test"], file["y_test"] = IMAGES[40:], LABELS[40:]
     with pytest.raises(
-        UsageError, match=r"holds x_test uint8\[20, 8, 6, 3\], .*: more than one set of samples"
+        UsageError, match=r"holds x_first uint8\[40, 8, 6, 3\], .*: more than one set of samples"
     ):
         pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     pack_dataset(
@@ -711,6 +763,22 @@ def test_lists_and_texts_of_an_hdf5_file(tmp_path: Path) -> None:
     for expected, found in zip(TOKENS, rows_of(pack, "tokens"), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert rows_of(pack, "text") == [f"ä{row}" for row in range(ROWS)]
+
+
+@pytest.mark.parametrize("way", ["hdf5", "npy"])
+def test_a_small_file_that_announces_more_than_the_disk_holds(way: str, tmp_path: Path) -> None:
+    """The file is not read before that is known: none of its rows was ever written."""
+    source = tmp_path / f"data.{'h5' if way == 'hdf5' else way}"
+    if way == "hdf5":
+        with h5py.File(source, "w") as file:
+            file.create_dataset("x", (10**9, 1000), "f4", chunks=(1000, 1000))
+    else:
+        np.lib.format.open_memmap(source, "w+", np.float32, (2 * 10**9, 1000))
+    lines: list[Any] = []
+    with pytest.raises(SpaceError, match=r"out\.h5: needs 8 TB; .* GB free"):
+        pack_dataset(source, tmp_path / "out.h5", on_plan=lines.append)
+    assert not lines
+    assert os.listdir(tmp_path) == [source.name]
 
 
 def test_more_samples_than_the_disk_holds(tmp_path: Path) -> None:
