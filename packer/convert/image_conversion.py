@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ from packer.pixels.decode_resize import MAX_BANDS, MAX_PIXELS, PixelSpec, decode
 from packer.pixels.deep_images import count_bands
 from packer.pixels.image_decoder import MODES, without_pillow_warnings
 from packer.pixels.row_size import RowSize, note_on_size
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 from packer.version import __version__
 
 _TRIED = 16  # images that may be damaged before one tells how many bands there are
@@ -131,8 +131,8 @@ def convert_images(
         first image has.
     dtype
         "uint8" (the default): of 16-bit images the high byte is stored. "uint16": their values are stored as they are, those of 8-bit
-        images times 257, so that white stays white; bands of another type than dtype are refused. Raw rows of one size; rgb, gray or
-        a number of bands.
+        images times 257 and those of TIFF files of 9 to 15 bits stretched, so that white is 65,535 in all; bands of another type than
+        dtype are refused. Raw rows; rgb, gray or a number of bands.
     store, quality, compress
         "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading. compress is "none", or the codec of
         blocks of raw rows (HDF5 only).
@@ -478,14 +478,18 @@ def _check_deep(options: Mapping[str, Any]) -> None:
 
 
 def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
-    """Return how many bands the first image has that can be read. Raises UsageError if none can, MissingDependencyError."""
+    """Return how many bands the first image has that can be read. Raises UsageError if none can, with the first one's reason."""
     source.ahead(np.arange(1))
+    reason: Sentence | None = None
     for index in range(min(len(source), _TRIED)):
-        with suppress(ImageError):
+        try:
             return count_bands(source.read(index), max_pixels)
-    raise UsageError(
-        f"channels auto: none of the first {_TRIED} images of {source.name} can be read. Pass a number of bands."
-    )
+        except ImageError as error:
+            reason = reason or Sentence(
+                f"channels auto: {source.name}/{source.keys[index]}: ", error.sentence
+            )
+    assert reason is not None
+    raise UsageError(reason)
 
 
 def _missing_loops(size: RowSize, store: str) -> list[str]:

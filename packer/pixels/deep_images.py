@@ -4,18 +4,21 @@
     |----------------------------------|-----------------------------------------------|----------------------------------|
     | PNG, TIFF: 16-bit grey           | as it is; replicated for rgb                  | as it is                         |
     | PNG, TIFF: 16-bit RGB            | as it is; Rec. 601 luma for gray              | as it is                         |
+    | TIFF of 9 to 15 bits             | stretched to 0 to 65,535, then so             | as it is                         |
+    | TIFF in which 0 is white         | inverted                                      | as it is                         |
     | alpha                            | composited on white                           | a band                           |
-    | PGM of more than 255 levels      | stretched to 0 to 65,535                      | refused                          |
+    | PGM of more than 255 levels      | stretched to 0 to 65,535                      | so                               |
     | TIFF of bands, .npy [h, w, C]    | refused                                       | as they are                      |
     | 8 bits a channel, JPEG among it  | as in image_decoder.py, times 257             | as they are; their rows are uint8 |
-    | palette                          | its colours, as 8 bits                        | refused                          |
+    | palette, CMYK                    | its colours, as 8 bits                        | refused                          |
     | AVIF, 16-bit PPM, other types    | refused                                       | refused                          |
 
 Times 257: 255, the most of 8 bits, becomes 65,535, and 0 stays 0. It is what PNG's specification says of a change of depth, and
-undoes what optimizers do to 16-bit files in which no value needs more than 8. Bands have no white, so theirs are never changed:
+undoes what optimizers do to 16-bit files in which no value needs more than 8. TIFF files of 9 to 15 bits tell their depth, too, and
+their largest number becomes 65,535; of 12 bits in a file that says 16 nothing is known. Bands have no white, so theirs are never changed:
 a file of another number of bands, or another type, is refused.
 
-TIFF files that Pillow does not read exactly are left to tifffile (extra ``tiff``). PNG files of 16-bit colours are left to OpenCV,
+TIFF files that Pillow does not read exactly are left to tifffile and imagecodecs. PNG files of 16-bit colours are left to OpenCV,
 which refuses damaged and truncated ones, as plain_png.py says. Of several pages, the first is read. EXIF orientation is applied.
 
 Resizing is that of soft maps (soft_maps.py): the triangle filter of images in float32, rounded once. What has its size already is
@@ -34,13 +37,14 @@ from numpy.typing import NDArray
 from PIL import Image, PpmImagePlugin, TiffImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG, upright
-from packer.errors import ImageError, MissingDependencyError
+from packer.errors import ImageError
 from packer.opencv import cv2
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,
     QuietStderr,
     ScratchBuffers,
+    TiffLevels,
     check_effort,
     check_pixels,
     decode,
@@ -48,6 +52,7 @@ from packer.pixels.image_decoder import (
     format_of_image,
     integer_orientation,
     is_short_of_memory,
+    loses_bits,
     read_image_header,
 )
 from packer.pixels.mask_decoder import decode_npy, decode_picture
@@ -63,6 +68,13 @@ _PNG_COLORS = {
     4: 2,
     6: 4,
 }  # PNG's number for a kind of pixels -> channels, those of grey alone left out
+_COLOR_MODES = {
+    "P": "a picture of palette colours",
+    "PA": "a picture of palette colours",
+    "CMYK": "a picture in CMYK",
+    "YCbCr": "a picture in YCbCr",
+}
+"""Modes of Pillow that are no bands -> what such a file is."""
 _LUMA = (19_595, 38_470, 7_471)  # 65536ths, as Pillow has them
 _SAMPLES = 277  # tag of TIFF
 _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
@@ -82,7 +94,7 @@ class DeepPixels:
         """Decode ``data`` and fill ``out``, [H, W, C] of the type and shape of ``spec``; rows may lie apart.
 
         Returns: (height, width) of the whole picture, upright.
-        Raises: ImageError with the reason, but not the file's name; MissingDependencyError.
+        Raises: ImageError with the reason, but not the file's name.
         """
         values = self._values(data)
         self.again(values, out)
@@ -129,15 +141,19 @@ def pixels_of(spec: PixelSpec) -> DecodeResize | DeepPixels:
 
 
 def count_bands(data: bytes, max_pixels: int) -> int:
-    """Return the number of bands of an image file. Raises ImageError, MissingDependencyError."""
+    """Return the number of bands of an image file. Raises ImageError."""
     return int(_read(data, max_pixels).values.shape[2])
 
 
 class _Values(NamedTuple):
-    """Values as a file has them, upright: [h, w, C], uint8 or uint16. alpha: the last channel is one, 0 where nothing is seen."""
+    """Values as a file has them, upright.
+
+    values: [h, w, C], uint8 or uint16. alpha: the last channel is one, 0 where nothing is seen. levels: of a TIFF file.
+    """
 
     values: NDArray[Any]
     alpha: bool = False
+    levels: TiffLevels = TiffLevels()
 
 
 def _bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> NDArray[Any]:
@@ -164,7 +180,7 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
         image = decode(data, channels, max_pixels, _whole, ScratchBuffers())
         pixels = upright(image.pixels[..., : 1 if channels == "gray" else 3], image.orientation)
         return pixels.astype(np.uint16) * np.uint16(257), True
-    values, alpha = _read(data, max_pixels)
+    values, alpha, levels = _read(data, max_pixels)
     count = values.shape[2] - alpha
     if values.dtype != np.uint16 or count not in (1, 3):
         raise ImageError(
@@ -172,8 +188,9 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
             Option("channels", values.shape[2]),
             " to keep them as they are.",
         )
+    opacity, values = values[..., count:], levels.stretched(values[..., :count])
     if alpha:
-        values = _on_white(values)
+        values = _on_white(values, levels.scaled(opacity))
     if count == 3 and channels == "gray":
         red, green, blue = (values[..., i].astype(np.uint32) * np.uint32(_LUMA[i]) for i in range(3))
         return ((red + green + blue + np.uint32(1 << 15)) >> 16).astype(np.uint16)[..., None], False
@@ -185,9 +202,9 @@ def _whole(height: int, width: int) -> float:
     return 1.0
 
 
-def _on_white(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    alpha = values[..., -1:].astype(np.uint64)
-    mixed = values[..., :-1] * alpha + np.uint64(_MOST) * (np.uint64(_MOST) - alpha)
+def _on_white(colors: NDArray[np.uint16], opacity: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    alpha = opacity.astype(np.uint64)
+    mixed = colors * alpha + np.uint64(_MOST) * (np.uint64(_MOST) - alpha)
     return ((mixed + np.uint64(_MOST // 2)) // np.uint64(_MOST)).astype(np.uint16)
 
 
@@ -205,14 +222,30 @@ def _read(data: bytes, max_pixels: int) -> _Values:
     if name == "TIFF" and _needs_tifffile(data):
         return _read_tiff(data, max_pixels)
     if name == "PPM":
-        return _read_pgm(data, max_pixels)
-    if opens is None or name == "AVIF":
+        return _read_ppm(data, max_pixels)
+    if opens is None:
         raise ImageError(
-            "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PGM or npy file; those are read with their values."
+            "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PPM, PGM or npy file; those are read with their values."
         )
+    if name == "AVIF":
+        raise _no_bands("an AVIF file")
+    header = read_image_header(data)
+    if header is not None and header.mode in _COLOR_MODES:
+        raise _no_bands(_COLOR_MODES[header.mode])
+    if header is not None and header.mode in ("I", "F"):
+        raise ImageError("its pixels are signed, or of 32 bits; uint8 and uint16 are packed.")
     values, orientation = decode_picture(data, name, opens, max_pixels, palettes=False)
+    alpha = values.ndim == 3 and values.shape[2] in (2, 4)
     return _Values(
-        _with_channels(upright(values, orientation)), values.ndim == 3 and values.shape[2] in (2, 4)
+        _with_channels(upright(values, orientation)), alpha, TiffLevels() if header is None else header.levels
+    )
+
+
+def _no_bands(kind: str) -> ImageError:
+    return ImageError(
+        f"{kind}, of which the colours are read, and no bands. Pass ",
+        Option("channels", "rgb"),
+        " for such files.",
     )
 
 
@@ -258,16 +291,17 @@ def _orientation(data: bytes) -> int:
         return 1
 
 
-def _read_pgm(data: bytes, max_pixels: int) -> _Values:
-    """Read PGM of more than 255 levels, which Pillow stretches to 16 bits."""
+def _read_ppm(data: bytes, max_pixels: int) -> _Values:
+    """Read PPM and PGM; Pillow stretches levels to 8 bits, those of PGM of more than 255 to 16."""
     check_effort(data, "PPM")
     try:
         with PpmImagePlugin.PpmImageFile(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
-            if image.mode != "I":
-                raise ImageError("a PPM file of colours; those of 16 bits are read from PNG and TIFF.")
+            if image.mode == "RGB" and loses_bits(image):
+                raise ImageError("a PPM file of colours of 16 bits; those are read from PNG and TIFF.")
             image.load()
-            return _Values(np.asarray(image).astype(np.uint16)[..., None])
+            values = np.asarray(image.convert("L") if image.mode == "1" else image)
+            return _Values(_with_channels(values.astype(np.uint16) if image.mode == "I" else values))
     except (*DAMAGE, Image.DecompressionBombError):
         if is_short_of_memory(0):
             raise MemoryError from None
@@ -292,7 +326,7 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
     try:
         import tifffile
     except ImportError:
-        raise MissingDependencyError("tifffile", "A TIFF file of bands, or of 16-bit colours") from None
+        raise _needs("tifffile") from None
     try:
         with QuietStderr(), tifffile.TiffFile(io.BytesIO(data)) as file:
             page = file.pages.first
@@ -307,10 +341,18 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
             alpha = values.ndim == 3 and page.extrasamples[-1:] == (_UNASSOCIATED_ALPHA,)
             tag = page.tags.get(EXIF_TAG)
             orientation = integer_orientation(None if tag is None else tag.value)
+            bits = page.bitspersample if isinstance(page.bitspersample, int) else page.dtype.itemsize * 8
+            levels = TiffLevels(bits, page.photometric == tifffile.PHOTOMETRIC.MINISWHITE)
     except (*DAMAGE, tifffile.TiffFileError) as error:
         if "imagecodecs" in str(error):
-            raise MissingDependencyError("imagecodecs", "A TIFF file compressed so") from None
+            raise _needs("imagecodecs") from None
         if is_short_of_memory(0):
             raise MemoryError from None
         raise ImageError("a damaged or truncated TIFF file.") from None
-    return _Values(upright(_with_channels(values), orientation), alpha)
+    return _Values(upright(_with_channels(values), orientation), alpha, levels)
+
+
+def _needs(package: str) -> ImageError:
+    return ImageError(
+        f"a TIFF file that is read with {package}, which is not installed; 'pip install {package}' installs it."
+    )

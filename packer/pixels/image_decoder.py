@@ -12,6 +12,7 @@ files. What becomes of each kind of image:
     | palette                      | its colours                  | their luma    | its colours, opaque |
     | alpha, or a transparent key  | composited on white          | so, then luma | kept                |
     | 16 bits a channel            | the high byte (value // 256) | so            | so                  |
+    | 12-bit grey TIFF             | stretched to 16, then so     | so            | so                  |
     | CMYK, YCCK                   | by Pillow, no ICC profile    | so, then luma | so, opaque          |
     | 32-bit integers, floats, Lab | refused                      | refused       | refused             |
     | animated, several pages      | the first                    | the first     | the first           |
@@ -123,6 +124,9 @@ KEEP_BYTES = 64 << 20
 
 _LEAST_BYTES = 4 << 20
 """From this size on NumPy asks the kernel for huge pages, which made decoding and resizing 1 to 2 % faster."""
+
+_BITS, _PHOTOMETRIC = 258, 262  # tags of TIFF
+_ZERO_IS_WHITE = 0
 
 _FOREIGN_PIXELS = frozenset(("Invalid value for samples per pixel", "unknown pixel mode"))
 """Pillow's words for pixels of a TIFF file that it has no mode for."""
@@ -314,9 +318,11 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
             raise MemoryError from None
         if name == "TIFF" and str(error) in _FOREIGN_PIXELS:
             raise ImageError(
-                "a TIFF file of bands, or of values that are not of 8 or 16 bits. Pass ",
+                "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass ",
                 Option("channels", "auto"),
-                " to keep bands as they are.",
+                " to keep bands as they are, or ",
+                Option("dtype", "uint16"),
+                " for grey and colours of 10 or 14 bits.",
             ) from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
@@ -372,7 +378,8 @@ def _as_bytes(image: ImageFile.ImageFile, channels: str) -> tuple[NDArray[np.uin
     if image.mode.startswith("I;16") or (
         image.mode == "I" and image.format == "PPM"
     ):  # PGM's 16 bits come as "I"
-        flat = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        values = TiffLevels.of(image).stretched(np.asarray(image).astype(np.uint16))
+        flat = Image.fromarray((values >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         kind = "32-bit integers" if image.mode == "I" else "32-bit floats"
         raise ImageError(f"its pixels are {kind}; 8 and 16 bits a channel are read.")
@@ -446,12 +453,42 @@ def format_of_image(data: bytes) -> tuple[str, _Opens | None]:
     return next(((f.name, f.opens) for f in FORMATS if f.accepts(data)), ("", None))
 
 
+class TiffLevels(NamedTuple):
+    """The scale of a grey or RGB TIFF file. bits: of its numbers, up to 16; zero_is_white: its tag PhotometricInterpretation is 0."""
+
+    bits: int = 16
+    zero_is_white: bool = False
+
+    @classmethod
+    def of(cls, image: Image.Image) -> TiffLevels:
+        """Return the scale of 16-bit pixels that Pillow opened; of other formats it is plain."""
+        if not isinstance(image, TiffImagePlugin.TiffImageFile):
+            return cls()
+        return cls(image.tag_v2.get(_BITS, (16,))[0], image.tag_v2.get(_PHOTOMETRIC) == _ZERO_IS_WHITE)
+
+    def stretched(self, values: NDArray[np.uint16]) -> NDArray[np.uint16]:
+        """Return grey or colours with black 0 and white 65,535: `values` themselves where they are so."""
+        return self.scaled(((1 << self.bits) - 1) - values if self.zero_is_white else values)
+
+    def scaled(self, values: NDArray[np.uint16]) -> NDArray[np.uint16]:
+        """Return numbers of so many bits as such of 16."""
+        if self.bits == 16:
+            return values
+        most = (1 << self.bits) - 1
+        return ((values.astype(np.uint32) * 65_535 + most // 2) // most).astype(np.uint16)
+
+
 class ImageHeader(NamedTuple):
-    """Size and depth of an image file. height, width: upright, of a JPEG file; narrowed: it has more than 8 bits a channel."""
+    """Size, depth and kind of the pixels of an image file.
+
+    height, width: upright, of a JPEG file; narrowed: it has more than 8 bits a channel; mode: Pillow's; levels: of 16-bit pixels.
+    """
 
     height: int
     width: int
     narrowed: bool
+    mode: str
+    levels: TiffLevels
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
@@ -463,16 +500,16 @@ def read_image_header(data: bytes) -> ImageHeader | None:
         check_effort(data, name)
         with QuietStderr(), opens(io.BytesIO(data)) as image:
             width, height = image.size
-            narrowed = loses_bits(image)
+            narrowed, mode, levels = loses_bits(image), image.mode, TiffLevels.of(image)
     except (*DAMAGE, ImageError, Image.DecompressionBombError):
         return None
     if name == "JPEG" and swaps_sides(jpeg_orientation(data)):
         width, height = height, width
-    return ImageHeader(height, width, narrowed)
+    return ImageHeader(height, width, narrowed, mode, levels)
 
 
 def largest_value(data: bytes, max_pixels: int) -> int | None:
-    """Return the largest value of a 16-bit grey image; None for any other, and for one of more than max_pixels."""
+    """Return the largest value of a 16-bit grey image, where white is 65,535; None for any other, and for one of more than max_pixels."""
     _, opens = format_of_image(data)
     if opens is None:
         return None
@@ -483,7 +520,8 @@ def largest_value(data: bytes, max_pixels: int) -> int | None:
             ):
                 return None
             with without_pillow_limit(image):
-                return int(np.asarray(image).max())
+                levels = TiffLevels.of(image)
+                return int(levels.stretched(np.asarray(image).astype(np.uint16)).max())
     except (*DAMAGE, Image.DecompressionBombError):
         return None
 

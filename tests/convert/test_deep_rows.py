@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,39 @@ def test_others_are_skipped_with_their_reason(sources: Any, tmp_path: Path):
         match=r"2.npy: it has 5 channels, and 6 are packed\. Remove it, or pass on_error='skip'",
     ):
         convert_images(folder, tmp_path / "q.h5", size=8, dtype="uint16", channels=6, workers=1)
+
+
+def test_a_folder_without_bands_says_why(tmp_path: Path):
+    folder = tmp_path / "x"
+    folder.mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).quantize(4).save(folder / "1.png")
+    sentence = (
+        r"^channels auto: .*/x/1\.png: a picture of palette colours, of which the colours are read, and no bands\."
+        r" Pass channels='rgb' for such files\.$"
+    )
+    with pytest.raises(UsageError, match=sentence):
+        convert_images(folder, tmp_path / "p.h5", size=8, channels="auto")
+
+
+def test_a_file_that_needs_another_package_is_skipped_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    folder = tmp_path / "x"
+    folder.mkdir()
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(folder / "1.png")
+    tifffile.imwrite(folder / "2.tif", np.zeros((8, 8, 3), np.uint16), photometric="rgb")
+    options: dict[str, Any] = {"size": 8, "dtype": "uint16", "workers": 1}
+    report = convert_images(folder, tmp_path / "p.h5", on_error="skip", **options)
+    reason = (
+        "a TIFF file that is read with tifffile, which is not installed; 'pip install tifffile' installs it."
+    )
+    assert report.rows == 1
+    assert report.skipped == ({"key": "2.tif", "reason": reason},)
+    with pytest.raises(
+        packer.SourceError, match=r"/2\.tif: a TIFF file that .* Remove it, or pass on_error='skip'\.$"
+    ):
+        convert_images(folder, tmp_path / "q.h5", **options)
 
 
 def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
+import struct
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +17,10 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.errors import ImageError, MissingDependencyError, UsageError
+from packer.errors import ImageError, UsageError
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.deep_images import DeepPixels, count_bands, pixels_of
+from packer.pixels.image_decoder import TiffLevels
 
 Encode = Callable[..., bytes]
 draws = np.random.default_rng(5)
@@ -177,9 +180,10 @@ def places(fit: str, size: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int,
         (tiff(BANDS, compression="zlib")[:300], 5, "a damaged or truncated TIFF file."),
         (png(RGB)[:-60], "rgb", "a damaged or truncated PNG file."),
         (png(GRAY)[:-60], "gray", "a damaged or truncated PNG file."),
-        (b"P6 9 6 65535\n" + RGB.astype(">u2").tobytes(), "rgb", "a PPM file of colours; those of 16 bits are read from PNG and TIFF."),
+        (b"P6 9 6 65535\n" + RGB.astype(">u2").tobytes(), "rgb", "a PPM file of colours of 16 bits; those are read from PNG and "
+         "TIFF."),
         (b"", 5, "empty (0 bytes)."),
-        (b"nothing", 5, "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PGM or npy file; those are read with their values."),
+        (b"nothing", 5, "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PPM, PGM or npy file; those are read with their values."),
     ],
 )  # fmt: skip
 def test_what_is_refused(data: bytes, channels: str | int, message: str):
@@ -188,11 +192,90 @@ def test_what_is_refused(data: bytes, channels: str | int, message: str):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize(
+    ("format", "mode", "kind"),
+    [
+        ("PNG", "P", "a picture of palette colours"),
+        ("GIF", "P", "a picture of palette colours"),
+        ("JPEG", "CMYK", "a picture in CMYK"),
+        ("TIFF", "CMYK", "a picture in CMYK"),
+        ("AVIF", "RGB", "an AVIF file"),
+    ],
+)
+def test_colours_that_are_no_bands_are_refused_as_such(encode: Encode, format: str, mode: str, kind: str):
+    image = Image.fromarray(SMALL)
+    data = encode(image.quantize(4) if mode == "P" else image.convert(mode), format)
+    for channels in (1, 3):
+        with pytest.raises(ImageError) as error:
+            made(data, channels, "uint8")
+        assert str(error.value) == (
+            f"{kind}, of which the colours are read, and no bands. Pass channels='rgb' for such files."
+        )
+
+
+@pytest.mark.parametrize(("header", "values"), [(b"P6 9 6 255\n", SMALL), (b"P5 9 6 255\n", SMALL[..., :1])])
+def test_ppm_files_of_8_bits_are_bands(header: bytes, values: NDArray[Any]):
+    assert np.array_equal(made(header + values.tobytes(), values.shape[2], "uint8"), values)
+
+
 def test_a_file_for_tifffile_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
-    with pytest.raises(MissingDependencyError, match=r"^A TIFF file of bands, .*\[tiff\]"):
+    sentence = r"^a TIFF file that is read with tifffile, which is not installed; 'pip install tifffile' installs it\.$"
+    with pytest.raises(ImageError, match=sentence):
         made(tiff(BANDS), 5)
     assert np.array_equal(made(tiff(GRAY), "gray")[..., 0], GRAY)
+
+
+def tiff_bits(values: NDArray[Any], bits: int, *, photometric: int = 1) -> bytes:
+    """A grey TIFF file of any depth, little-endian, its rows padded to whole bytes."""
+    height, width = values.shape
+    digits = (values[..., None] >> np.arange(bits - 1, -1, -1)) & 1
+    data = np.packbits(digits.reshape(height, -1).astype(np.uint8), axis=1).tobytes()
+    tags = {256: width, 257: height, 258: bits, 259: 1, 262: photometric, 273: 8, 277: 1, 278: height, 279: len(data)}  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    data += bytes(len(data) % 2)
+    return (
+        b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
+    )
+
+
+def test_the_depth_of_a_tiff_file_is_its_scale(encode: Encode):
+    """White is 65,535, and 255, whatever the depth of the file beside."""
+    twelve = GRAY >> 4
+    for data, expected in (
+        (tiff_bits(twelve, 12), twelve / 4095),
+        (tiff(GRAY), GRAY / 65_535),
+        (tiff(GRAY, photometric="miniswhite"), 1 - GRAY / 65_535),
+        (tiff(GRAY, photometric="miniswhite", byteorder=">"), 1 - GRAY / 65_535),
+        (tiff(SMALL[..., 0]), SMALL[..., 0] / 255),
+        (tiff(SMALL[..., 0], photometric="miniswhite"), 1 - SMALL[..., 0] / 255),
+    ):
+        found = made(data, "gray")[..., 0]
+        assert np.array_equal(found, np.round(expected * 65_535))
+        if data[:2] == b"II":  # Pillow has no mode for the big-endian one
+            assert np.array_equal(made(data, "gray", "uint8")[..., 0], found >> 8)
+    assert np.array_equal(made(tiff_bits(twelve, 12), 1)[..., 0], twelve)  # bands have no white
+    assert np.array_equal(made(tiff(GRAY, photometric="miniswhite"), 1)[..., 0], GRAY)
+
+
+@pytest.mark.parametrize("bits", range(9, 16))
+def test_every_depth_is_stretched_from_0_to_65535(bits: int):
+    most = (1 << bits) - 1
+    values = np.arange(most + 1, dtype=np.uint16)
+    stretched = np.round(values * (65_535 / most))
+    assert np.array_equal(TiffLevels(bits).stretched(values), stretched)
+    assert np.array_equal(TiffLevels(bits, zero_is_white=True).stretched(values), stretched[::-1])
+
+
+@pytest.mark.parametrize("bits", [10, 14])
+def test_depths_for_imagecodecs(bits: int):
+    values = GRAY >> (16 - bits)
+    if importlib.util.find_spec("imagecodecs"):
+        expected = np.round(values * (65_535 / ((1 << bits) - 1)))
+        assert np.array_equal(made(tiff_bits(values, bits), "gray")[..., 0], expected)
+    else:
+        with pytest.raises(ImageError, match="'pip install imagecodecs' installs it"):
+            made(tiff_bits(values, bits), "gray")
 
 
 def test_sizes_are_checked_before_pixels_are_decoded():
