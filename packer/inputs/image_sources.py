@@ -469,7 +469,7 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
         kept = np.ones(len(keys), np.bool_)
         kept[list(source.refused)] = False
         note = describe_labels(labels, classes, kept)
-        source.notes += [] if note is None else [note]
+        source.notes += rows.notes if note is None else [*rows.notes, note]
     return source
 
 

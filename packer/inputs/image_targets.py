@@ -355,6 +355,7 @@ def read_targets(
         values, classes, about=about, boxes=boxes_of, keypoints=moved, refused=table.refused
     )
     targets.skipped, targets.separator = tuple(table.skipped), separator
+    targets.notes += table.notes
     if values is not None:
         targets.notes += _notes_on(values, classes, separator, targets.refused)
     return targets

@@ -67,6 +67,8 @@ class LabelTable:
         """Rows left out: {"key", "reason"}."""
         self.refused: dict[int, str] = {}
         """Image -> why it cannot be used, in words that follow its name."""
+        self.notes: list[str] = []
+        """Notes on the values of columns, a sentence each."""
         self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
         """The cells of each chosen column; "" for the one that was not chosen by name."""
         names = _Names(self._keys)
@@ -180,6 +182,7 @@ class LabelTable:
             self.lines[rows],
             skip=self._skip,
             then=lambda row, reason: self.refused.setdefault(int(images[row]), reason),
+            notes=self.notes,
         )
 
     def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:

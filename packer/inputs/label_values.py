@@ -1,11 +1,12 @@
 """Labels given as text: the rules for what they may be, and the CSV in which they stand beside the names of images.
 
     every cell of the column is       becomes (label_as="auto")
-    a whole number                    int64: 7, 07, -1, +2, 3.0 and 1e0 are whole numbers
+    a whole number                    int64: 7, -1, +2, 3.0 and 1e0 are whole numbers
     a number, some not whole          float32 (regression)
     anything else                     int64, numbering the class names in sorted order
 
-label_as="classes" takes numbers for class names, too, and "float" (or "number") makes float32 of them, whole or not.
+A whole number with leading zeros (007) is a class name, as a number would not tell it from 7. label_as="classes" takes numbers for
+class names, too, and "float" (or "number") makes float32 of them, whole or not.
 Whole numbers may stand among class names ("7" beside "seven"), other numbers may not: then one of the two is a mistake.
 Empty cells and the words nan, inf and infinity are mistakes always.
 """
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import shorten
 from packer.sentence import Option, Part
+from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float", "number")
 """How labels may be taken; "number" is another word for "float"."""
@@ -32,6 +34,7 @@ BARS = "|;"
 """The separator that stands for either one."""
 
 _WHOLE = re.compile(r"[0-9]+")
+_PADDED = re.compile(LEADING_ZEROS)
 _SIGNED = re.compile(r"[+-]?([0-9]+)(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -46,7 +49,8 @@ class CheckedRows:
     """Rows of a file; the first that cannot be used is an error, or all of them are noted.
 
     subject: the file; lines: where the rows stand in it, counted from 1; skip: note them; then: called with each row that is noted
-    and its reason, in words that follow the image's name; unit: what the numbers count. refused: row -> reason.
+    and its reason, in words that follow the image's name; unit: what the numbers count. refused: row -> reason. notes: what the user
+    may not expect of the values, a sentence each.
     """
 
     def __init__(
@@ -57,9 +61,11 @@ class CheckedRows:
         skip: bool = False,
         then: Callable[[int, str], object] | None = None,
         unit: str = "line",
+        notes: list[str] | None = None,
     ) -> None:
         self.subject, self._lines, self._skip, self._then, self.unit = subject, lines, skip, then, unit
         self.refused: dict[int, str] = {}
+        self.notes = [] if notes is None else notes
 
     def refuse(self, row: int, found: str, *allowed: Part) -> None:
         """Note a row, or raise SourceError. found: what is wrong with it; allowed: what is right, and a remedy."""
@@ -87,23 +93,26 @@ def number_labels(
     column: str = "the label",
     regression: bool = True,
     label_as: str = "auto",
+    padded: bool = True,
 ) -> tuple[NDArray[Any], list[str] | None]:
     """Turn labels as text into numbers.
 
     rows: refuse labels that are empty, not finite or too large, whose number is then 0; texts: the label of each.
-    column: what to call them; regression: accept numbers that are not whole; label_as: as the module's table tells.
+    column: what to call them; regression: accept numbers that are not whole; label_as: as the module's table tells; padded: take
+    whole numbers with leading zeros for class names.
     Returns: int64 or float32 [N], and the class names that they number, or None where they were numbers already.
     Raises: SourceError for a label that is refused, and for names and numbers that are not written plainly in one column.
     """
     check_label_as(label_as)
     floats = label_as in ("float", "number")
+    padded = padded and label_as == "auto"
     name, number, fraction = None, None, None  # where the first ones are
     for row, text in enumerate(texts):
-        if _WHOLE.fullmatch(text):
+        if _WHOLE.fullmatch(text) and not (padded and text[0] == "0" and len(text) > 1):
             continue
         if not text or _NOT_FINITE.fullmatch(text):
             _refuse(rows, row, column, text, regression)
-        elif label_as == "classes":
+        elif label_as == "classes" or (padded and _PADDED.fullmatch(text)):
             name = row if name is None else name
         elif _NUMBER.fullmatch(text):
             number = row if number is None else number
@@ -130,6 +139,8 @@ def number_labels(
                 ".",
             )
     refused = rows.refused
+    if name is not None and padded:
+        _note_padded(rows, texts, column)
     if name is not None or label_as == "classes":
         return _number_names([None if row in refused else text for row, text in enumerate(texts)])
     whole = fraction is None and not floats
@@ -140,7 +151,33 @@ def number_labels(
     kept = texts if not refused else ["0" if row in refused else text for row, text in enumerate(texts)]
     if whole:
         return np.fromiter(map(_int, kept), np.int64, len(texts)), None
-    return np.fromiter(map(float, kept), np.float32, len(texts)), None
+    values = np.fromiter(map(float, kept), np.float64, len(texts))
+    _note_rounded(rows, values, column)
+    return values.astype(np.float32), None
+
+
+def _note_padded(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
+    """Note that labels which look like numbers are class names."""
+    kept = [text for row, text in enumerate(texts) if row not in rows.refused]
+    if kept and all(map(_SIGNED.fullmatch, kept)):
+        shown = next(filter(_PADDED.fullmatch, kept))
+        rows.notes.append(
+            f"{column} holds whole numbers with leading zeros, such as {shown}, which numbers would lose: "
+            "its texts are the classes; " + Option("label_as", "float") + " takes them for numbers."
+        )
+
+
+def _note_rounded(rows: CheckedRows, values: NDArray[np.float64], column: str) -> None:
+    """Note that different numbers become equal as float32."""
+    found = np.unique(values)
+    stored = found.astype(np.float32)
+    equal = np.flatnonzero(stored[1:] == stored[:-1])
+    if len(equal):
+        first, second = found[equal[0]].item(), found[equal[0] + 1].item()
+        rows.notes.append(
+            f"{column} is stored as float32, which makes {len(equal):,} of {len(found):,} different numbers "
+            f"equal to others, such as {first!r} and {second!r}. If that matters, subtract what they have in common."
+        )
 
 
 def check_label_as(label_as: str) -> None:
@@ -150,9 +187,9 @@ def check_label_as(label_as: str) -> None:
 
 
 def _number_names(texts: Sequence[str | None]) -> tuple[NDArray[np.int64], list[str]]:
-    """Number names in sorted order, whole numbers by their value; None, no name, gets 0."""
+    """Number names in sorted order, whole numbers without leading zeros by their value; None, no name, gets 0."""
     known = {text for text in texts if text is not None}
-    values = {text: _whole(text) for text in known if _NUMBER.fullmatch(text)}
+    values = {text: _whole(text) for text in known if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
     if len(values) == len(known) and None not in values.values():
         called = {text: str(value) for text, value in values.items()}
         classes = sorted(set(called.values()), key=int)
@@ -233,7 +270,9 @@ def number_columns(
         )
     values = np.empty((len(columns[0]), len(columns)), np.float32)
     for number, texts in enumerate(columns):
-        values[:, number] = finite_numbers(rows, texts, names[number])
+        numbers = finite_numbers(rows, texts, names[number])
+        _note_rounded(rows, numbers, names[number])
+        values[:, number] = numbers
     if label_as == "auto" and ((values == 0) | (values == 1)).all():
         return values.astype(np.uint8)
     return values

@@ -241,7 +241,7 @@ class _Spooled:
         kept = np.ones(len(labels), np.bool_)
         kept[list(self.refused)] = False
         note = describe_labels(labels, classes, kept)
-        return FolderLayout(labels, classes, {}), [] if note is None else [note]
+        return FolderLayout(labels, classes, {}), rows.notes if note is None else [*rows.notes, note]
 
     def keys(self, splits: dict[str, NDArray[np.int64]]) -> list[str]:
         """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""

@@ -202,7 +202,11 @@ def group_samples(
         rows = CheckedRows(subject, range(1, len(keys) + 1), skip=skip, unit="sample")
         rows.refused.update(wrong)
         values, classes = number_labels(
-            rows, [text or "" for text in texts], column=label or "the .cls", label_as=options.label_as
+            rows,
+            [text or "" for text in texts],
+            column=label or "the .cls",
+            label_as=options.label_as,
+            padded=classes_file is None,
         )
         refused = dict(rows.refused)
         if classes_file is not None and values.dtype == np.int64 and classes is None:
@@ -211,7 +215,7 @@ def group_samples(
         kept = np.ones(len(keys), np.bool_)
         kept[list(refused)] = False
         note = describe_labels(values, classes, kept)
-        notes += [] if note is None else [note]
+        notes += rows.notes if note is None else [*rows.notes, note]
     splits = file_splits([split_of(archive.path) for archive in archives], owners)
     return TarSamples(
         keys, np.array(sizes, np.int64), members, values, classes, splits, refused, tuple(skipped), notes

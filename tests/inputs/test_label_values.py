@@ -52,11 +52,47 @@ def refused(path: str, keys: list[str] = KEYS, *chosen: str) -> str:
 
 
 def test_whole_numbers_stay_int64() -> None:
-    texts = ["5", "0", "07", "9223372036854775807", "0" * 5000 + "1"]
+    texts = ["5", "0", "7", "9223372036854775807", "-1"]
     labels, classes = number_labels(CheckedRows("l.csv", range(5)), texts)
     assert labels.dtype == np.int64
-    assert labels.tolist() == [5, 0, 7, 2**63 - 1, 1]
+    assert labels.tolist() == [5, 0, 7, 2**63 - 1, -1]
     assert classes is None
+
+
+def test_whole_numbers_with_leading_zeros_are_names() -> None:
+    texts = ["007", "7", "10", "007"]
+    rows = CheckedRows("l.csv", range(4))
+    labels, classes = number_labels(rows, texts, column="code")
+    assert (labels.tolist(), classes) == ([0, 2, 1, 0], ["007", "10", "7"])
+    assert rows.notes == [
+        "code holds whole numbers with leading zeros, such as 007, which numbers would lose: its texts are the classes; "
+        "label_as='float' takes them for numbers."
+    ]
+    for names, expected in ((["007", "x"], ["007", "x"]), (["0" * 5000 + "1"], ["0" * 5000 + "1"])):
+        rows = CheckedRows("l.csv", range(4))
+        assert number_labels(rows, names)[1] == expected
+        assert len(rows.notes) == ("x" not in names)
+    rows = CheckedRows("l.csv", range(4))
+    labels, classes = number_labels(rows, texts, label_as="classes")
+    assert (labels.tolist(), classes, rows.notes) == ([0, 2, 1, 0], ["007", "10", "7"], [])
+    assert number_labels(rows, texts, label_as="float")[0].tolist() == [7, 7, 10, 7]
+    assert number_labels(rows, texts, padded=False)[0].tolist() == [7, 7, 10, 7]
+    with pytest.raises(
+        SourceError, match=r"line 1: the label is 0\.5, and 007 in line 0; numbers or class names"
+    ):
+        number_labels(rows, ["007", "0.5"])
+
+
+def test_numbers_that_float32_makes_equal_are_noted() -> None:
+    rows = CheckedRows("l.csv", range(3))
+    number_labels(rows, ["123456789.123", "1.5", "123456789.456"])
+    assert rows.notes == [
+        "the label is stored as float32, which makes 1 of 3 different numbers equal to others, such as 123456789.123 and "
+        "123456789.456. If that matters, subtract what they have in common."
+    ]
+    rows = CheckedRows("l.csv", range(2))
+    number_columns(rows, [["1", "2.5"], ["16777217", "16777216"]], ["a", "b"])
+    assert [note.partition(" is stored")[0] for note in rows.notes] == ["b"]
 
 
 @pytest.mark.parametrize("texts", [["0.5", "3", "1e3"], ["-1", "0", "1.5"], ["+.5", "2.", "-1E-2"]])
