@@ -39,7 +39,7 @@ def available_memory() -> int:
     """
     least = memory()
     try:
-        with open("/proc/meminfo") as file:
+        with open("/proc/meminfo", encoding="ascii") as file:
             least = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         pass

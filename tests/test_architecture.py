@@ -21,6 +21,7 @@ LEAVES = {
     "packer.errors",
     "packer.machine",
     "packer.opencv",
+    "packer.path_text",
     "packer.starting",
     "packer.native",
     "packer.sentence",

@@ -20,6 +20,7 @@ from packer.cli.conversion_output import (
 )
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption
 from packer.errors import UsageError
+from packer.path_text import as_text
 from packer.source_kinds import is_array_file, is_table
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
         name, equals, folder = text.partition("=")
         if not (name and equals and folder) or name in pairs:
             raise UsageError(f"--pair {text}: is not NAME=DIR, each name once. Pass for example mask=masks/.")
-        pairs[name] = folder
+        pairs[as_text(name)] = folder
     return pairs
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+from packer.path_text import as_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 Decorator = Callable[[_Command], _Command]
@@ -16,6 +19,22 @@ FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
 PATH = click.Path(readable=False)
 """A path, which shells complete; whether it can be read is said elsewhere."""
+
+
+class Word(click.ParamType):  # type: ignore[type-arg]
+    """A word of the command line that is no path: UTF-8, by whichever locale Python decoded it.
+
+    file: it may be the name of a file, which then stays as it is.
+    """
+
+    name = "text"
+
+    def __init__(self, *, file: bool = False) -> None:
+        self._file = file
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word as text."""
+        return value if self._file and os.path.isfile(value) else as_text(value)
 
 
 class InputOption(click.Option):
@@ -48,8 +67,10 @@ def option(
         settings["metavar"] = kind
         if kind == "N":
             settings["type"] = int
-        elif kind in ("FILE", "DIR", "PACK"):
+        elif kind in ("FILE", "DIR", "PACK", "OUT", "SRC"):
             settings["type"] = PATH
+        elif not isinstance(default, (int, float)) and kind not in ("NAME=DIR", "'CMD'"):
+            settings.setdefault("type", Word(file=kind.startswith("FILE|")))
     return click.option(*names.split(), cls=InputOption, help=text, **settings)
 
 

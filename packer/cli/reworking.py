@@ -23,6 +23,7 @@ from packer.cli.options import (
     SHARD_SIZE,
     SPLIT,
     STORE,
+    Word,
     option,
     options,
 )
@@ -140,7 +141,7 @@ def merge(
 
 @click.command()
 @click.argument("pack", metavar="PACK", type=PATH)
-@click.argument("shares", metavar="NAME=SHARE,...")
+@click.argument("shares", metavar="NAME=SHARE,...", type=Word())
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
     option("--seed", "N", "Of the draw.", 0),

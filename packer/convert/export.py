@@ -37,6 +37,7 @@ from packer.format.pack import open_pack
 from packer.format.working_folder import check_output, check_space, failure, locked
 from packer.opencv import cv2
 from packer.orders.runs import consecutive
+from packer.path_text import as_text, on_disk
 from packer.progress import Progress
 
 ENCODINGS = ("png", "jpeg")
@@ -120,7 +121,7 @@ def export_images(
             finally:
                 remove(work)
     except FileExistsError as error:
-        name = os.path.relpath(os.fsdecode(error.filename), inner)
+        name = as_text(os.path.relpath(os.fsencode(error.filename), os.fsencode(inner)))
         raise PackerError(
             f"{target}: {name} would be there twice, as a folder, or under a name that this disk takes for equal."
             " Nothing was written; pass a folder on another disk."
@@ -187,7 +188,7 @@ class _ExportedFolder:
     def __init__(self, rows: ExportRows, parent: str) -> None:
         """parent: the existing folder in which the new one will lie. Raises FormatError for keys that are no names of files."""
         self._rows, self._header = rows, rows.pack.header
-        keys = [os.fsdecode(key) for key in rows.reader.read_ragged("key", consecutive(rows.rows))]
+        keys = [as_text(key) for key in rows.reader.read_ragged("key", consecutive(rows.rows))]
         check_keys(rows.pack.path, keys, rows.rows)
         self._splits = {} if rows.split else self._header.splits
         foldered = in_split_folders(keys, rows.rows, self._splits)
@@ -210,7 +211,7 @@ class _ExportedFolder:
         parents = sorted({name.rpartition("/")[0] for name in self._names})
         for root in roots.values():
             for parent in parents:
-                os.makedirs(os.path.join(root, parent), exist_ok=True)
+                os.makedirs(os.path.join(os.fsencode(root), on_disk(parent)), exist_ok=True)
         files, nbytes = self._write_rows(roots, workers, progress)
         if self._labelled:
             nbytes += self._labels.write_labels(os.path.join(work, LABELS_FILE), self._names)
@@ -234,7 +235,7 @@ class _ExportedFolder:
                 name = self._names[file.position]
                 if file.field != "image":
                     name = self._stems[file.position] + endings[file.field]
-                _write(os.path.join(roots[file.field], name), file.data)
+                _write(os.path.join(os.fsencode(roots[file.field]), on_disk(name)), file.data)
                 files, nbytes = files + 1, nbytes + len(file.data)
             return piece[2], files, nbytes
 
@@ -279,7 +280,7 @@ class _ExportedFolder:
         return [*notes, *self._labels.notes()]
 
 
-def _write(path: str, data: bytes | memoryview) -> None:
+def _write(path: bytes, data: bytes | memoryview) -> None:
     """Write a new file; never through a link."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

@@ -31,6 +31,7 @@ from packer.inputs.file_names import SPLIT_NAMES, is_array, is_hidden, is_image,
 from packer.inputs.image_pairs import RESERVED
 from packer.opencv import cv2
 from packer.orders.runs import Runs, one_run
+from packer.path_text import on_disk
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import select_rows
 
@@ -252,7 +253,7 @@ def check_lengths(
     longest, path = os.pathconf(root, "PC_NAME_MAX"), os.pathconf(root, "PC_PATH_MAX")
     room = path - len(os.fsencode(os.path.abspath(root))) - spare
     for name, key, row in zip(names, keys, rows.tolist(), strict=True):
-        found = os.fsencode(name)
+        found = on_disk(name)
         if len(found) > room or max(map(len, found.split(b"/"))) > longest:
             shown = key if len(key) <= 80 else key[:77] + "..."
             raise FormatError(

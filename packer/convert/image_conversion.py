@@ -28,7 +28,6 @@ from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.working_folder import format_of
 from packer.inputs.coco_annotations import read_labels
-from packer.inputs.file_names import as_text
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import Source, open_source
 from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
@@ -231,13 +230,13 @@ def convert_images(
         NORMALIZE: None if match is None else match.normalize(channels, dtype),
         "max_pixels": whole("max_pixels", max_pixels),
         "seed": whole("seed", seed) if shuffle else None,
-        "split": None if split is None else parse_split(as_text(split) if isinstance(split, str) else split),
+        "split": None if split is None else parse_split(split),
         "split_seed": whole("seed", seed) if split is not None else None,
         "label": _columns(label),
-        "label_file_column": None if label_file_column is None else as_text(label_file_column),
+        "label_file_column": label_file_column,
         "label_as": None if choice("label_as", label_as, LABEL_AS) == "auto" else label_as,
         "multi_label": multi_label or None,
-        "label_separator": None if label_separator is None else as_text(label_separator),
+        "label_separator": label_separator,
         "boxes": _columns(boxes),
         "keypoints": _columns(keypoints),
         "soft": _soft(soft, pairs or {}),
@@ -519,7 +518,7 @@ def _columns(names: str | Sequence[str] | None) -> list[str] | None:
     """Return ["a", "b"] from "a,b" or ("a", "b")."""
     if names is None:
         return None
-    return [as_text(name).strip() for name in (names.split(",") if isinstance(names, str) else names)]
+    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
 
 
 def _soft(names: str | Sequence[str] | None, pairs: Mapping[str, Any]) -> list[str] | None:

@@ -10,7 +10,6 @@ from packer.convert.image_rows import pixel_options
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import open_pack
-from packer.inputs.file_names import as_text
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]
@@ -30,7 +29,7 @@ def parse_classes(given: Classes) -> list[str]:
                 f"{subject}: no such file; a file with one name a line, or names with commas between, are read. Check it."
             )
         else:
-            names = [part.strip() for part in as_text(name).split(",")]
+            names = [part.strip() for part in name.split(",")]
     else:
         names = list(given)
     if not names or not all(names):

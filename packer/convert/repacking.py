@@ -38,6 +38,7 @@ from packer.format.file_io import remove
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import WorkingFolder, check_output, check_space, format_of
+from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.sentence import Option
@@ -235,7 +236,7 @@ def split_pack(
     )
     reports, parts = {}, {}
     for name, samples in members.items():
-        to = os.path.join(folder, f"{stem}.{name}{ending}")
+        to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
         source = _opened(opened, to)
         said = {"part": {"name": name, "shares": shares, "seed": seed}}
         dealt = {split: rows[np.isin(rows, samples)] for split, rows in splits.items()}

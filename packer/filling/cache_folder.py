@@ -58,7 +58,7 @@ def path_of(folder: str, file: str) -> str:
 
 def boot_id() -> str:
     """Return what tells this run of the system from those before; "" where it does not say."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
     return ""
 
@@ -100,7 +100,7 @@ class CacheFolder:
     def _about(self, url: str) -> str:
         path = os.path.join(self.path, ABOUT)
         with suppress(OSError, ValueError, KeyError, TypeError):
-            with open(path) as file:
+            with open(path, encoding="utf-8") as file:
                 record = json.load(file)
             if record["kind"] == _KIND:
                 return str(record["nonce"])
@@ -185,7 +185,10 @@ def _remove_oldest(cache: str, own: str) -> bool:
     """Remove the pack that was opened the longest ago of those that nobody has open; return False if there is none."""
     found = []
     for folder in _folders(cache):
-        with suppress(OSError, ValueError, TypeError), open(os.path.join(folder, ABOUT)) as file:
+        with (
+            suppress(OSError, ValueError, TypeError),
+            open(os.path.join(folder, ABOUT), encoding="utf-8") as file,
+        ):
             if folder != own and json.load(file)["kind"] == _KIND:
                 found.append((os.stat(file.fileno()).st_mtime, folder))
     for _, folder in sorted(found):
@@ -237,7 +240,7 @@ def _locking(path: str) -> Iterator[None]:
 
 def _text(path: str) -> str | None:
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8") as file:
             return file.read()
     except OSError:
         return None
@@ -245,7 +248,7 @@ def _text(path: str) -> str | None:
 
 def _write(path: str, text: str) -> None:
     """Write a small file at once. Raises OSError."""
-    with open(f"{path}.new", "w") as file:
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(f"{path}.new", path)
 

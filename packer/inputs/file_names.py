@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
+from packer.path_text import as_text as as_text
+from packer.path_text import on_disk as on_disk
 from packer.pixels.image_decoder import FORMATS
 from packer.sentence import Option
 
@@ -44,20 +46,6 @@ _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
 _SHOWN = 120
 _SHOWN_SUFFIXES = 8
 _LONGEST_SUFFIX = 12
-
-
-def as_text(name: str | bytes) -> str:
-    """Decode a file name, or a word of the command line, as UTF-8; a str is one that Python has decoded by the locale."""
-    try:
-        data = os.fsencode(name)
-    except UnicodeEncodeError:
-        data = on_disk(str(name))  # typed in a program: no locale has decoded it
-    return data.decode("utf-8", "surrogateescape")
-
-
-def on_disk(path: str) -> bytes:
-    """Encode a path for the system; path: as `as_text` gives it."""
-    return path.encode("utf-8", "surrogateescape")
 
 
 def changed(path: str) -> SourceError:

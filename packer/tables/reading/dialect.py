@@ -146,7 +146,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         [_cut(text, ended, replace(dialect, delimiter=delimiter), reading.header) for delimiter in group]
         for group in (groups[:1] if reading.delimiter is not None else groups)
     ]
-    titled: list[_FirstRecords] = []
+    titled: list[_FirstRecords] = []  # behind records of another width
     for group in cuts:
         found = [cut for cut in group if cut.width > 1]
         whole = [cut for cut in found if not cut.leading and cut.share >= _LEAST]
@@ -160,9 +160,10 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
                     ".",
                 )
             return best.delimiter
-        titled += [cut for cut in found if cut.leading and cut.share > _LEAST and _is_title(cut)]
-    if titled:
-        raise _title(name, max(titled, key=lambda cut: cut.share), text, reading)
+        titled += [cut for cut in found if cut.leading and cut.share > _LEAST]
+    if any(map(_is_title, titled)):
+        best = max(filter(_is_title, titled), key=lambda cut: cut.share)
+        raise _title(name, best, text, reading)
     if reading.delimiter is not None:
         return dialect.delimiter
     every = [cut for group in cuts for cut in group]
@@ -170,8 +171,18 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     if unfinished:
         return unfinished.delimiter  # a quote that is not closed, which whoever reads the first row tells
     single = next((cut for cut in every if cut.width == 1), None)
-    parted = any(len(cut.records[0].cells) > 1 or (cut.width > 1 and cut.share > _LEAST) for cut in every)
-    if single and not parted:
+    if titled:
+        best = max(titled, key=lambda cut: cut.share)
+        wide = next(record for record in best.records if len(record.cells) > best.width)
+        raise SourceError(
+            f"{name}: most of its rows have {best.width:,} cells, parted by {_shown(best.delimiter)}, and its line"
+            f" {reading.skip_rows + wide.line + 1:,} {len(wide.cells):,}; all must have as many. Mend it, or pass ",
+            Option("skip_rows"),
+            " if lines of a title come first, or ",
+            Option("delimiter"),
+            ".",
+        )
+    if single and all(len(cut.records[0].cells) == 1 for cut in every):
         _check_single(name, single, text, dialect, reading)
         return single.delimiter
     raise SourceError(

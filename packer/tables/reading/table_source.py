@@ -15,6 +15,7 @@ import numpy as np
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import newest_file
+from packer.path_text import as_text
 from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
 from packer.tables.reading.text_stream import unreadable
 from packer.tables.transform.column_types import TableColumn
@@ -119,7 +120,7 @@ class TableSource:
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
         reading = self._reading
         return {
-            "names": [os.path.relpath(name, folder) for name in self.names],
+            "names": [as_text(os.path.relpath(name, folder)) for name in self.names],
             "sizes": [size for size, _ in self.state],
             "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
         }
@@ -143,7 +144,7 @@ class TableSource:
     def newest(self) -> str:
         """Return the name of the file that was changed last, and when."""
         times = np.array([time for _, time in self.state])
-        return newest_file([os.path.basename(name) for name in self.names], times)
+        return newest_file([as_text(os.path.basename(name)) for name in self.names], times)
 
 
 def file_digest(name: str) -> str:

@@ -108,7 +108,10 @@ def test_no_delimiter_is_an_error() -> None:
 
 
 def test_a_header_of_more_cells_than_its_rows_is_no_title() -> None:
-    assert refused("a,b,c\n1,2\n3,4\n5,6\n").startswith("a.csv: neither comma, semicolon, tab nor | parts")
+    assert refused("# x\na,b,c\n1,2\n3,4\n5,6\n") == (
+        "a.csv: most of its rows have 2 cells, parted by commas, and its line 2 3; all must have as many. "
+        "Mend it, or pass --skip-rows if lines of a title come first, or --delimiter."
+    )
     assert found("a,b,c\n1,2\n3,4\n5,6\n", delimiter=",") == ","
 
 
