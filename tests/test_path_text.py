@@ -78,7 +78,7 @@ def test_the_command_line_is_utf_8_whatever_the_locale(
         ["convert", "bilder-ä", "q-c.h5", "--size", "8", "--labels", "l.csv", "--classes", ",".join(NAMES)],
         ["split", "p-c.h5", "prüf=0.5,rest=0.5"],
         ["export", "p-c.h5", "heraus-ä"],
-        ["report", "t-c.h5", "-o", "karte-ä.html"],
+        ["report", "p-c.prüf.h5", "-o", "karte-ä.html"],
         ["info", "t-c.h5"],
         ["convert", "gibt-es-nicht-ä", "x.h5"],
     ]
@@ -96,7 +96,7 @@ def test_the_command_line_is_utf_8_whatever_the_locale(
     listed = Path("heraus-ä/labels.csv").read_text("utf-8").split()
     assert sorted(listed[1:]) == [row.strip() for row in rows]
     assert sorted(path.name for path in Path("heraus-ä").glob("*.png")) == [f"ü{n}.png" for n in range(8)]
-    assert "größe" in Path("karte-ä.html").read_text("utf-8")
+    assert "<title>p-c.prüf.h5<" in Path("karte-ä.html").read_text("utf-8")
 
 
 def test_paths_are_text_and_come_back() -> None:

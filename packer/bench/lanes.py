@@ -23,6 +23,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores
+from packer.path_text import as_text
 from packer.sentence import Option, Sentence
 
 LOOP_TIMES = 3  # a training loop is measured for longer: its steps differ more
@@ -198,7 +199,7 @@ class BenchRun:
             self.say(self._script)
             loop = measure_script(self._script, LOOP_TIMES * self.seconds)
         report = kind(
-            pack=self.pack.path,
+            pack=as_text(self.pack.path),
             rows=self.pack.rows,
             batch_size=self.batch_size,
             rounds=self.rounds,

@@ -22,6 +22,7 @@ from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rat
 from packer.errors import UsageError
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import memory
+from packer.path_text import as_text
 from packer.tables.reading.table_source import open_table
 
 HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile
@@ -98,7 +99,9 @@ def bench(
         pack=tuple(t for _, t in times),
     )
     shapes = {f.name: f.shape or () for f in fields}
-    return run.report(TableBenchReport, {}, conditions, source=called, fields=shapes, first_batch=first)
+    return run.report(
+        TableBenchReport, {}, conditions, source=as_text(called), fields=shapes, first_batch=first
+    )
 
 
 def _measure(run: BenchRun, held: HeldRows, loaders: dict[str, Packed]) -> None:

@@ -14,6 +14,7 @@ from packer.errors import UsageError
 from packer.format.file_io import remove
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_name, failure
+from packer.path_text import as_text
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
 from packer.reports.card_content import CardContent
@@ -195,8 +196,9 @@ def _has_images(pack: Pack) -> bool:
 
 def _names(packs: Sequence[Pack]) -> list[str]:
     """Return a short name for each pack: that of its file, its path where two have one."""
-    names = [os.path.basename(pack.path.rstrip("/")) or pack.path for pack in packs]
-    return [pack.path if names.count(name) > 1 else name for pack, name in zip(packs, names, strict=True)]
+    paths = [as_text(pack.path) for pack in packs]
+    names = [os.path.basename(path.rstrip("/")) or path for path in paths]
+    return [path if names.count(name) > 1 else name for path, name in zip(paths, names, strict=True)]
 
 
 def _check_together(packs: Sequence[Pack]) -> None:
