@@ -22,7 +22,14 @@ from packer.format.header import Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, failure
 from packer.sentence import Option, Sentence
-from packer.tables.measuring import measure, notes_on_first, notes_on_identifiers, notes_on_largest, sought
+from packer.tables.measuring import (
+    TRAIN,
+    measure,
+    notes_on_first,
+    notes_on_identifiers,
+    notes_on_largest,
+    sought,
+)
 from packer.tables.reading.table_source import TableSource
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, TableRows, stage
@@ -125,6 +132,14 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
         transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
         unknown = {}
         notes += _unseen(job.plan, transform, texts)
+        choices = job.plan.choices
+        coded = any(job.plan.roles[index] == "feature" for index in texts)
+        fitted = choices.standardize or choices.missing in ("mean", "median") or coded
+        if order.splits and found.fit != TRAIN and fitted:
+            named = " and ".join(order.splits)
+            notes.append(
+                f"no split is called train ({named} are there): means, deviations and categories are those of all rows."
+            )
     missing = {
         c.name: found.missing[w.index]
         for w in job.plan.numeric

@@ -180,6 +180,18 @@ def test_categories_that_only_the_test_split_has_are_unknown(tmp_path: Path):
     )
 
 
+def test_statistics_of_all_rows_are_told_where_there_are_splits(numbers: Path, tmp_path: Path):
+    options: dict[str, Any] = {"header": False, "label": "0", "overwrite": True}
+    said = "no split is called train (test and training are there): means, deviations and categories are those of all rows."
+    for split, more, notes in (
+        ("training=0.8,test=0.2", {"standardize": True}, (said,)),
+        ("training=0.8,test=0.2", {}, ()),
+        ("train=0.8,test=0.2", {"standardize": True}, ()),
+        (None, {"standardize": True}, ()),
+    ):
+        assert convert_table(numbers, tmp_path / "n.h5", split=split, **options, **more).notes == notes
+
+
 def test_the_mapping_is_the_same_for_new_rows(mixed: Path, tmp_path: Path):
     options: dict[str, Any] = {
         "label": "grade",

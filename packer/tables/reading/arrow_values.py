@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from packer.tables.reading.record_parser import BEYOND_SINGLE_FROM, VALUE_CHARACTERS, parse_records
 from packer.tables.reading.table_source import TextDialect
+from packer.tables.transform import data_frames
 from packer.tables.transform.cell_values import DAY
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES
 from packer.tables.transform.records import (
@@ -368,12 +369,12 @@ def _categories(column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
     """Return codes in the order of first appearance, and their texts."""
     if pa.types.is_dictionary(column.type):
         # Not all of its texts may occur, in whatever order; one may be there twice, or be null.
-        texts = column.dictionary.cast(pa.string())
+        texts = _as_texts(column.dictionary)
         if texts.null_count or len(texts.unique()) < len(texts):
             return _categories(column.cast(column.type.value_type))
         indices = column.indices.cast(pa.int32()).dictionary_encode()
         return _codes(indices.indices), texts.take(indices.dictionary).to_pylist()
-    encoded = column.cast(pa.string()).dictionary_encode()
+    encoded = _as_texts(column).dictionary_encode()
     return _codes(encoded.indices), encoded.dictionary.to_pylist()
 
 
@@ -381,7 +382,7 @@ def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
     """Return where each text lies in a blob that has so many bytes before these, and these."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    texts = pa.concat_arrays([column.cast(pa.large_string())])  # its own offsets, from 0 or not
+    texts = pa.concat_arrays([_as_texts(column).cast(pa.large_string())])  # its own offsets, from 0 or not
     bounds = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     data = texts.buffers()[2]
     places: NDArray[np.void] = np.zeros(len(texts), TEXT)
@@ -393,6 +394,16 @@ def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
     if data is None:
         return places, b""
     return places, memoryview(data)[int(bounds[0]) : int(bounds[-1])].tobytes()
+
+
+def _as_texts(column: Arrow) -> Arrow:
+    """Return values as the texts that they are in data frames: Arrow writes floats, booleans and times otherwise than Python."""
+    t = pa.types
+    if not any(test(column.type) for test in (t.is_floating, t.is_boolean, t.is_time, t.is_timestamp)):
+        return column.cast(pa.large_string() if t.is_large_string(column.type) else pa.string())
+    encoded = column.dictionary_encode()
+    texts = pa.array(data_frames.texts(encoded.dictionary, frozenset()), pa.string())
+    return texts.take(encoded.indices)
 
 
 def _is_text(type: Arrow) -> bool:

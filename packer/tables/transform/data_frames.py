@@ -98,20 +98,52 @@ def numbers(
     return raw
 
 
-def texts(values: Any, na: frozenset[str] = NA) -> list[str | None]:
-    """Return the cells of a column of texts or categories, None for missing."""
+def texts(values: Any, na: frozenset[str] = NA, known: Sequence[str] = ()) -> list[str | None]:
+    """Return the cells of a column of texts or categories, None for missing.
+
+    known: the categories there are: a number, or a boolean, that is one of them in another way of writing (1 and "1.0") is that one.
+    """
     array = _array(values)
     if array.dtype.kind == "f":
-        cells: list[Any] = [None if x != x else x for x in array.tolist()]
+        single = array.dtype.itemsize < 8  # 0.1 as float32 is 0.1
+        cells: list[Any] = [float(str(x)) for x in array] if single else array.tolist()
     else:
         cells = array.tolist() if array.dtype.kind in "USiub" else list(array)
-    return [_cell_text(cell, na) for cell in cells]
+    found = [_cell_text(cell, na) for cell in cells]
+    if known and array.dtype.kind not in "US":
+        ways, names = _ways(known), set(known)
+        for row, text in enumerate(found):
+            cell = cells[row]
+            if text is not None and text not in names and not isinstance(cell, (str, bytes)):
+                number = isinstance(cell, (int, float, np.number)) and not isinstance(cell, bool)
+                found[row] = (ways.get(_key(cell)) if number else ways.get(text)) or text
+    return found
 
 
-def codes(values: Any, na: frozenset[str] = NA) -> tuple[NDArray[np.int32], list[str]]:
-    """Number the texts of a column of categories. Returns: [n] codes, MISSING_CATEGORY for missing; their texts, as they first appear."""
+def _ways(known: Sequence[str]) -> dict[float | str, str]:
+    """Return the categories by the number, or the boolean in small letters, that each is; none for two that are the same."""
+    ways: dict[float | str, list[str]] = {}
+    for text in known:
+        value = _value(text, "integer") if _value(text, "integer") is not None else _value(text, "number")
+        ways.setdefault(text.lower() if value is None else _key(value), []).append(text)
+    return {value: alike[0] for value, alike in ways.items() if len(alike) == 1}
+
+
+def _key(number: Any) -> float:
+    """Return a number so that equal ones are equal as keys, also beyond float64's whole numbers."""
+    plain = number.item() if isinstance(number, np.generic) else number
+    return int(plain) if isinstance(plain, int) or plain.is_integer() else float(plain)
+
+
+def codes(
+    values: Any, na: frozenset[str] = NA, known: Sequence[str] = ()
+) -> tuple[NDArray[np.int32], list[str]]:
+    """Number the texts of a column of categories. known: as in texts.
+
+    Returns: [n] codes, MISSING_CATEGORY for missing; their texts, as they first appear.
+    """
     dictionary: dict[str, int] = {}
-    cells = texts(values, na)
+    cells = texts(values, na, known)
     numbered = (MISSING_CATEGORY if c is None else dictionary.setdefault(c, len(dictionary)) for c in cells)
     return np.fromiter(numbered, np.int32, len(cells)), list(dictionary)
 
@@ -337,7 +369,11 @@ def _cell_text(cell: Any, na: frozenset[str]) -> str | None:
         return None
     if isinstance(cell, (float, np.floating)):
         return shortest(float(cell))
-    return str(cell)
+    if isinstance(cell, (bool, np.bool_)):
+        return "true" if cell else "false"
+    if isinstance(cell, (np.datetime64, np.timedelta64)):
+        cell = _plain(cell)
+    return cell.isoformat(" ") if isinstance(cell, datetime.datetime) else str(cell)
 
 
 def _misfit(row: int, cell: Any, column: TableColumn) -> UsageError:

@@ -278,8 +278,8 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
 
     Notes
     -----
-    Categories that the pack does not know are 0, as missing ones are. A number in a column of categories is taken as its shortest
-    text, 1 for 1.0, so that whole numbers that pandas holds as floats, because cells are missing, are found again.
+    Categories that the pack does not know are 0, as missing ones are. A number in a column of categories is the one that is this
+    number, 1 or 1.0, so that whole numbers that pandas holds as floats, because cells are missing, are found again.
     """
     transform = _transform(header)
     frame = data_frames.frame(data)
@@ -295,7 +295,8 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     for w in layout.members:
         cells = frame.get(w.column.name)
         if w.column.type == "category":
-            records[w.name], dictionaries[w.index] = data_frames.codes(cells, na)
+            known = transform.column(w.column.name).categories or ()
+            records[w.name], dictionaries[w.index] = data_frames.codes(cells, na, known)
         elif w.column.type == "text":
             records[w.name] = _texts(data_frames.texts(cells, na), blob)
         else:

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
+from packer.format.pack import open_pack
 from packer.tables import apply
+from packer.tables.table_conversion import convert_table
 from packer.tables.transform.column_plan import ColumnChoices
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import Fields
@@ -119,6 +121,48 @@ def test_texts_for_missing_are_those_of_the_conversion():
 
 def test_unknown_categories_are_as_missing_ones():
     assert apply(TABLE, {"x": [1, 2], "c": ["zz", "b"]})["categories"].tolist() == [[0], [2]]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_categories_that_are_no_texts_in_a_frame_are_found(tmp_path, ending):
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow.parquet")
+    days = pandas.to_datetime(["2020-01-01 00:00:00", "2020-01-02 03:04:05", None, "1969-12-31 23:00:00"])
+    frame = pandas.DataFrame(
+        {
+            "month": [1.0, 12.0, None, 2.0],
+            "flag": pandas.array([True, False, None, True], "boolean"),
+            "large": [1e15, 123456789012.0, 1e16, 1e-5],
+            "single": np.array([0.1, 0.2, np.nan, 3], np.float32),
+            "id": pandas.array([2**62 + 1, None, 2**62 + 2, 0], "Int64"),
+            "when": days,
+            "zoned": days.tz_localize("Europe/Berlin"),
+            "x": [1.5, 2.5, 3.5, 4.5],
+        }
+    )
+    path, names = tmp_path / f"t.{ending}", list(frame)[:-1]
+    if ending == "csv":
+        names = names[:-2]  # times are written as texts of many forms
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
+    types = dict.fromkeys(names, "category")
+    convert_table(path, tmp_path / "t.h5", features=[*names, "x"], types=types, shuffle=False)
+    pack = open_pack(tmp_path / "t.h5")
+    codes = pack.read("categories")
+    assert np.array_equal(codes == 0, frame[names].isna())
+    check(apply(pack, frame), {"features": pack.read("features"), "categories": codes})
+    if ending == "parquet":
+        check(apply(pack, arrow.read_table(path)), {"features": pack.read("features"), "categories": codes})
+    whole = frame.iloc[[0, 1, 3]].astype({"month": int})
+    assert np.array_equal(apply(pack, whole)["categories"], codes[[0, 1, 3]])
+
+
+def test_numbers_that_are_two_categories_are_unknown():
+    fitted = fit(Table([TableColumn("c", "category")], [["07", "007", "8.50", "True"]]), ColumnChoices())
+    record = fitted.transform.to_json()
+    assert apply(record, {"c": [7, 8.5, 9]})["categories"][:, 0].tolist() == [0, 3, 0]
+    assert apply(record, {"c": [True, False]})["categories"][:, 0].tolist() == [4, 0]
 
 
 def test_no_rows():
