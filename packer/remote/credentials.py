@@ -12,12 +12,18 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from packer.errors import RemoteError
 
 _METADATA = ("169.254.169.254", 80)  # of EC2
 _METADATA_SECONDS = 1.0
 _YES = ("1", "true", "yes")
+_AMAZON = ("amazonaws.com", "amazonaws.com.cn")
+_KEY_SERVERS = ("169.254.0.0/16", "fd00:ec2::254", *_AMAZON)
+"""Hosts that give keys to machines, containers and web identities."""
+NOWHERE = "127.0.0.1:1"
+"""A proxy that is not there: requests to other hosts than the endpoint's end at it."""
 _ASKED = ("role_arn", "sso_session", "sso_start_url", "credential_process", "login_session")
 
 
@@ -67,6 +73,27 @@ def aws_options(url: str, environment: Mapping[str, str]) -> tuple[dict[str, Any
             )
         _check_metadata(url)
     return config, None
+
+
+def redirect_guard(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return client options that keep redirects on the endpoint's host; {} behind a proxy, to which all requests go.
+
+    The client follows redirects with the session token among the headers, and has no option against that. config: of aws_options,
+    where keys are in it; without keys in it or in the environment the servers that give them are reached, too.
+    """
+    if any(
+        os.environ.get(f"{kind}_PROXY") or os.environ.get(f"{kind}_proxy") or environment.get(f"{kind}_PROXY")
+        for kind in ("HTTP", "http", "HTTPS", "https", "ALL", "all", "AWS")
+    ):
+        return {}
+    places = [config["endpoint"]] if "endpoint" in config else []
+    hosts = [] if places else [*_AMAZON]
+    if not ("access_key_id" in config or "skip_signature" in config or environment.get("AWS_ACCESS_KEY_ID")):
+        names = ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT")
+        places += [environment[name] for name in names if environment.get(name)]
+        hosts += _KEY_SERVERS
+    hosts += [host for place in places if (host := urlsplit(place).hostname)]
+    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": ",".join(hosts)}
 
 
 def _first(environment: Mapping[str, str], *names: str) -> str:

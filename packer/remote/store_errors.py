@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from packer.errors import MissingObjectError, PackerError, RemoteError
+from packer.remote.credentials import NOWHERE
 from packer.remote.urls import AWS, AZURE, GOOGLE, ObjectUrl
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -49,6 +50,11 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
         ), False
     if status == "301" or code == "PermanentRedirect":
         return RemoteError(f"{url}: the bucket lies in another region. Set AWS_REGION."), False
+    if f"{NOWHERE}," in source:
+        return RemoteError(
+            f"{url}: the server sends to another host, which would get the keys' session token, too; it is not asked."
+            " Set AWS_ENDPOINT_URL to the host that has the objects."
+        ), False
     refused = status.startswith("4") and status not in ("408", "429")
     wrong = isinstance(error, ValueError) or kind in ("UnknownConfigurationKeyError", "InvalidPathError")
     if refused or wrong:

@@ -35,22 +35,41 @@ class ObjectUrl(NamedTuple):
         """Take a URL apart. Raises UsageError."""
         found = _URL.fullmatch(url)
         if found is None:
-            raise UsageError(f"{url}: is no URL. Pass one such as s3://bucket/train.h5.")
+            raise UsageError(f"{masked(url)}: is no URL. Pass one such as s3://bucket/train.h5.")
         scheme, rest = found[1].lower(), found[2]
         root, _, key = rest.partition("/")
         if not root and scheme in (*WEB, *AWS, *GOOGLE, *AZURE):
-            raise UsageError(f"{url}: names no bucket or host. Pass one such as s3://bucket/train.h5.")
+            raise UsageError(
+                f"{masked(url)}: names no bucket or host. Pass one such as s3://bucket/train.h5."
+            )
+        user, at, _ = root.rpartition("@")
+        if at and ":" in user:
+            raise UsageError(
+                f"{masked(url)}: holds a password, which would be seen in messages and lists of processes. Set it as the"
+                " store's own tools find it: in environment variables, or files in your home."
+            )
         if scheme in WEB:
             if "?" in rest or "#" in rest or "@" in root:
                 raise UsageError(
-                    f"{url}: holds a user, a query or a fragment; plain addresses are read. Pass one such as"
+                    f"{masked(url)}: holds a user, a query or a fragment; plain addresses are read. Pass one such as"
                     " https://example.org/train.h5."
                 )
             key = unquote(key)
         key = key.strip("/")
         if any(part in ("", ".", "..") for part in key.split("/")) and key:
-            raise UsageError(f"{url}: has an empty part, '.' or '..' in it. Write the plain name.")
+            raise UsageError(f"{masked(url)}: has an empty part, '.' or '..' in it. Write the plain name.")
         return cls(scheme, root, key)
+
+
+def masked(url: str) -> str:
+    """Return a URL without what may be secret in it: a user's name and password, and the values of a query.
+
+    >>> masked("https://me:secret@example.org/a.h5?token=secret")
+    'https://***@example.org/a.h5?***'
+    """
+    return re.sub(
+        r"[?#].*", lambda found: f"{found[0][0]}***", re.sub(r"(?<=://)[^/]*@", "***@", url), flags=re.DOTALL
+    )
 
 
 def is_url(path: object) -> bool:

@@ -10,13 +10,15 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packer.errors import FormatError, MissingObjectError, RemoteError, UsageError
-from packer.remote import access
-from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
+from packer.remote import access, object_store
+from tests.remote.object_server import Fault, Handler, ObjectServer, once_each, serving
 
 DATA = bytes(range(256)) * 4096
 
@@ -108,7 +110,17 @@ def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: 
         ("s3:///none", UsageError, "names no bucket or host"),
         ("s3://bucket/a/../b", UsageError, "has an empty part, '.' or '..' in it"),
         ("http://user@host/x", UsageError, "holds a user, a query or a fragment"),
-        ("https://host/x?token=1", UsageError, "holds a user, a query or a fragment"),
+        (
+            "https://host/x?token=secret",
+            UsageError,
+            r"^https://host/x\?\*\*\*: holds a user, a query or a fragment",
+        ),
+        (
+            "s3://key:secret@bucket/x",
+            UsageError,
+            r"^s3://\*\*\*@bucket/x: holds a password, which would be seen in messages",
+        ),
+        ("sftp://me:secret@host/x", UsageError, r"^sftp://\*\*\*@host/x: holds a password"),
         ("unheard://x/y", UsageError, "unheard://: cannot be read"),
         ("http://127.0.0.1:9/x", RemoteError, r"did not answer well \(no connection\)"),
     ],
@@ -116,8 +128,55 @@ def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: 
 def test_what_cannot_be_read_is_one_sentence(
     server: ObjectServer, url: str, error: type[Exception], told: str
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=told) as caught:
         access.read_all(url, patience=0.1)
+    assert "secret" not in str(caught.value)
+
+
+def test_another_host_does_not_get_the_session_token(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+    server.objects["bucket/x"] = server.objects["bucket/y"] = DATA
+    assert access.read_all("s3://bucket/x")[0] == DATA
+    with serving() as other:
+        other.objects["bucket/x"] = other.objects["bucket/y"] = DATA
+        for host in ("localhost", "127.0.0.1"):  # the endpoint is 127.0.0.1, at another port
+            place = {"Location": f"http://{host}:{other.server_port}/bucket/x"}
+            server.fault = lambda handler, body, place=place: handler.answer(307, headers=place) or True
+            if host == "127.0.0.1":
+                assert access.read_all("s3://bucket/x")[0] == DATA
+                continue
+            with pytest.raises(RemoteError) as caught:
+                access.read_all("s3://bucket/x")
+            assert str(caught.value) == (
+                "s3://bucket/x: the server sends to another host, which would get the keys' session token, too; it is not asked."
+                " Set AWS_ENDPOINT_URL to the host that has the objects."
+            )
+            assert not other.requests
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_left(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trickle(handler: Any, body: bytes) -> bool:
+        handler.send_response(handler.status)
+        for name, value in {"Content-Length": str(len(body)), **handler.extra}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        with suppress(OSError):
+            for byte in body:
+                handler.wfile.write(bytes([byte]))
+                time.sleep(0.05)
+        return True
+
+    server.objects["bucket/x"] = DATA
+    server.fault = trickle
+    monkeypatch.setattr(access, "_here", True)
+    monkeypatch.setattr(object_store, "_SLOW_SECONDS", 0.2)
+    for read in (access.read_all, lambda url, patience: access.read_end(url, 100_000, patience=patience)):
+        with pytest.raises(RemoteError, match=r"it sent \d+ bytes in 0 s, less than 4,096 a second"):
+            read("s3://bucket/x", patience=0.1)
 
 
 def test_refused_keys_and_missing_buckets(server: ObjectServer) -> None:
