@@ -275,7 +275,7 @@ def test_a_file_that_needs_another_package_is_skipped_by_name(
     assert report.rows == 1
     assert report.skipped == ({"key": "2.tif", "reason": reason},)
     with pytest.raises(
-        packer.SourceError, match=r"/2\.tif: a TIFF file that .* Remove it, or pass on_error='skip'\.$"
+        packer.PackerError, match=r"/2\.tif: a TIFF file that .* Remove it, or pass on_error='skip'\.$"
     ):
         convert_images(folder, tmp_path / "q.h5", **options)
 
