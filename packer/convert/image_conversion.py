@@ -227,7 +227,6 @@ def convert_images(
         "fit": fit or ("crop" if match is None else match.fit),
         "channels": channels,
         "dtype": None if dtype == "uint8" else dtype,
-        NORMALIZE: None if match is None else match.normalize(channels, dtype),
         "max_pixels": whole("max_pixels", max_pixels),
         "seed": whole("seed", seed) if shuffle else None,
         "split": None if split is None else parse_split(split),
@@ -332,6 +331,8 @@ def plan_conversion(
     )
     if options["channels"] == "auto":
         options["channels"] = given["channels"] = _bands_of_first(opened, options["max_pixels"])
+    if like is not None:
+        given[NORMALIZE] = like.normalize(options["channels"], options.get("dtype") or "uint8")
     spec = PixelSpec(
         (size.height, size.width),
         options["fit"],
@@ -421,14 +422,13 @@ def plan_conversion(
                 if like is None
                 else (
                     like.note(
-                        options["size"], options["fit"], options["channels"], options.get("dtype") or "uint8"
+                        options["size"],
+                        options["fit"],
+                        options["channels"],
+                        options.get("dtype") or "uint8",
+                        targets.classes,
                     ),
                 )
-            ),
-            *(
-                ()
-                if size.ragged or like is not None or made is not None
-                else note_on_size(size.height, size.width)
             ),
             *opened.notes,
             *maker.notes(),

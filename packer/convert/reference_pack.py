@@ -93,12 +93,28 @@ class ReferencePack(NamedTuple):
             return None
         return {name: list(self.normalization[name]) for name in ("mean", "std")}
 
-    def note(self, size: Any, fit: str, channels: str | int, dtype: str) -> str:
-        """Say what was taken. The arguments: as they are used."""
-        shown = size if isinstance(size, str) else "x".join(map(str, size))
-        classes = "no class names" if self.classes is None else f"its {len(self.classes):,} classes"
-        kind = "" if dtype == "uint8" else f", dtype {dtype}"
-        taken = f"As in {self.path}: {classes}; size {shown}, fit {fit}, channels {channels}{kind}."
+    def note(
+        self, size: Any, fit: str, channels: str | int, dtype: str, classes: Sequence[str] | None
+    ) -> str:
+        """Say what was taken, and what differs. The arguments: as they are used."""
+        alike, others = [], []
+        if classes is None or self.classes is None:
+            (alike if classes is self.classes else others).append(
+                "no class names" if classes is None else f"{len(classes):,} classes"
+            )
+        elif tuple(classes) == self.classes:
+            alike.append(f"its {len(classes):,} classes")
+        else:
+            others.append(f"{len(classes):,} other classes")
+        options = [("size", size, self.size), ("fit", fit, self.fit), ("channels", channels, self.channels)]
+        if (dtype, self.dtype) != ("uint8", "uint8"):
+            options.append(("dtype", dtype, self.dtype))
+        for name, used, own in options:
+            shown = used if isinstance(used, (str, int)) else "x".join(map(str, used))
+            (alike if used == own else others).append(f"{name} {shown}")
+        taken = f"As in {self.path}: {', '.join(alike) or 'nothing'}."
+        if others:
+            taken += f" Other than there: {', '.join(others)}."
         if not self.normalization:
             return taken
         if self.normalize(channels, dtype) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -46,10 +47,32 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     assert test.header.field("image") == train.header.field("image")
     path = tmp_path / "train.h5"
     assert (
-        f"As in {path}: its 3 classes; size 16x32, fit pad, channels gray. Normalize() as text means {path}'s mean and std."
+        f"As in {path}: its 3 classes, size 16x32, fit pad, channels gray. Normalize() as text means {path}'s mean and std."
         in plans[0].notes
     )
     train.check_classes(test)
+
+
+def test_the_note_says_what_is_other_than_in_the_other_pack(
+    photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    convert_images(photo_folder, tmp_path / "train.h5", size=16)
+    given: dict[str, Any] = {"classes": ["red", "blue"], "size": 8, "fit": "stretch"}
+    report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", **given)
+    assert report.notes[0].startswith(
+        f"As in {tmp_path / 'train.h5'}: channels rgb."
+        " Other than there: 2 other classes, size 8x8, fit stretch. Normalize() as text means"
+    )
+
+
+def test_bands_that_are_found_are_normalised_as_the_other_packs(
+    photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    convert_images(photo_folder, tmp_path / "train.h5", size=16, channels=3)
+    report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", channels="auto")
+    train, test = (open_pack(tmp_path / name).header for name in ("train.h5", "test.h5"))
+    assert "Normalize() as text means" in report.notes[0]
+    assert test.normalization == train.normalization != test.statistics["image"]
 
 
 def test_the_rule_of_whole_pictures_is_taken(photo_folder: Path, test_folder: Path, tmp_path: Path):
