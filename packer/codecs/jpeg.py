@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -46,7 +47,9 @@ MAX_SEGMENTS = 1 << 16
 """Before the pixels: 64 KiB each hold 4 GiB; Pillow goes through them, and through fill bytes, one by one."""
 
 _FILL = b"\xff" * MAX_SEGMENTS
+_BEGIN = b"\xff\xd8"
 _SCAN = b"\xff\xda"
+_END = b"\xff\xd9"
 _MARKER = re.compile(rb"\xff+[^\x00\xd0-\xd8\xff]")
 """A marker that begins a segment, or the last one: in compressed pixels 0xFF is followed by 0, or by D0 to D7."""
 _MAX_SEGMENTS = 1 << 10
@@ -215,17 +218,36 @@ def _decode(data: bytes, out: NDArray[np.uint8], reduced: bool = False) -> None:
 
 def has_too_many_scans(data: bytes) -> bool:
     """Say whether a JPEG file has more than MAX_SCANS."""
-    if _in_one_scan(data) or data.count(_SCAN) <= MAX_SCANS:
+    if _only_scan(data) or data.count(_SCAN) <= MAX_SCANS:
         return False
-    position, scans = 2, 0  # a thumbnail in the metadata has scans of its own
-    while (found := _MARKER.search(data, position)) and scans <= MAX_SCANS:
-        marker, position = found[0][-1], found.end()
-        if marker == 0xD9:
-            break
+    scans = 0  # a thumbnail in the metadata has scans of its own
+    for marker, _ in _markers(data):
         scans += marker == _SCAN[1]
+        if scans > MAX_SCANS:
+            return True
+    return False
+
+
+def without_trailer(data: bytes) -> bytes:
+    """Return a JPEG file without what follows its end, such as a phone's video; `data` itself if nothing does, or it has no end."""
+    if not data.startswith(_BEGIN):
+        return data
+    if pixels := _only_scan(data):
+        end = data.find(_END, pixels) + len(_END)
+        return data[:end] if end >= len(_END) else data
+    return next((data[:end] for marker, end in _markers(data) if marker == _END[1]), data)
+
+
+def _markers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the markers after the first one, up to the end of the picture, and where each marker ends."""
+    position = 2
+    while found := _MARKER.search(data, position):
+        marker, position = found[0][-1], found.end()
+        yield marker, position
+        if marker == _END[1]:
+            return
         if marker != 0x01 and position + 2 <= len(data):
             position += max(2, data[position] << 8 | data[position + 1])
-    return scans > MAX_SCANS
 
 
 def has_too_many_segments(data: bytes) -> bool:
@@ -243,24 +265,24 @@ def has_too_many_segments(data: bytes) -> bool:
     return True
 
 
-def _in_one_scan(data: bytes) -> bool:
-    """Return True if the markers say that the first scan holds the whole picture: libjpeg-turbo then refuses a second one.
+def _only_scan(data: bytes) -> int:
+    """Return where the first scan begins if the markers say that it holds the whole picture: libjpeg-turbo then refuses a second one.
 
-    Takes 2 us; counting the scans of 14 kB takes 14. Whatever is out of the ordinary counts as False.
+    Takes 2 us; counting the scans of 14 kB takes 14. Returns 0 for whatever is out of the ordinary.
     """
     position, components = 2, 0
     for _ in range(_MAX_SEGMENTS):
         if position + 9 >= len(data) or data[position] != 0xFF:
-            return False
+            return 0
         marker = data[position + 1]
         if marker == 0xDA:
-            return data[position + 4] == components > 0
+            return position if data[position + 4] == components > 0 else 0
         if marker in (0xC0, 0xC1):  # baseline and extended sequential
             components = data[position + 9]
         elif marker not in (0xC4, 0xDB, 0xDD, 0xFE) and not 0xE0 <= marker <= 0xEF:
-            return False
+            return 0
         position += 2 + (data[position + 2] << 8 | data[position + 3])
-    return False
+    return 0
 
 
 def _bytes(data: Data) -> bytes:

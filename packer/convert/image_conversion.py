@@ -430,6 +430,11 @@ def plan_conversion(
                     ),
                 )
             ),
+            *(
+                ()
+                if size.ragged or like is not None or made is not None
+                else note_on_size(size.height, size.width)
+            ),
             *opened.notes,
             *maker.notes(),
             *(

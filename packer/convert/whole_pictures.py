@@ -76,18 +76,20 @@ class WholePictures:
     def __call__(self, data: bytes) -> WholePicture:
         """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
 
+        What follows the end of a file is left out.
         Where a rule makes the sizes, upright JPEG rows get restart markers, so that the loader can decode a part of them.
         Raw rows are the pixels of any file. Raises: ImageError with the reason, but not the file's name.
         """
         if not self.raw:
             try:
-                height, width, _ = jpeg.size(data)
+                file = jpeg.without_trailer(data)
+                height, width, _ = jpeg.size(file)
                 if self.size.of(height, width) == (height, width):
                     channels = self._spec.shape[2] if self.size.limits else None
-                    pixels = jpeg.decode(data, self._spec.max_pixels, channels)
-                    if jpeg.jpeg_orientation(data) == 1 and self.size.limits:
-                        data = jpeg_rows.with_markers(data) or data
-                    return WholePicture(data, pixels, (height, width), narrowed=False)
+                    pixels = jpeg.decode(file, self._spec.max_pixels, channels)
+                    if jpeg.jpeg_orientation(file) == 1 and self.size.limits:
+                        file = jpeg_rows.with_markers(file) or file
+                    return WholePicture(file, pixels, (height, width), narrowed=False)
             except ValueError:
                 pass  # no JPEG, or one for Pillow; what is damaged is found there, too
         pixels, source = self._pixels.whole(data, self.size)

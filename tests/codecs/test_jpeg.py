@@ -286,6 +286,21 @@ def test_many_scans_are_refused(picture: Pixels) -> None:
         jpeg.decode(scans(picture, jpeg.MAX_SCANS - 20), 10_000)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"progressive": True}, {"restart_marker_rows": 1}, {"progressive": True, "optimize": True}],
+)
+def test_what_follows_the_end_is_cut_off(picture: Pixels, options: dict[str, object]) -> None:
+    thumbnail = pillow(picture[:8, :8])
+    data = pillow(picture, quality=90, exif=b"Exif\0\0" + thumbnail, **options)
+    assert jpeg.without_trailer(data) is data
+    for trailer in (b"\0", b"\xff", b"\xff\xd9", data, bytes(range(256)) * 40 + b"\xff\xd9"):
+        assert jpeg.without_trailer(data + trailer) == data
+    for length in range(len(data)):  # those without an end stay
+        assert jpeg.without_trailer(data[:length]) == data[:length]
+    assert jpeg.without_trailer(b"\x89PNG\xff\xd9\0") == b"\x89PNG\xff\xd9\0"
+
+
 def test_a_baseline_picture_ends_with_its_scan(picture: Pixels) -> None:
     data = jpeg.encode(picture, 90)
     scan = data[data.index(b"\xff\xda") : -2]

@@ -173,6 +173,15 @@ def test_whole_pictures_shrink_as_rows_of_one_size_do(mixed: Path, tmp_path: Pat
     assert pack.header.field("image").codec == {"name": "jpeg", "shape": None}
 
 
+@pytest.mark.parametrize("size", ["keep", "max=64"])
+def test_what_follows_the_end_of_a_file_is_not_stored(mixed: Path, tmp_path: Path, size: str):
+    convert_images(mixed, tmp_path / "p", size=size, store="jpeg")
+    for path in mixed.glob("*.jpg"):
+        path.write_bytes(path.read_bytes() + b"video" * 1000 + b"\xff\xd9")
+    convert_images(mixed, tmp_path / "q", size=size, store="jpeg")
+    assert rows_of(open_pack(tmp_path / "q")) == rows_of(open_pack(tmp_path / "p"))
+
+
 def test_without_the_loops_whole_pictures_get_no_markers(
     mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
