@@ -126,7 +126,7 @@ CONVERT = options(
            "The column of --labels that names files; default: the first that has a name.", about=IMAGES),
     option("--multi-label", None, "Cells of the label column hold several class names.", about=IMAGES),
     option("--label-separator", "TEXT",
-           "What stands between these names, also space, tab, comma ...; default: found out (| or ;, comma, space).", about=IMAGES),
+           "What stands between these names, also space, tab, comma ...; default: | or ;.", about=IMAGES),
     option("--classes", "FILE|A,B,C",
            "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.",
            about=_PICTURES),

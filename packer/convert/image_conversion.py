@@ -140,7 +140,7 @@ def convert_images(
         (default: the second). Or COCO's JSON of boxes. Without labels: the label to take of WebDataset's tars or Parquet files.
     label_as, multi_label, label_separator
         "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
-        "float": float32. With multi_label cells hold several class names, with label_separator between them (default: found out).
+        "float": float32. With multi_label cells hold several class names, with label_separator between them (default: | or ;).
     boxes, keypoints
         Columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the original image; they move as the image is resized.
     classes, like

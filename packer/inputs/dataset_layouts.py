@@ -209,7 +209,7 @@ def open_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
             raise UsageError(f"{path}: no such file; Parquet files of images are read. Check it.")
     times = np.array([os.stat(path).st_mtime_ns for path in paths])
     images = read_parquet(
-        name, paths, lambda owners: file_splits([split_of(path) for path in paths], owners), options
+        name, paths, lambda owners: file_splits(paths, [split_of(path) for path in paths], owners), options
     )
     source = ImageSource(
         name,
@@ -220,7 +220,7 @@ def open_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
         newest_file([as_text(os.path.basename(path)) for path in paths], times),
         None,
         images.read,
-        options.labelled,
+        True,
         images.close,
         refused=images.refused,
         label_chosen=True,

@@ -18,7 +18,9 @@ Hidden files and folders (their names begin with a dot) are skipped, and what sy
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,11 +42,13 @@ SPLIT_NAMES = {
 }
 """Names of folders that are parts of a data set, not classes, in lower case, and of their splits; in the order of the splits."""
 
+_SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
 _SPLIT_PREFIX = "seg_"  # of the Intel scenes, seg_train and seg_test
 _PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
 _SHOWN = 120
 _SHOWN_SUFFIXES = 8
+_MASK_SUFFIXES = ("_mask", "_masks", "_seg", "_segmentation", "_gt", "_matte")
 _LONGEST_SUFFIX = 12
 
 
@@ -66,6 +70,12 @@ def is_hidden(name: str) -> bool:
 def split_called(folder: str) -> str | None:
     """Return the split that a folder of this name is, None if it is none: "Training" -> "train", "seg_test" -> "test"."""
     return SPLIT_NAMES.get(folder.lower().removeprefix(_SPLIT_PREFIX))
+
+
+def split_begun(name: str) -> str | None:
+    """Return the split that a name begins with, None if it does with none: "train-00000.tar" -> "train", "trainers" -> None."""
+    found = _SPLIT_BEGUN.match(name)
+    return None if found is None else SPLIT_NAMES[found[1].lower()]
 
 
 def is_image(name: str) -> bool:
@@ -190,7 +200,14 @@ def class_folders(
 
 
 def _check_beside(subject: str, tops: Collection[str]) -> None:
-    """Raise UsageError if training and test folders lie beside folders that are no splits."""
+    """Raise UsageError if training and test folders lie beside folders that are no splits, or all are called nearly as splits are."""
+    words = {top: split_begun(top) for top in sorted(tops)}
+    if len(set(words.values())) > 1 and "train" in words.values() and None not in words.values():
+        shown = list(words)[:3]
+        raise UsageError(
+            f"{subject}: its folders {' and '.join(shown)} are called nearly as splits are; they would be classes. "
+            f"Call them {' and '.join(str(words[top]) for top in shown)}, or pass one of them."
+        )
     called = {top: split_called(top) for top in sorted(tops)}
     parts = [top for top, name in called.items() if name]
     others = [top for top, name in called.items() if not name]
@@ -321,4 +338,60 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
             if twins > 1
             else f"{pair[0]} and {pair[1]} differ only in their extension, and both are packed."
         )
+    masks = [
+        (key, stems[image])
+        for stem, key in stems.items()
+        if stem.endswith(_MASK_SUFFIXES) and (image := stem.rpartition("_")[0]) in stems
+    ]
+    if masks:
+        mask, image = masks[0]
+        notes.append(
+            f"{len(masks):,} images are called as others with a word for masks behind it, such as {mask} beside {image}, and are packed as "
+            "images. If they are masks, move them into a folder of their own, and pass it by "
+            + Option("pairs", {"mask": "DIR"})
+            + "."
+        )
     return notes
+
+
+def notes_on_classes(classes: Sequence[str]) -> list[str]:
+    """Say which classes a user may take for others, a sentence each: by their spelling, or their number."""
+    notes: list[str] = []
+    seen: dict[str, str] = {}
+    for name in classes:
+        first = seen.setdefault(same_for_people(name), name)
+        if first is not name:
+            notes.append(
+                f"The classes {first!r} and {name!r} differ only in case, in spaces or in how Unicode writes them; they are two classes."
+            )
+            break
+    numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
+    if len(numbers) == len(classes) and numbers != sorted(numbers):
+        place = next(k for k, number in enumerate(numbers) if number != k)
+        notes.append(
+            f"The classes are numbers in the order of texts ({', '.join(classes[:3])} ...), so labels are other numbers: class "
+            f"{classes[place]} has the label {place}."
+        )
+    return notes
+
+
+def notes_on_splits(layout: FolderLayout) -> list[str]:
+    """Say which classes splits have that the first of them has not."""
+    labels, classes, splits = layout
+    if labels is None or classes is None or len(splits) < 2:
+        return []
+    (first, members), *others = splits.items()
+    known = set(np.unique(labels[members]).tolist())
+    for name, rows in others:
+        new = sorted(set(np.unique(labels[rows]).tolist()) - known)
+        if new:
+            more = f" and {len(new) - 1:,} more" if len(new) > 1 else ""
+            return [
+                f"The split {name} has the class {classes[new[0]]}{more}, of which {first} has no images."
+            ]
+    return []
+
+
+def same_for_people(name: str) -> str:
+    """Return a text that is equal for names which people read as the same."""
+    return " ".join(unicodedata.normalize("NFC", name).casefold().split())

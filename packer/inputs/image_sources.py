@@ -179,7 +179,7 @@ def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSo
         raise no_images(name)
     targets, owners = read_coco(parts, keys, skip=skip)
     nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
-    splits = file_splits([part.split for part in parts], owners)
+    splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
     images, newest = FolderImages(folder, keys, nbytes, changes), newest_file(keys, changes)
     layout = FolderLayout(None, None, splits)
     source = ImageSource(

@@ -6,8 +6,8 @@ label, and needs no header. Commas, semicolons or tabs stand between cells.
     chosen                                 fields, per image
     one label column                       label: int64 or float32 by the rules of label_values.py, classes where it holds names
     several label columns                  label: float32 [C], or uint8 [C] if all values are 0 or 1
-    one label column, multi_label          label: uint8 [C], cells hold class names parted by "|" or ";", else by commas, else by
-                                           spaces, or by what label_separator says
+    one label column, multi_label          label: uint8 [C], cells hold class names parted by "|" or ";", or by what
+                                           label_separator says
     boxes (left, top, right, bottom)       boxes: ragged float32 [n, 4], a row of the CSV each; rows whose four cells are empty,
                                            and images without rows, have none
     boxes and one label column             boxes, box_label: ragged int64 [n]
@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs.file_names import notes_on_classes
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_values import (
     BARS,
+    check_bars,
     check_label_as,
     describe_labels,
-    find_separator,
     finite_numbers,
     multi_hot,
     number_columns,
@@ -331,7 +332,7 @@ def read_targets(
         or the name alone, with or without its extension.
     label, boxes, keypoints: names of columns in the first row; None for all three: the second of two columns is the label.
     label_as: as label_values.py tells, default "auto"; label_separator: what stands between names with multi_label (also "space", "tab",
-        "comma", "semicolon" or "bar"), default: found out; label_file_column: the column that names files.
+        "comma", "semicolon" or "bar"), default: a bar or a semicolon; label_file_column: the column that names files.
     skip: refuse images whose labels cannot be used, and leave rows out that are about no image, instead of raising.
     Raises: UsageError for a choice of columns that makes no sense; SourceError when a row cannot be understood or names no
         image, when two rows of an image disagree, and when an image has no row (unless only boxes are read).
@@ -348,8 +349,11 @@ def read_targets(
     moved = _keypoints(table, points) if points else None
     if not corners and (labels or not points):
         if multi_label:
-            column = next(iter(table.columns.values()))
-            separator = _SEPARATORS.get(label_separator or "", label_separator) or find_separator(column)
+            separator = _SEPARATORS.get(label_separator or "", label_separator) or BARS
+            if label_separator is None:
+                check_bars(
+                    table.checked(), next(iter(table.columns.values())), labels[0] if labels else "the label"
+                )
         values, classes, about = _labels(table, labels, separator, label_as)
     targets = ImageTargets(
         values, classes, about=about, boxes=boxes_of, keypoints=moved, refused=table.refused
@@ -377,7 +381,7 @@ def _notes_on(
     kept = np.ones(len(values), np.bool_)
     kept[list(refused)] = False
     note = describe_labels(values, classes, kept)
-    return [] if note is None else [note]
+    return [*([] if note is None else [note]), *notes_on_classes(classes or ())]
 
 
 def _shown(classes: Sequence[str]) -> str:

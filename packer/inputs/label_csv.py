@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, is_array, is_image, shorten
+from packer.inputs.file_names import changed, is_array, is_image, same_for_people, shorten
 from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option, Sentence
 
@@ -107,7 +107,10 @@ class LabelTable:
                     + Option("label")
                     + "."
                 )
-                wrong = _UnusableRowError(f"{len(row)} columns", remedy)
+                shown = "" if named or number else f" ({shorten(', '.join(row))})"
+                wrong = _UnusableRowError(
+                    f"{len(row)} {'column' if len(row) == 1 else 'columns'}{shown}", remedy
+                )
                 if not named and number == 0:
                     raise wrong.told(self.path, line)
                 self._leave_out(line, wrong)
@@ -283,8 +286,13 @@ class _Names:
             if index is not None:
                 break
         if index is None:
+            alike = same_for_people(name)
+            near = next((key for key in self._keys if same_for_people(key) == alike), None)
             raise _UnusableRowError(
-                f"no image is called {shorten(name)}",
+                f"no image is called {shorten(name)}"
+                + (
+                    "" if near is None else f" ({shorten(near)} differs in case, or in how Unicode writes it)"
+                ),
                 "paths below the images' folder are read, and unique names without folder or extension. Correct or remove the row, or pass "
                 + Option("on_error", "skip")
                 + ".",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -305,12 +305,21 @@ def multi_hot(
     return hot, classes
 
 
-def find_separator(texts: Iterable[str]) -> str:
-    """Find out what stands between the names of cells: bars or semicolons if there are any, else commas, else spaces."""
-    found = {letter for text in texts for letter in "|;, " if letter in text}
-    if not found.isdisjoint(BARS):
-        return BARS
-    return "," if "," in found else " " if " " in found else BARS
+def check_bars(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
+    """Raise UsageError if no cell holds a bar or a semicolon, and one holds a comma or a space: it may hold several names, or one."""
+    if any(letter in text for text in texts for letter in BARS):
+        return
+    for letter, called in ((",", "comma"), (" ", "space")):
+        row = next((row for row, text in enumerate(texts) if letter in text), None)
+        if row is not None:
+            raise UsageError(
+                f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no cell has a | or ;, "
+                "which part names. Pass ",
+                Option("label_separator", called),
+                ", or ",
+                Option("label_separator", "bar"),
+                " if it is one name.",
+            )
 
 
 def split_names(text: str, separator: str) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.inputs.file_names import FolderLayout, notes_on
+from packer.inputs.file_names import FolderLayout, notes_on, notes_on_classes, notes_on_splits
 from packer.inputs.image_targets import ImageTargets
 from packer.sentence import Option
 
@@ -79,7 +79,11 @@ class ImageSource:
     def __post_init__(self, layout: FolderLayout, labelled: bool) -> None:
         """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
         self.labels, self.classes, self.splits = layout
-        self.notes = notes_on(self.keys, labelled or self.labels is not None, self.classes)
+        self.notes = [
+            *notes_on(self.keys, labelled or self.labels is not None, self.classes),
+            *notes_on_classes(self.classes or ()),
+            *notes_on_splits(layout),
+        ]
 
     def part(self, indices: NDArray[np.int64]) -> ImageSource:
         """Return a source of some of the images, in that order, which can be pickled; without labels and notes.

@@ -26,7 +26,7 @@ from packer.inputs.file_names import FolderLayout, changed, is_hidden, shorten
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
 from packer.inputs.opened_source import SourceOptions
 from packer.pixels.image_decoder import FORMATS, format_of_image
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 PARQUET_EXTENSIONS = (".parquet", ".pq")
 _ROWS_AT_ONCE = 256
@@ -53,12 +53,14 @@ class ParquetImages(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """The columns that are read. names: of the classes that the label numbers, None without; others: that are left out."""
+    """The columns that are read. names: of the classes that the label numbers, None without; others: that are left out, and of them
+    those that could be the label."""
 
     image: str
     label: str | None
     names: list[str] | None
     others: list[str]
+    usable: list[str]
 
 
 def find_images(path: str) -> list[str]:
@@ -153,7 +155,13 @@ class _Spooled:
                 "Pass those that belong together."
             )
         if columns.label:
-            self._kind = _kind(file.schema_arrow.field(columns.label).type) or ""
+            kind = _kind(file.schema_arrow.field(columns.label).type) or ""
+            if len(self._files) > 1 and kind != self._kind:
+                raise SourceError(
+                    f"{path}: its {columns.label} is of another type than in {self._files[0]}; files of one data set have equal columns. "
+                    "Pass those that belong together."
+                )
+            self._kind = kind
             if names_of(file.schema_arrow, columns.label) != columns.names:
                 raise SourceError(
                     f"{path}: names other classes than {self._files[0]}; files of one data set have equal ones. "
@@ -214,11 +222,24 @@ class _Spooled:
             )
         self.refused[len(self.sizes)] = f"{found}."
 
+    def _without_label(self) -> Sentence:
+        """Say that no label is packed, and which columns could be one."""
+        usable = shorten(", ".join(self._columns.usable))
+        if not usable:
+            return Sentence(
+                "No column can be a label, so the pack has none; pass ", Option("labels"), " to add some."
+            )
+        return Sentence(
+            f"No column is called label, or names classes, so the pack has no labels; {usable} can be one. Pass ",
+            Option("label", self._columns.usable[0]),
+            ".",
+        )
+
     def labels(self, subject: str) -> tuple[FolderLayout, list[str]]:
         """Return labels and classes, and notes about them. Raises: SourceError."""
         columns, options = self._columns, self._options
         if columns.label is None:
-            return FolderLayout(None, None, {}), []
+            return FolderLayout(None, None, {}), [] if options.labelled else [self._without_label()]
         rows = CheckedRows(subject, self._rows, skip=options.skip, unit="row")
         rows.refused.update(self.refused)
         if columns.names is not None:
@@ -294,7 +315,8 @@ def _choose(path: str, options: SourceOptions) -> _Columns:
     image = named[0] if len(images) > 1 else images[0]
     label = None if options.labelled else _label_column(path, schema, image, options.label)
     others = [name for name in schema.names if name not in (image, label)]
-    return _Columns(image, label, None if label is None else names_of(schema, label), others)
+    usable = [name for name in others if _kind(schema.field(name).type)]
+    return _Columns(image, label, None if label is None else names_of(schema, label), others, usable)
 
 
 def _label_column(path: str, schema: Arrow, image: str, chosen: str | None) -> str | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.archive_members import Archive, archive_stem
-from packer.inputs.file_names import SPLIT_NAMES, as_text, shorten
+from packer.inputs.file_names import as_text, shorten, split_begun
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
@@ -37,23 +36,30 @@ _LARGEST_LABEL = 16 << 20
 """Bytes of a .cls, .json or .txt."""
 _TEXTS = ("cls", "txt")
 """Last words of fields whose text is a label."""
-_SPLIT = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
 
 
 def split_of(path: str) -> str | None:
     """Return the split that a file's name, or the folder it lies in, begins with: "data/train-00000.tar" -> "train"."""
     for word in reversed(path.split("/")[-2:]):
-        if found := _SPLIT.match(word):
-            return SPLIT_NAMES[found[1].lower()]
+        if found := split_begun(word):
+            return found
     return None
 
 
-def file_splits(named: Sequence[str | None], owners: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def file_splits(
+    paths: Sequence[str], named: Sequence[str | None], owners: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
     """Return the splits that files are, {} unless each is one and there are two or more.
 
-    named: the split of each file, or None; owners: int64 [N], the file of each image.
+    named: the split of each file, or None; owners: int64 [N], the file of each image. Raises: UsageError where files of training and of
+    another split lie beside one of none.
     """
     names = list(dict.fromkeys(named))
+    if None in names and "train" in names and len(names) > 2:
+        raise UsageError(
+            f"{paths[named.index(None)]}: is called as no split, and {paths[named.index('train')]} as train; all files are splits, or "
+            "none. Pass those that belong together."
+        )
     if None in names or len(names) < 2:
         return {}
     numbers = np.array([names.index(name) for name in named], np.int64)[owners]
@@ -216,7 +222,8 @@ def group_samples(
         kept[list(refused)] = False
         note = describe_labels(values, classes, kept)
         notes += rows.notes if note is None else [*rows.notes, note]
-    splits = file_splits([split_of(archive.path) for archive in archives], owners)
+    paths = [archive.path for archive in archives]
+    splits = file_splits(paths, [split_of(path) for path in paths], owners)
     return TarSamples(
         keys, np.array(sizes, np.int64), members, values, classes, splits, refused, tuple(skipped), notes
     )

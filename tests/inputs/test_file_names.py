@@ -13,6 +13,8 @@ from packer.inputs.file_names import (
     is_image,
     note_left_out,
     notes_on,
+    notes_on_classes,
+    notes_on_splits,
     suffix_of,
 )
 
@@ -146,6 +148,13 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             "them. Pass pets/train alone, or move ground_truth away.",
         ),
         (
+            ["test_images/1.jpg", "train_images/1.jpg"],
+            ["test_images", "train_images"],
+            UsageError,
+            "pets: its folders test_images and train_images are called nearly as splits are; they would be classes. "
+            "Call them test and train, or pass one of them.",
+        ),
+        (
             ["Train/cat/1.jpg", "training/cat/1.jpg"],
             ["Train", "training"],
             UsageError,
@@ -238,6 +247,32 @@ def test_files_that_are_not_read_are_counted_by_suffix() -> None:
     assert note_left_out({f".{k}": 1 for k in range(11)})[0].endswith(", 1 .5, 1 .6, 3 others.")
     names = ["a.HEIC", "a.tar.gz", "a", "a.of-1970-01-01-more"]
     assert [suffix_of(name) for name in names] == [".heic", ".gz", "", ""]
+
+
+def test_images_that_may_be_masks_are_noted() -> None:
+    keys = ["a/x (1).png", "a/x (1)_mask.png", "a/y.png", "a/z_mask.png"]
+    assert notes_on(keys, True, ["a", "b"]) == [
+        "1 images are called as others with a word for masks behind it, such as a/x (1)_mask.png beside a/x (1).png, and are "
+        "packed as images. If they are masks, move them into a folder of their own, and pass it by pairs={'mask': 'DIR'}."
+    ]
+
+
+def test_classes_that_look_alike_or_are_numbers_are_noted() -> None:
+    alike = "The classes {!r} and {!r} differ only in case, in spaces or in how Unicode writes them; they are two classes."
+    for first, second in (("Cat", "cat"), ("caf\u00e9", "cafe\u0301"), ("a  b", "a b")):
+        assert notes_on_classes(["x", first, second]) == [alike.format(first, second)]
+    assert notes_on_classes(["1", "10", "2"]) == [
+        "The classes are numbers in the order of texts (1, 10, 2 ...), so labels are other numbers: class 1 has the label 0."
+    ]
+    for classes in ([], ["cat", "dog"], ["1", "2"], ["00", "01", "10"], ["10", "x", "2"]):
+        assert notes_on_classes(classes) == []
+
+
+def test_classes_that_only_a_later_split_has_are_noted() -> None:
+    keys = ["test/cat/1.jpg", "test/eel/1.jpg", "train/cat/2.jpg", "train/dog/3.jpg"]
+    layout = class_folders("pets", keys, ["test", "train"])
+    assert notes_on_splits(layout) == ["The split test has the class eel, of which train has no images."]
+    assert notes_on_splits(class_folders("pets", keys[:1] + keys[2:], ["test", "train"])) == []
 
 
 def test_other_notes() -> None:

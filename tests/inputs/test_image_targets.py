@@ -405,7 +405,9 @@ def test_fingerprints_tell_what_differs(write: Write) -> None:
 
 def test_separators_and_what_is_said_of_them(write: Write) -> None:
     path = write("1,cat dog\n2,cat\n3,\n")
-    targets = read_targets(path, KEYS, multi_label=True)
+    with pytest.raises(UsageError, match=r"line 1: the label is 'cat dog', and no cell has a | or ;"):
+        read_targets(path, KEYS, multi_label=True)
+    targets = read_targets(path, KEYS, multi_label=True, label_separator="space")
     assert (targets.classes, targets.separator) == (["cat", "dog"], " ")
     assert targets.notes == [
         "Cells hold class names parted by spaces: 2 classes, cat, dog; label_separator= names another separator."

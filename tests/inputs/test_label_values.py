@@ -16,9 +16,9 @@ from packer.errors import SourceError, UsageError
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_values import (
     CheckedRows,
+    check_bars,
     combined_names,
     describe_labels,
-    find_separator,
     finite_numbers,
     multi_hot,
     number_columns,
@@ -250,10 +250,16 @@ def test_names_that_are_not_utf_8_are_found(write: Write) -> None:
     assert LabelTable(write(b"caf\xe9.jpg,3\n"), ["caf\udce9.jpg"], ()).images.tolist() == [0]
 
 
-@pytest.mark.parametrize(("row", "count"), [("1", 1), ("1,0,extra", 3)])
-def test_two_columns_are_read(write: Write, row: str, count: int) -> None:
+@pytest.mark.parametrize(("row", "count"), [("1", "1 column"), ("1,0,extra", "3 columns")])
+def test_two_columns_are_read(write: Write, row: str, count: str) -> None:
     assert refused(write(f"file,label\n{row}\n")) == (
-        f"labels.csv line 2: {count} columns; two are read, file and label. Remove the others, or name the label's with label=."
+        f"labels.csv line 2: {count}; two are read, file and label. Remove the others, or name the label's with label=."
+    )
+
+
+def test_columns_are_listed_where_one_has_to_be_named(write: Write) -> None:
+    assert refused(write("file,label,split\n1,0,train\n")).startswith(
+        "labels.csv line 1: 3 columns (file, label, split); two are read, file and label. Remove the others, or name"
     )
 
 
@@ -293,6 +299,13 @@ def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, .
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
         f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, and unique names "
         "without folder or extension. Correct or remove the row, or pass on_error='skip'."
+    )
+
+
+@pytest.mark.parametrize(("key", "name"), [("caf\u00e9.jpg", "cafe\u0301.jpg"), ("1.JPG", "1.jpg")])
+def test_names_that_only_look_equal_are_named(write: Write, key: str, name: str) -> None:
+    assert refused(write(f"file,label\n{name},1\n"), [key]).startswith(
+        f"labels.csv line 2: no image is called {name} ({key} differs in case, or in how Unicode writes it); paths below"
     )
 
 
@@ -413,17 +426,26 @@ def test_what_numbers_are_taken_for_is_said(labels: NDArray[Any], note: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("texts", "separator"),
+    ("texts", "found"),
     [
-        (["a|b", "c, d"], "|;"),
-        (["a;b", "c d"], "|;"),
-        (["cat, dog", "polar bear"], ","),
-        (["haze primary", "clear"], " "),
-        (["a", "b"], "|;"),
+        (["a|b", "c, d"], None),
+        (["a;b", "c d"], None),
+        (["a", "", "b"], None),
+        (["cat", "cat, dog", "polar bear"], ("line 1: tags is 'cat, dog'", "comma")),
+        (["haze primary", "clear"], ("line 0: tags is 'haze primary'", "space")),
     ],
 )
-def test_separators_are_found_out(texts: list[str], separator: str) -> None:
-    assert find_separator(texts) == separator
+def test_separators_are_not_guessed(texts: list[str], found: tuple[str, str] | None) -> None:
+    rows = CheckedRows("l.csv", range(3))
+    if found is None:
+        check_bars(rows, texts, "tags")
+        return
+    with pytest.raises(UsageError) as error:
+        check_bars(rows, texts, "tags")
+    assert str(error.value) == (
+        f"l.csv {found[0]}, and no cell has a | or ;, which part names. Pass label_separator={found[1]!r}, or "
+        "label_separator='bar' if it is one name."
+    )
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,29 @@ def test_files_that_do_not_belong_together_are_one_sentence(tmp_path: Path) -> N
     assert refused([first, other]).startswith(f"{other}: names other classes than {first}")
 
 
+def test_a_column_of_another_type_in_a_later_file_is_one_sentence(tmp_path: Path) -> None:
+    write(tmp_path / "hf" / "0.parquet", {"image": images(range(2)), "label": pyarrow.array([0, 1])})
+    write(tmp_path / "hf" / "1.parquet", {"image": images(range(2)), "label": pyarrow.array(["a", "b"])})
+    assert refused(tmp_path / "hf") == (
+        f"{tmp_path}/hf/1.parquet: its label is of another type than in {tmp_path}/hf/0.parquet; files of one data set have "
+        "equal columns. Pass those that belong together."
+    )
+
+
+def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -> None:
+    columns = {"image": images(range(2)), "labels": pyarrow.array([0, 1]), "tags": pyarrow.array([[0], [1]])}
+    with open_source(write(tmp_path / "a.parquet", columns)) as source:
+        assert source.labels is None
+        assert source.notes[1] == (
+            "No column is called label, or names classes, so the pack has no labels; labels can be one. Pass label='labels'."
+        )
+    del columns["labels"]
+    with open_source(write(tmp_path / "b.parquet", columns)) as source:
+        assert source.notes[1] == (
+            "No column can be a label, so the pack has none; pass labels= to add some."
+        )
+
+
 def test_several_columns_of_images_and_no_rows_are_one_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"left": images(), "right": images()})
     assert refused(path) == (

@@ -186,7 +186,11 @@ def test_splits_are_told_by_the_names_of_tars(tmp_path: Path) -> None:
         }
         assert [source.keys[index] for index in source.splits["val"]] == ["0004.png", "0005.png"]
     write_tar(place / "more.tar", {"z.png": PNG[0], "z.cls": b"0"})
-    with open_source(place) as source:
+    assert refused(place) == (
+        f"{place}/more.tar: is called as no split, and {place}/train-0.tar as train; all files are splits, or none. "
+        "Pass those that belong together."
+    )
+    with open_source([place / "more.tar", place / "train-0.tar"]) as source:
         assert source.splits == {}
 
 
