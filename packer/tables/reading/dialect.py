@@ -95,7 +95,7 @@ class _FirstRecords:
     """The first records of a text as a delimiter cuts them.
 
     width: the number of cells of most of them; leading: records before the first one of that width; share:
-    of the records from there on that have it.
+    of the records from there on that have it, and no text behind a closing quote.
     """
 
     delimiter: bytes
@@ -113,7 +113,8 @@ def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _First
     if not records:
         return _FirstRecords(dialect.delimiter, records, 0, 0, 0.0)
     counts = Counter(width for width in widths if width > 1) or Counter(widths)
-    ((width, count),) = counts.most_common(1)
+    ((width, _),) = counts.most_common(1)
+    count = sum(len(record.cells) == width and not record.fault for record in records)
     leading = widths.index(width)
     share = count / (len(records) - leading)
     if header and width > 2:
@@ -214,13 +215,18 @@ def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> 
     them = "it" if cut.leading == 1 else "them"
     parted = f"those behind {them} {cut.width:,}, parted by {_shown(cut.delimiter)}"
     found = f"{name}: its {has}, {parted}; all must have as many. "
+    one_column: list[Part] = []
+    if widths == [1] and reading.delimiter is None:
+        one_column = [", or ", Option("delimiter", _absent(text)), " if it has one column"]
     if reading.header and widths == [cut.width - 1] and any(map(_is_number, names.cells)):
         return SourceError(
             found + "Give each column a name there, or pass ",
             Option("skip_rows", lines),
             " and ",
             Option("header", False),
-            " to read it without names.",
+            " to read it without names",
+            *one_column,
+            ".",
         )
     begins = {record.cells[0].lstrip(b'"')[:1] for record in leading}
     ways: list[Part] = [
@@ -229,9 +235,7 @@ def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> 
     ]
     if len(begins) == 1 and (mark := begins.pop()) and mark in _COMMENTS and reading.comment is None:
         ways = [Option("comment", mark.decode()), f" if {_shown(mark)} begins lines of comment, or ", *ways]
-    if widths == [1] and reading.delimiter is None:
-        ways += [", or ", Option("delimiter", _absent(text)), " if it has one column"]
-    return SourceError(found + "Pass ", *ways, ".")
+    return SourceError(found + "Pass ", *ways, *one_column, ".")
 
 
 def _check_single(

@@ -47,6 +47,7 @@ def test_the_delimiter_is_found(delimiter: str) -> None:
         ("a,b\n1,2\n1\n1,2,3\n3,4\n", ","),
         ('"a\n,;b";c\n"x,y\n";1\n', ";"),
         ("\n\na;b\n1;2\n", ";"),
+        ('"Ann Lee","gamma;"\n"Bob Ray","New"\n', ","),
     ],
 )
 def test_delimiters_also_stand_in_cells(text: str, delimiter: str) -> None:
@@ -204,6 +205,8 @@ def test_lines_before_the_table_are_told_whatever_is_given() -> None:
     assert "--skip-rows 1 if it is a title, or" in refused("A title\n1,2\n3,4\n", header=False)
     assert "--skip-rows 3 if" in refused("x\ny\n" + ROWS, skip_rows=1)
     assert found("5,,\n" + ROWS, header=False) == ","
+    one_column = " to read it without names, or --delimiter ';' if it has one column."
+    assert refused("x\n1,5\n2,5\n").endswith(one_column)
     assert found(f"# x,y\n{ROWS}# z\n", comment="#") == ","
 
 
