@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.errors import SourceError, UsageError
 from packer.path_text import as_text as as_text
 from packer.path_text import on_disk as on_disk
@@ -233,15 +234,20 @@ def _check_classes(place: str, keys: list[str], tops: Collection[str]) -> None:
             Option("pairs", {"mask": f"{place}/{others[0]}"}),
             ".",
         )
-    if len(held) < 2 or any(key.count("/") < 2 for key in keys):
+    if any(key.count("/") < 2 for key in keys):
         return
     inner: dict[str, set[str]] = {top: set() for top in held}
     for key in keys:
         top, name, _ = key.split("/", 2)
         inner[top].add(name)
     first, *rest = inner.values()
+    if not rest and len(first) > 1 and all(map(split_called, first)):
+        raise UsageError(
+            f"{place}: holds the folder {held[0]} alone, which would be the only class, and its folders "
+            f"({', '.join(sorted(first))}) are splits. Pass {place}/{held[0]}."
+        )
     # One folder in each ("n01443537/images") says nothing: the folders above it are the classes then.
-    if len(first) > 1 and all(names == first for names in rest):
+    if rest and len(first) > 1 and all(names == first for names in rest):
         some = ", ".join(sorted(first)[:2]) + (" ..." if len(first) > 2 else "")
         raise UsageError(
             f"{place}: {held[0]} and {held[1]} hold the same folders ({some}), as parts of a data set, or images and their masks, "
@@ -346,8 +352,8 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
     if masks:
         mask, image = masks[0]
         notes.append(
-            f"{len(masks):,} images are called as others with a word for masks behind it, such as {mask} beside {image}, and are packed as "
-            "images. If they are masks, move them into a folder of their own, and pass it by "
+            f"{units.count(len(masks), 'image')} called as another with a word for masks behind it, such as {mask} beside {image}: "
+            "packed as images. If they are masks, move them into a folder of their own, and pass it by "
             + Option("pairs", {"mask": "DIR"})
             + "."
         )

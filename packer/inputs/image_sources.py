@@ -198,6 +198,7 @@ def _hint(source: ImageSource, place: str) -> ImageSource:
     if (
         source.classes is not None
         and len(source.classes) == 1
+        and not source.splits
         and all(key.count("/") > 1 for key in source.keys)
     ):
         source.notes.append(f"If the folders in it are the classes, pass {place}/{source.classes[0]}.")

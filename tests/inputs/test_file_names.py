@@ -148,6 +148,13 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             "them. Pass pets/train alone, or move ground_truth away.",
         ),
         (
+            ["data/Testing/cat/1.jpg", "data/Training/cat/1.jpg"],
+            ["data", "data/Testing", "data/Training"],
+            UsageError,
+            "pets: holds the folder data alone, which would be the only class, and its folders (Testing, Training) are splits. "
+            "Pass pets/data.",
+        ),
+        (
             ["test_images/1.jpg", "train_images/1.jpg"],
             ["test_images", "train_images"],
             UsageError,
@@ -252,7 +259,7 @@ def test_files_that_are_not_read_are_counted_by_suffix() -> None:
 def test_images_that_may_be_masks_are_noted() -> None:
     keys = ["a/x (1).png", "a/x (1)_mask.png", "a/y.png", "a/z_mask.png"]
     assert notes_on(keys, True, ["a", "b"]) == [
-        "1 images are called as others with a word for masks behind it, such as a/x (1)_mask.png beside a/x (1).png, and are "
+        "1 image called as another with a word for masks behind it, such as a/x (1)_mask.png beside a/x (1).png: "
         "packed as images. If they are masks, move them into a folder of their own, and pass it by pairs={'mask': 'DIR'}."
     ]
 

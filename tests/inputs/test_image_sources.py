@@ -174,6 +174,11 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
     check(source, jpeg, ["pets/cat/1.jpg", "pets/dog/2.jpg"])
 
 
+def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
+    tree("train/cat/1.jpg", "val/cat/2.jpg")
+    assert open_source("pets").notes == ["All images are in one class folder (cat)."]
+
+
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
 def test_images_beside_masks_are_refused_wherever_they_lie(tree: Tree, kind: str) -> None:
     tree("images/1.jpg", "masks/1.jpg")
