@@ -15,6 +15,7 @@ Decorator = Callable[[_Command], _Command]
 
 IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
 _PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
+UNITS = ("relative", "pixels")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
 PATH = click.Path(readable=False)
@@ -132,6 +133,9 @@ CONVERT = options(
            about=_PICTURES),
     option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=IMAGES),
+    option("--boxes-unit", UNITS,
+           "What boxes and keypoints are measured in: pixels (default), or relative, shares of the image's width and height.",
+           about=_PICTURES),
     option("--pair pairs", "NAME=DIR",
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=IMAGES),
     option("--soft", "NAME,...", "Pairs that are no classes but mattes or depth: resampled linearly.", about=IMAGES),

@@ -34,6 +34,7 @@ from packer.inputs.image_targets import OPTIONS as TARGET_OPTIONS
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import BARS, LABEL_AS
 from packer.inputs.opened_source import ImageSource
+from packer.pixels.coordinate_units import UNITS
 from packer.pixels.decode_resize import MAX_BANDS, MAX_PIXELS, PixelSpec, decoder_versions
 from packer.pixels.deep_images import count_bands
 from packer.pixels.image_decoder import MODES, without_pillow_warnings
@@ -87,6 +88,7 @@ def convert_images(
     like: str | os.PathLike[str] | None = None,
     boxes: str | Sequence[str] | None = None,
     keypoints: str | Sequence[str] | None = None,
+    boxes_unit: str | None = None,
     pairs: Mapping[str, str | os.PathLike[str]] | None = None,
     soft: str | Sequence[str] | None = None,
     split: str | Mapping[str, float] | None = None,
@@ -141,8 +143,9 @@ def convert_images(
     label_as, multi_label, label_separator
         "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
         "float": float32. With multi_label cells hold several class names, with label_separator between them (default: | or ;).
-    boxes, keypoints
+    boxes, keypoints, boxes_unit
         Columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the original image; they move as the image is resized.
+        boxes_unit "relative": they are shares of its width and height. Coordinates that all look like shares are refused without it.
     classes, like
         The classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped). like is a pack
         whose classes these are to be, and whose size, fit and channels are taken where none are given; its mean and std are
@@ -238,6 +241,7 @@ def convert_images(
         "label_separator": label_separator,
         "boxes": _columns(boxes),
         "keypoints": _columns(keypoints),
+        "boxes_unit": None if boxes_unit is None else choice("boxes_unit", boxes_unit, UNITS),
         "soft": _soft(soft, pairs or {}),
         "format": format or format_of(out, sharded=sharded),
         "store": store,
@@ -345,6 +349,7 @@ def plan_conversion(
             f"label_as {given['label_as']}: is about labels that are numbers, and {opened.name} has classes. Leave it out."
         )
     targets = _targets(opened, labels, options, skip)
+    targets.measured_in(options.get("boxes_unit"), opened.name if labels is None else os.fspath(labels))
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(

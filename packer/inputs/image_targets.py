@@ -13,8 +13,8 @@ label, and needs no header. Commas, semicolons or tabs stand between cells.
     boxes and one label column             boxes, box_label: ragged int64 [n]
     keypoints (x, y, x, y ...)             keypoints: float32 [K, 2], NaN where both cells are empty or the point is not seen
 
-Coordinates are continuous pixels of the upright image, as decode_resize.py says, and end up in the row's. Boxes are clipped to what
-is seen of the image, and dropped, with their labels, where nothing is.
+Coordinates are continuous pixels of the upright image, or shares of its width and height, and end up in the row's pixels, as
+decode_resize.py says. Boxes are clipped to what is seen of the image, and dropped, with their labels, where nothing is.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from packer.inputs.label_values import (
     number_columns,
     number_labels,
 )
+from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
 
@@ -83,6 +84,8 @@ class Boxes:
         sizes: [images, 2], height and width that the images should have, 0 where that is not known.
         """
         self._unit, self._sizes = unit, sizes
+        self.relative = False
+        """True if coordinates are shares of the image's width and height."""
         order = np.argsort(owners, kind="stable")
         self._subject = os.path.basename(subject)  # reasons go into packs, and paths of the machine do not
         self._xyxy, self._lines = xyxy[order], lines[order]
@@ -104,6 +107,8 @@ class Boxes:
             raise ImageError(
                 f"has {width:,} x {height:,} pixels, and {said} in {self._subject}; its boxes are of those."
             )
+        if self.relative:
+            xyxy = xyxy * (width, height, width, height)
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
         if outside.any():
             first = int(outside.argmax())
@@ -138,6 +143,11 @@ class Boxes:
         boxes.labels = labels
         return boxes
 
+    @property
+    def coordinates(self) -> NDArray[np.float64]:
+        """Left, top, right and bottom of each box as they were read, [R, 4]."""
+        return self._xyxy
+
     def arrays(self) -> list[NDArray[Any]]:
         """Return everything that decides the rows."""
         return [self._xyxy, self._starts, *([] if self.labels is None else [self.labels])]
@@ -170,6 +180,7 @@ class ImageTargets:
         self.fixed: dict[str, NDArray[Any]] = {}
         """Fields that do not depend on where the picture lies: name -> [N, *shape], little-endian."""
         self._boxes, self._keypoints = boxes, keypoints
+        self._relative = False  # as of Boxes
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -214,8 +225,31 @@ class ImageTargets:
         if self._boxes is not None:
             placed.update(self._boxes.place(index, geometry))
         if self._keypoints is not None:
-            placed["keypoints"] = geometry.keypoints(self._keypoints[index])
+            points = self._keypoints[index]
+            height, width = geometry.source
+            placed["keypoints"] = geometry.keypoints(points * (width, height) if self._relative else points)
         return placed
+
+    def measured_in(self, unit: str | None, subject: str) -> None:
+        """Take boxes and keypoints for pixels, or for shares of the image's width and height ("relative").
+
+        unit: None for pixels, unless the coordinates look like shares. subject: what to call the images in messages.
+        Raises: UsageError.
+        """
+        if unit is not None and not self.needs_geometry:
+            raise UsageError(
+                "boxes_unit: is about boxes and keypoints, and there are none. Pass ",
+                Option("boxes"),
+                " or ",
+                Option("keypoints"),
+                ", or leave it out.",
+            )
+        if self._boxes is not None:
+            check_unit(subject, "boxes", [self._boxes.coordinates], unit)
+            self._boxes.relative = unit == "relative"
+        if self._keypoints is not None:
+            check_unit(subject, "keypoints", [self._keypoints], unit)
+        self._relative = unit == "relative"
 
     def renumbered(self, classes: Sequence[str], subject: str, *, skip: bool = False) -> ImageTargets:
         """Number the labels by other classes, such as those of a pack that is to grow.
@@ -270,6 +304,7 @@ class ImageTargets:
                 refused=refused,
             )
         made.skipped, made.notes, made.separator = self.skipped, self.notes, self.separator
+        made._relative = self._relative
         return made
 
     def _of(self, chosen: NDArray[np.bool_], values: NDArray[Any]) -> dict[int, int]:

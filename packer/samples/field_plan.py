@@ -322,7 +322,7 @@ def plan_rows(
     if (name == IMAGE or color) and np.dtype(dtype).str in _PIXELS:
         if len(shape) == 2:
             gray, row = True, (*shape, 1)
-        elif len(shape) == 3 and shape[2] not in _CHANNELS and shape[0] in _CHANNELS:
+        elif is_channels_first(shape):
             channels_first, row = True, (shape[1], shape[2], shape[0])
         if len(row) == 3 and row[2] in _CHANNELS:
             about = {"layout": "HWC", "color": _CHANNELS[row[2]]}
@@ -335,6 +335,11 @@ def plan_rows(
     if any(side < 1 for side in row):
         raise ValueRefusedError(f"has the shape {list(shape)}, and holds nothing. Leave it out")
     return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray)
+
+
+def is_channels_first(shape: Sequence[int]) -> bool:
+    """Return True for the shape of images [C, H, W]."""
+    return len(shape) == 3 and shape[2] not in _CHANNELS and shape[0] in _CHANNELS
 
 
 def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:

@@ -78,6 +78,12 @@ class PackBuilder:
         number = self.rows
         self._check_open()
         rows: dict[str, Any] = {}
+        try:
+            if self._staging is None:
+                self._options.coordinates.check(f"sample {number}", {n: [v] for n, v in values.items()})
+            values = self._options.coordinates.move(values)
+        except ValueRefusedError as error:
+            raise SourceError(f"sample {number}: {error}.") from None
         if self._staging is None:
             self._begin({name: [value] for name, value in values.items()}, number)
         self._check_names(values, f"sample {number}")
@@ -117,6 +123,12 @@ class PackBuilder:
         count = next(iter(counts.values()), 0)
         if not count:
             return
+        try:
+            if self._staging is None:
+                self._options.coordinates.check(f"samples from {first} on", columns)
+            columns = self._options.coordinates.move_columns(columns)
+        except ValueRefusedError as error:
+            raise SourceError(f"samples from {first} on: {error}.") from None
         if self._staging is None:
             self._begin({name: list(column[:2]) for name, column in columns.items()}, first)
         self._check_names(columns, f"samples from {first} on")
@@ -297,6 +309,7 @@ def create(
     size: int | str | tuple[int, int] | None = None,
     fit: str = "crop",
     channels: str | None = None,
+    boxes_unit: str | None = None,
     classes: Classes | None = None,
     format: str | None = None,
     store: str = "raw",
@@ -325,6 +338,8 @@ def create(
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: as the first image.
+    boxes_unit
+        As in pack_dataset.
     classes, store, quality, compress, split, shuffle, seed, shard_rows, shard_size, workers, overwrite, progress, on_progress
         As in convert_images. Splits get equal shares of each label.
 
@@ -374,6 +389,7 @@ def create(
         split=split,
         shard_rows=shard_rows,
         shard_size=shard_size,
+        boxes_unit=boxes_unit,
     )
     path = os.path.abspath(run.out)
     earlier = _building.get(path)

@@ -18,6 +18,7 @@ from packer.format.header import Field
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
 from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
+from packer.samples.coordinates import Coordinates
 from packer.samples.dataset_rows import (
     PROBED,
     Dataset,
@@ -31,7 +32,7 @@ from packer.samples.dataset_rows import (
     probe,
     told,
 )
-from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
+from packer.samples.field_plan import IMAGE, LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
@@ -50,6 +51,7 @@ def pack_dataset(
     size: int | str | tuple[int, int] | None = None,
     fit: str = "crop",
     channels: str | None = None,
+    boxes_unit: str | None = None,
     classes: Classes | None = None,
     key: str | int | None = None,
     format: str | None = None,
@@ -91,6 +93,9 @@ def pack_dataset(
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
         rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
+    boxes_unit
+        "relative": the fields ``boxes`` and ``keypoints`` beside an ``image`` are shares of its width and height, and become pixels;
+        "pixels". Default: pixels; coordinates that all look like shares are refused. They move as the image is resized.
     classes
         Names of the classes that labels number, as in convert_images. Default: those that the dataset tells.
     key
@@ -165,6 +170,7 @@ def pack_dataset(
         split=split,
         shard_rows=shard_rows,
         shard_size=shard_size,
+        boxes_unit=boxes_unit,
     )
     run.check_output()
     job = _Job(run, options, on_plan, progress)
@@ -274,6 +280,7 @@ class _Job:
         if source.staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
             return self._staged(source)
+        _move_coordinates(source, self._options.coordinates)
         columns = {}
         for name, found in source.fields.items():
             if found.values is not None:
@@ -326,7 +333,7 @@ class _Job:
                     options.forms,
                     options.rename,
                     options.channels,
-                    options.sized,
+                    options.coordinates,
                 ),
                 forks=forks,
             )
@@ -360,7 +367,7 @@ class _Job:
             options.forms,
             options.rename,
             options.channels,
-            options.sized,
+            options.coordinates,
         )
         notes = [*options.notes, *plan.notes]
         self._begin(subject, plan.fields, None, 0, notes)
@@ -438,6 +445,27 @@ class _Job:
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
             self._on_plan([f"{subject}: {many} -> {self._run.out}: {forms}{size}", *notes])
+
+
+def _move_coordinates(source: ArraySource, coordinates: Coordinates) -> None:
+    """Have boxes and keypoints among arrays be in pixels of the row. Raises UsageError, SourceError."""
+    if IMAGE not in source.fields or source.fields.keys().isdisjoint(("boxes", "keypoints")):
+        return
+    columns: dict[str, Any] = {}
+    for name, found in source.fields.items():
+        if name == IMAGE and found.values is None:  # equal sizes, so any pixels will do
+            columns[name] = [np.broadcast_to(np.uint8(0), found.shape[1:])] * source.rows
+        elif name in (IMAGE, "boxes", "keypoints") or name.startswith("box_"):
+            pieces = found.column.pieces() if found.column is not None else [found.values or ()]
+            columns[name] = [value for piece in pieces for value in piece]
+    try:
+        coordinates.check(source.subject, columns)
+        moved = coordinates.move_columns(columns)
+    except ValueRefusedError as error:
+        raise SourceError(f"{source.subject}: {error}.") from None
+    for name, values in moved.items():
+        if name != IMAGE and values is not columns[name]:
+            source.fields[name].column, source.fields[name].values = None, values
 
 
 def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:

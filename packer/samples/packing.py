@@ -20,8 +20,10 @@ from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
 from packer.format.working_folder import format_of
+from packer.pixels.coordinate_units import UNITS
 from packer.pixels.decode_resize import FITS
 from packer.pixels.row_size import note_on_size, parse_size
+from packer.samples.coordinates import Coordinates
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, check_name, form_of, parse_fields
 from packer.samples.values import check_color
@@ -57,6 +59,7 @@ class PackingOptions:
     seed: int
     split: dict[str, float] | None
     spans: dict[str, range] | None
+    boxes_unit: str | None
 
     @classmethod
     def of(
@@ -78,6 +81,7 @@ class PackingOptions:
         split: str | Mapping[str, float] | Mapping[str, range] | None,
         shard_rows: int | None,
         shard_size: int | str | None,
+        boxes_unit: str | None,
     ) -> PackingOptions:
         """Check them all. Raises UsageError."""
         sharded = shard_rows is not None or shard_size is not None
@@ -113,7 +117,13 @@ class PackingOptions:
             whole("seed", seed),
             None if split is None or spanned else parse_split(split),  # type: ignore[arg-type]
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
+            None if boxes_unit is None else choice("boxes_unit", boxes_unit, UNITS),
         )
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The unit of boxes and keypoints, and the size that moves them."""
+        return Coordinates(self.boxes_unit, self.sized)
 
     @property
     def notes(self) -> list[str]:
@@ -138,6 +148,12 @@ class PackingOptions:
         if key is not None and "encoding" not in key.about:
             raise UsageError(
                 f"field 'key': is {form_of(key)}; it names the input of a row, as text. Give it another name by fields or rename."
+            )
+        names = {f.name for f in fields}
+        if self.boxes_unit is not None and not (IMAGE in names and names & {"boxes", "keypoints"}):
+            raise UsageError(
+                "boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image', and there are none. Leave it out, or name them by"
+                " rename."
             )
         label = next((f for f in fields if f.name == LABEL), None)
         numbers = (
@@ -189,6 +205,7 @@ class PackingOptions:
             "channels": self.channels,
             "fit": None if self.sized is None else self.sized.fit,
             "fields": {f.name: form_of(f) for f in maker.fields},
+            "boxes_unit": self.boxes_unit,
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),
         }

@@ -10,11 +10,11 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.format.header import Field
+from packer.samples.coordinates import Coordinates
 from packer.samples.field_plan import (
     PICTURES,
     FieldPlan,
     Form,
-    Sized,
     is_image_like,
     plan_field,
     with_masks,
@@ -68,10 +68,14 @@ class SampleLayout:
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """The layout of samples, the plan of each field, and what to tell of them. ragged_bytes: a row's, about."""
+    """The layout of samples, the plan of each field, and what to tell of them.
+
+    ragged_bytes: a row's, about; coordinates: how boxes and keypoints are read and moved.
+    """
 
     layout: SampleLayout
     plans: Mapping[str, FieldPlan]
+    coordinates: Coordinates
     ragged_bytes: int = 0
     notes: tuple[str, ...] = ()
 
@@ -83,7 +87,7 @@ class SamplePlan:
     def rows(self, sample: Any) -> dict[str, Any]:
         """Return a sample's rows by field, arrays and bytes. Raises ValueRefusedError."""
         rows = {}
-        for name, value in self.layout.values(sample).items():
+        for name, value in self.coordinates.move(self.layout.values(sample)).items():
             try:
                 rows[name] = self.plans[name].row(value)
             except ValueRefusedError as error:
@@ -97,25 +101,30 @@ def plan_samples(
     forms: Mapping[str, Form | None] | None,
     rename: Mapping[str, str],
     channels: str | None,
-    sized: Sized | None = None,
+    coordinates: Coordinates,
 ) -> SamplePlan:
     """Return the plan that the first samples of a dataset show. forms: as declared. Raises UsageError, SourceError."""
     layout, notes = _layout(samples[0], subject, forms, rename)
     try:
-        values = [layout.values(sample) for sample in samples]
+        given = [layout.values(sample) for sample in samples]
+        values = [coordinates.move(sample) for sample in given]
     except ValueRefusedError as error:
         raise SourceError(f"{subject}: a sample {error}.") from None
+    try:
+        coordinates.check(subject, {name: [sample[name] for sample in given] for name in layout.members})
+    except ValueRefusedError as error:
+        raise SourceError(f"{subject}: a sample's boxes or keypoints: {error}.") from None
     plans, ragged = {}, 0
     for name in layout.members:
         column = [sample[name] for sample in values]
         try:
-            plans[name] = plan_field(name, column, (forms or {}).get(name), channels, sized)
+            plans[name] = plan_field(name, column, (forms or {}).get(name), channels, coordinates.sized)
             notes += notes_on(name, plans[name], column)
             if plans[name].field.ragged:
                 ragged += sum(len(plans[name].row(value)) for value in column) // len(column)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
-    return SamplePlan(layout, with_masks(plans), ragged, tuple(notes))
+    return SamplePlan(layout, with_masks(plans), coordinates, ragged, tuple(notes))
 
 
 def notes_on(name: str, plan: FieldPlan, values: Sequence[Any]) -> list[str]:

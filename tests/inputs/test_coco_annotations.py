@@ -88,6 +88,23 @@ def refused(flat: Path) -> str:
     return str(error.value)
 
 
+def test_shares_of_the_sides_become_pixels(flat: Path) -> None:
+    told = annotations(["0.png", "1.png", "2.png"])
+    for entry in told["annotations"]:
+        entry["bbox"] = [side / 8 for side in entry["bbox"]]
+    write(flat / "shares.json", told)
+    packs = []
+    for name, unit in (("told", None), ("shares", "relative")):
+        out = flat / f"{name}.h5"
+        convert_images(flat / "images", out, size=8, labels=flat / f"{name}.json", boxes_unit=unit)
+        packs.append(boxes_of(open_pack(out)))
+    assert packs[0] == packs[1]
+    with pytest.raises(
+        UsageError, match=r"shares.json: the largest coordinate of its boxes is 1, as of shares of"
+    ):
+        convert_images(flat / "images", flat / "no.h5", size=8, labels=flat / "shares.json")
+
+
 def test_boxes_are_corners_and_labels_number_the_categories_by_their_ids(flat: Path) -> None:
     pack = converted(flat)
     assert pack.header.classes == ("ear", "tail", "paw")

@@ -169,6 +169,32 @@ def test_boxes_move_with_the_picture_and_take_their_labels_along(write: Write) -
     assert labels_of(targets, 2, stretched) == [0]
 
 
+def test_shares_of_the_sides_become_pixels(write: Write) -> None:
+    text = "file,a,b,c,d\n1,0.375,0.25,0.625,0.75\n3,0,0,0.2,1\n"
+    for unit in (None, "pixels", "relative"):
+        targets = read_targets(write(text), KEYS, boxes="a,b,c,d")
+        if unit is None:
+            with pytest.raises(
+                UsageError, match=r"^l.csv: the largest coordinate of its boxes is 1, as of shares"
+            ):
+                targets.measured_in(unit, "l.csv")
+            continue
+        targets.measured_in(unit, "l.csv")
+        part = targets.part(np.array([0]))
+        expected = [[25, 25, 75, 75]] if unit == "relative" else []
+        assert boxes_of(targets, 0) == boxes_of(part, 0) == expected
+    targets = read_targets(write("file,x,y\n1,0.5,0.5\n2,,\n3,0.1,0.5\n"), KEYS, keypoints="x,y")
+    with pytest.raises(UsageError, match=r"the largest coordinate of its keypoints is 0.5, as of shares"):
+        targets.measured_in(None, "l.csv")
+    targets.measured_in("relative", "l.csv")
+    np.testing.assert_array_equal(targets.place(0, CROP)["keypoints"], [[50, 50]])
+    np.testing.assert_array_equal(targets.place(2, CROP)["keypoints"], [[np.nan, np.nan]])
+    with pytest.raises(
+        UsageError, match=r"boxes_unit: is about boxes and keypoints, and there are none. Pass boxes="
+    ):
+        read_targets(write("1,2\n2,2\n3,2\n"), KEYS).measured_in("pixels", "l.csv")
+
+
 def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
     targets = read_targets(write("file,xmin,ymin,xmax,ymax\n2,110,10,120,20\n"), KEYS, boxes=CORNERS)
     assert [field.name for field in targets.fields] == ["boxes"]

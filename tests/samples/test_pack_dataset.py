@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer import open_pack, pack_dataset, verify_pack
+from packer import create, open_pack, pack_dataset, verify_pack
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import Pack
 from packer.orders.runs import one_run
@@ -414,6 +414,68 @@ def test_a_damaged_image_that_is_read_late_is_one_sentence(tmp_path: Path) -> No
     for samples in ([Image.open(io.BytesIO(cut))], iter([Image.open(io.BytesIO(cut))])):
         with pytest.raises(SourceError, match=r"is an image of mode RGB that Pillow cannot read or convert"):
             pack_dataset(samples, tmp_path / "out.h5", fields=["image"])
+
+
+@pytest.mark.parametrize("way", ["samples", "generator", "arrays", "lists", "builder", "builder rows"])
+@pytest.mark.parametrize(("unit", "size"), [("relative", None), ("relative", 16), (None, 16)])
+def test_boxes_and_keypoints_go_with_their_image(
+    unit: str | None, size: int | None, way: str, tmp_path: Path
+) -> None:
+    count, sides = 6, np.array([40.0, 20.0])  # width, height
+    shares = np.array([[0.25, 0.25, 0.75, 0.5], [0.0, 0.0, 0.1, 0.5]])  # the second is cropped away
+    points = np.array([[0.5, 0.5], [0.1, 0.5]])
+    boxes, points = (shares, points) if unit else (shares * [*sides, *sides], points * sides)
+    columns: dict[str, Any] = {
+        "image": np.zeros((count, 20, 40, 3), np.uint8),
+        "boxes": [boxes] * count,
+        "box_label": [np.array([7, 8])] * count,
+        "keypoints": np.array([points] * count),
+    }
+    samples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    forms = {"image": None, "boxes": "float32[*,4]", "box_label": "int64[*]", "keypoints": "float32"}
+    options: dict[str, Any] = {"fields": forms, "boxes_unit": unit, "size": size, "shuffle": False}
+    out = tmp_path / "out.h5"
+    if way.startswith("builder"):
+        with create(out, **options) as pack:
+            if way == "builder rows":
+                pack.write_rows(**columns)
+            else:
+                for sample in samples:
+                    pack.write(**sample)
+    else:
+        lists = {**columns, "image": list(columns["image"])}
+        source = {"generator": iter(samples), "arrays": columns, "lists": lists}.get(way, samples)
+        pack_dataset(source, out, **options)
+    expected = (
+        [[0, 4, 16, 8]] if size else [[10, 5, 30, 10], [0, 0, 4, 10]]
+    )  # of 40x20 the middle 20x20 is seen
+    pack = open_pack(out)
+    for row, labels, seen in zip(
+        rows_of(pack, "boxes"), rows_of(pack, "box_label"), rows_of(pack, "keypoints"), strict=True
+    ):
+        np.testing.assert_allclose(row, expected)
+        assert labels.tolist() == ([7] if size else [7, 8])
+        np.testing.assert_allclose(seen, [[8, 8], [np.nan, np.nan]] if size else [[20, 10], [4, 10]])
+
+
+@pytest.mark.parametrize("name", ["boxes", "keypoints"])
+@pytest.mark.parametrize("way", ["samples", "arrays"])
+def test_coordinates_that_look_like_shares_are_refused(way: str, name: str, tmp_path: Path) -> None:
+    values = np.full((ROWS, 2, {"boxes": 4, "keypoints": 2}[name]), 0.75)
+    source: Any = {"image": IMAGES, name: values}
+    if way == "samples":
+        source = Samples(lambda i: {"image": IMAGES[i], name: values[i]})
+    with pytest.raises(
+        UsageError,
+        match=f"the largest coordinate of its {name} is 0.75, as of shares .* Pass boxes_unit='relative', or boxes_unit='pixels'",
+    ):
+        pack_dataset(source, tmp_path / "out.h5")
+    pack_dataset(source, tmp_path / "out.h5", boxes_unit="pixels", shuffle=False)
+    np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read(name), values)
+    with pytest.raises(
+        UsageError, match="boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image'"
+    ):
+        pack_dataset((IMAGES, LABELS), tmp_path / "other.h5", boxes_unit="relative")
 
 
 def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:

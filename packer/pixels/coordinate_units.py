@@ -1,0 +1,37 @@
+"""Units of boxes and keypoints: pixels of the upright image, or shares of its width and height."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.sentence import Option
+
+UNITS = ("relative", "pixels")
+_LEAST_PIXELS = 2
+"""A set of pixel coordinates reaches at least this far; shares reach 1, and a little more where a box is not clipped."""
+
+
+def check_unit(subject: str, name: str, coordinates: Iterable[NDArray[Any]], unit: str | None) -> None:
+    """Raise UsageError for coordinates that look like shares of the image's sides where no unit is given.
+
+    name: of the field; coordinates: all of them, in parts, NaN where there is none.
+    """
+    if unit is not None:
+        return
+    largest = float(
+        np.fmax.reduce([0.0, *(np.fmax.reduce(part, axis=None) for part in coordinates if part.size)])
+    )
+    if 0 < largest < _LEAST_PIXELS:
+        raise UsageError(
+            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's width and height; pixels are"
+            " expected. Pass ",
+            Option("boxes_unit", "relative"),
+            ", or ",
+            Option("boxes_unit", "pixels"),
+            " if they are pixels.",
+        )
