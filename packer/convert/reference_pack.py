@@ -97,7 +97,8 @@ class ReferencePack(NamedTuple):
         self, size: Any, fit: str, channels: str | int, dtype: str, classes: Sequence[str] | None
     ) -> str:
         """Say what was taken, and what differs. The arguments: as they are used."""
-        alike, others = [], []
+        alike: list[str] = []
+        others: list[str] = []
         if classes is None or self.classes is None:
             (alike if classes is self.classes else others).append(
                 "no class names" if classes is None else f"{len(classes):,} classes"

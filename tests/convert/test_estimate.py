@@ -100,7 +100,7 @@ def test_a_library_that_is_missing_is_left_out(
 ):
     class Missing:
         def compress(self, array: object) -> bytes:
-            raise MissingDependencyError("zstandard", "zstd", "compressed packs")
+            raise MissingDependencyError("zstandard", "zstd")
 
     monkeypatch.setattr("packer.convert.row_storage.block_codec", lambda name, row, dtype: Missing())
     assert not {t.name for t in trades(photo_folder, tmp_path, compare=True)} & set(NAMES)

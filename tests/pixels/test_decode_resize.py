@@ -251,6 +251,53 @@ def test_colours_where_nothing_is_seen_are_kept(encode: Encode) -> None:
         assert np.abs(out[visible][:, :3] - (200, 40, 40)).max() <= 8
 
 
+MEETING = [
+    ("PNG", "LA", {}),
+    ("PNG", "RGBA", {}),
+    ("PNG", "P", {"transparency": 3}),
+    ("PNG", "P", {"transparency": bytes([0, 128])}),
+    ("PNG", "L", {"transparency": 40}),
+    ("WEBP", "RGBA", {"lossless": True, "exact": True}),
+    ("TIFF", "LA", {}),
+    ("TIFF", "RGBA", {}),
+    ("TIFF", "CMYK", {}),
+    ("TIFF", "1", {}),
+    ("JPEG", "CMYK", {"quality": 100}),
+    ("JPEG", "L", {"quality": 100}),
+]
+"""Format, mode and options of files that are to be turned as well."""
+
+
+@pytest.mark.parametrize("channels", ["rgb", "gray", "rgba"])
+@pytest.mark.parametrize(("format", "mode", "options"), MEETING)
+def test_alpha_palettes_and_cmyk_of_turned_files_are_pillows(
+    encode: Encode, format: str, mode: str, options: dict[str, object], channels: str
+) -> None:
+    y, x = np.mgrid[:24, :32]
+    alpha = np.where((x - 16) ** 2 + (y - 12) ** 2 < 80, 255, 0)
+    alpha[:, 4:8] = 128
+    layered = Image.fromarray(np.stack([7 * x, 9 * y, 4 * (x + y), alpha], -1).astype(np.uint8))
+    flat = layered if mode in ("RGBA", "LA") else layered.convert("RGB")
+    image = flat.quantize(16) if mode == "P" else flat.convert(mode)
+    tags = Image.Exif()
+    tags[EXIF_TAG] = 6
+    data = encode(image, format, exif=tags, **options)
+    with Image.open(io.BytesIO(data)) as opened:
+        upright = ImageOps.exif_transpose(opened)
+    if upright.has_transparency_data and channels != "rgba":
+        white = Image.new("RGBA", upright.size, "white")
+        white.alpha_composite(upright.convert("RGBA"))
+        upright = white.convert("RGB")
+    expected = upright.convert({"rgb": "RGB", "gray": "L", "rgba": "RGBA"}[channels])
+    whole = make(data, 32, 24, channels=channels)
+    assert np.array_equal(whole, np.asarray(expected).reshape(whole.shape))
+    small = make(data, 16, 12, channels=channels).astype(int)
+    halved = np.asarray(expected.resize((12, 16), Image.Resampling.BILINEAR)).reshape(small.shape)
+    seen = halved[..., 3] > 40 if channels == "rgba" else np.True_  # below, weighted colors are coarse
+    assert np.abs(small[..., -1] - halved[..., -1]).max() <= 2
+    assert np.abs(small - halved)[seen].max() <= 5
+
+
 def test_alpha_survives_one_to_one(encode: Encode) -> None:
     picture = np.random.default_rng(0).integers(0, 256, (9, 9, 4), dtype=np.uint8)
     assert np.array_equal(make(encode(picture, "PNG"), 9, 9, channels="rgba"), picture)
