@@ -7,6 +7,7 @@ Python decodes file names and the command line by the locale, packs hold UTF-8. 
 from __future__ import annotations
 
 import os
+import re
 
 
 def as_text(name: str | bytes) -> str:
@@ -21,3 +22,16 @@ def as_text(name: str | bytes) -> str:
 def on_disk(path: str) -> bytes:
     """Encode a path for the system; path: as `as_text` gives it."""
     return path.encode("utf-8", "surrogateescape")
+
+
+UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines."""
+
+
+def safe_name(text: str) -> str:
+    r"""Return a name with ``_`` for what a terminal or a script would obey, and for backslashes, which separate folders on Windows.
+
+    >>> safe_name("cat/..\\..\\a\x1b[2J.png")
+    'cat/.._.._a_[2J.png'
+    """
+    return UNSEEN.sub("_", text).replace("\\", "_")

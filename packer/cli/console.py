@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from packer.path_text import UNSEEN
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
@@ -21,9 +22,6 @@ _SPELLED = {("quote", ""): "none"}
 # The one option in reasons that packs record, which hold text.
 _RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
 
-# Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-
 
 def say(line: str, *, err: bool = False) -> None:
     """Print a line in which anything may stand: names come from packs and folders, and those from anywhere.
@@ -31,7 +29,7 @@ def say(line: str, *, err: bool = False) -> None:
     What a terminal would obey instead of showing it, line ends among it, is printed as an escape: \\x1b. Undecodable bytes too.
     """
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
-    shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), line)
+    shown = UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), line)
     click.echo(shown.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 

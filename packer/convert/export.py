@@ -37,7 +37,7 @@ from packer.format.pack import open_pack
 from packer.format.working_folder import check_output, check_space, failure, locked
 from packer.opencv import cv2
 from packer.orders.runs import consecutive
-from packer.path_text import as_text, on_disk
+from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
 
 ENCODINGS = ("png", "jpeg")
@@ -191,11 +191,12 @@ class _ExportedFolder:
         keys = [as_text(key) for key in rows.reader.read_ragged("key", consecutive(rows.rows))]
         check_keys(rows.pack.path, keys, rows.rows)
         self._splits = {} if rows.split else self._header.splits
-        foldered = in_split_folders(keys, rows.rows, self._splits)
+        foldered = in_split_folders([*map(safe_name, keys)], rows.rows, self._splits)
         endings = _ENDINGS["tiff" if rows.tiff else rows.encoding]
         self._stems = file_stems(foldered, endings[0])
         self._names = file_names(foldered, self._stems, endings)
         self._renamed = sum(stem != stem_of(key) for key, stem in zip(foldered, self._stems, strict=True))
+        self._unsafe = sum(safe_name(key) != key for key in keys)
         self._base = "image/" if rows.masks else ""
         longest = max((len(f.name) for f in rows.masks), default=0) + len(SUFFIX) + len("/files") + 64
         check_lengths(rows.pack.path, parent, self._names, keys, rows.rows, spare=longest)
@@ -265,6 +266,10 @@ class _ExportedFolder:
         if self._renamed:
             notes.append(
                 f"{self._renamed:,} files have other names than their keys, as these differ only in their endings, or not at all."
+            )
+        if self._unsafe:
+            notes.append(
+                f"In {self._unsafe:,} of the files' names _ stands for control characters, ends of lines and backslashes."
             )
         out_of_sight = hidden(self._names)
         if out_of_sight:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,11 +19,14 @@ from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import consecutive
+from packer.path_text import safe_name
 from packer.read.row_reader import RowReader, decode_ragged
 
 LABELS_FILE, CLASSES_FILE = "labels.csv", "classes.txt"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 _AT_ONCE = 4096
+_FORMULA = "=+-@"
+"""Characters that begin a formula, for a spreadsheet."""
 
 
 class TargetFields(NamedTuple):
@@ -67,7 +71,7 @@ class LabelFiles:
         self._point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
         self._corners = [] if fields.boxes is None else _CORNERS
         self._label_columns = self._name_label_columns()
-        self._classes = pack.header.classes
+        self._classes = None if pack.header.classes is None else self._safe_classes(pack.header.classes)
         used: set[str] | None = None  # unknown
         if self._classes is not None and fields.box_label is None:
             used = self._used_classes(self._classes)
@@ -84,8 +88,8 @@ class LabelFiles:
             try:
                 writer.writerow(["file", *self._label_columns, *self._corners, *self._point_columns])
                 for name, cells in zip(names, self._cells(), strict=True):
-                    # Cells are stripped of blanks when they are read.
-                    called = f"./{name}" if name[0].isspace() else name
+                    # Cells are stripped of blanks when they are read, and a spreadsheet computes what begins as a formula.
+                    called = f"./{name}" if name[0].isspace() or _is_formula(name) else name
                     writer.writerows([called, *row] for row in cells)
             except UnicodeEncodeError as error:
                 raise self._unwritable(error) from None
@@ -121,9 +125,24 @@ class LabelFiles:
             notes.append(
                 f"{CLASSES_FILE} is not written, as some class names do not fit on lines; the order of the classes is lost."
             )
+        changed = sum(map(str.__ne__, self._classes or (), self._pack.header.classes or ()))
+        if changed:
+            notes.append(
+                f"In {changed:,} of the class names _ stands for control characters and ends of lines, and ' before = + - @."
+            )
         if self._pack.header.classes is not None and self._classes is None:
             notes.append(f"The names of the classes are not written; {LABELS_FILE} holds numbers.")
         return notes
+
+    def _safe_classes(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return class names that neither a terminal obeys nor a spreadsheet computes. Raises FormatError if two become equal."""
+        found = tuple(f"'{name}" if _is_formula(name) else name for name in map(safe_name, classes))
+        if len(set(found)) < len(set(classes)):
+            raise FormatError(
+                f"{self._pack.path}: two of its class names differ only in control characters, which no file of names can hold."
+                " Nothing was written."
+            )
+        return found
 
     def _used_classes(self, classes: Sequence[str]) -> set[str] | None:
         """Return the classes of the rows' labels, or None where labels are not numbers of classes."""
@@ -155,6 +174,7 @@ class LabelFiles:
                 isinstance(name, str) and name and name == name.strip() and "," not in name for name in given
             )
             and taken.isdisjoint(given)
+            and not any(name != safe_name(name) or _is_formula(name) for name in given)
         )
         return given if fits else [f"label{number}" for number in range(1, count + 1)]  # type: ignore[return-value]
 
@@ -196,6 +216,11 @@ class LabelFiles:
         return decode_ragged(
             self._pack, f, self._reader.read_ragged(f.name, consecutive(rows)), rows.tolist()
         )
+
+
+def _is_formula(text: str) -> bool:
+    """Return True if a spreadsheet would compute a cell of that text, which is no number."""
+    return text[:1] in tuple(_FORMULA) and re.fullmatch(r"[+-]?[\d.eE+-]+", text) is None
 
 
 def _ragged(f: Field | None, dtype: str, row_shape: list[int]) -> Field | None:

@@ -131,6 +131,9 @@ BLOCK_BYTES = (8 << 20) + 1
 CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
 
+MAX_EXTENTS = 1 << 19
+"""Extents of a file, and what other lists a header has: those of 32 compressed fields of MAX_BLOCKS; 4 s and 200 MB."""
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _TAKEN = frozenset(("packer", "checksums"))  # the HDF5 group, and the table's file in a directory
 _FILE = re.compile(
@@ -307,6 +310,8 @@ class Header:
     def from_bytes(cls, data: bytes, name: str) -> Header:
         """Read what to_bytes wrote. name: of the pack, for messages. Raises FormatError."""
         try:
+            if (lists := data.count(b"[")) > MAX_EXTENTS:
+                raise ValueError(f"it lists {lists:,} extents; at most {MAX_EXTENTS:,} are read")
             record = read_json(data)
         except ValueError as error:
             raise damaged(name, f"header is not JSON ({error})") from None

@@ -12,6 +12,11 @@ from packer.errors import ImageError, SourceError
 from packer.inputs.archive_members import Archive
 from packer.inputs.file_names import shorten
 
+_LARGE, _MOST_RATIO = 256 << 20, 100
+"""Bytes up to which a member may be any number of times as large as in the archive, and how many times above.
+
+zlib makes 1 GB of 1 MB. Compressed images gain nothing; uncompressed masks of that size, almost all of one value, are refused.
+"""
 _ZIP_ENCRYPTED = 1
 _ZIP_UTF8 = 0x800
 _ZIP_LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
@@ -93,6 +98,11 @@ class ZipArchive(Archive):
     def read(self, index: int) -> bytes:
         """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
         start, size = self._headers[index], self.sizes[index]
+        if size > max(_LARGE, _MOST_RATIO * self._packed[index]):
+            raise ImageError(
+                f"{size:,} bytes, made of {self._packed[index]:,} in the archive; above {_LARGE:,} at most {_MOST_RATIO} times as many"
+                " are. Unpack the archive if it is meant."
+            )
         header = self._pread(_ZIP_LOCAL_HEADER.size, start)
         signature, flags, method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
         start += _ZIP_LOCAL_HEADER.size

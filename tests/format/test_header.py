@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import FormatError
+from packer.format import header as header_module
 from packer.format.header import BLOCK_BYTES, MAX_BLOCKS, Extent, Field, Header, block_rows
 
 HEADER = Header(
@@ -365,3 +366,12 @@ def test_malformed_mappings_of_tables(table: object):
     record = json.loads(FROM_TABLE.to_bytes()) | {"table": table}
     with pytest.raises(FormatError, match=r"^x: header is (malformed|not JSON) \("):
         Header.from_bytes(json.dumps(record).encode(), "x")
+
+
+def test_very_many_extents_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header_module, "read_json", None)  # would be a TypeError
+    with pytest.raises(FormatError) as caught:
+        Header.from_bytes(b"[" * (header_module.MAX_EXTENTS + 1), "a.h5")
+    assert str(caught.value) == (
+        "a.h5: header is not JSON (it lists 524,289 extents; at most 524,288 are read). Convert the images again."
+    )

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
-from packer.inputs import image_archives
+from packer.inputs import image_archives, zip_archive
 from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, archive_stem, is_archive
 from packer.inputs.image_archives import open_archive
 
@@ -520,3 +520,22 @@ def test_damage_raises_nothing_but_packers_errors(
         pass
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_member_that_grows_a_hundredfold_is_not_inflated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zip_archive, "_LARGE", 10_000)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("1.bmp", bytes(1 << 20))
+        archive.writestr("2.bmp", bytes(9_000))
+        packed = archive.getinfo("1.bmp").compress_size
+    opened = open_archive(str(tmp_path / "bomb.zip"))
+    with pytest.raises(ImageError) as caught:
+        opened.read(0)
+    assert str(caught.value) == (
+        f"1,048,576 bytes, made of {packed:,} in the archive; above 10,000 at most 100 times as many are."
+        " Unpack the archive if it is meant."
+    )
+    assert opened.read(1) == bytes(9_000)
+    opened.close()
