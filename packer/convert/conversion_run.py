@@ -17,9 +17,9 @@ from packer.convert.engines import DistributedEngine
 from packer.convert.part_run import write_part
 from packer.convert.shard_run import write_shards
 from packer.errors import PackerError, UsageError
-from packer.format.file_io import remove
+from packer.format.file_io import InputFile, remove
 from packer.format.header import PARTIAL_SUFFIX, Header
-from packer.format.pack import open_pack
+from packer.format.pack import last_written, open_pack
 from packer.format.working_folder import (
     WorkingFolder,
     check_output,
@@ -133,11 +133,13 @@ class Conversion:
         if not (self.running.resume and os.path.lexists(self.out)):
             check_output(self.out, overwrite=self.running.overwrite)
 
-    def found(self, provenance: Mapping[str, Any], rows: int | None) -> RunResult | None:
+    def found(
+        self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
+    ) -> RunResult | None:
         """Return the pack that is asked for, if it may be gone on with and is there already; see `already`."""
         if not self.running.resume:
             return None
-        header = already(self.out, provenance, rows, overwrite=self.running.overwrite)
+        header = already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
         return None if header is None else RunResult(header, resumed=header.rows)
 
     def write(
@@ -158,7 +160,7 @@ class Conversion:
                 return (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
                 # Perhaps another process has given the same pack its name since `found` looked for it.
-                found = None if alone else self.found(task.members["provenance"], None)
+                found = None if alone else self.found(task.members["provenance"], None, task.newest)
                 if found is None:
                     raise
                 return found
@@ -228,11 +230,14 @@ def check_room(out: str, needed: int, name: str | None = None) -> None:
     check_space(name or out, max(0, needed - left))
 
 
-def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwrite: bool) -> Header | None:
+def already(
+    out: str, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None, *, overwrite: bool
+) -> Header | None:
     """Return the header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
-    rows: of the pack, inputs that were skipped included; None where that is not known beforehand.
-    Raises UsageError, naming the difference, if it is another pack; FormatError if it is none; BusyError if another run replaces it.
+    rows: of the pack, inputs that were skipped included; None where that is not known beforehand. newest: of the inputs.
+    Raises UsageError, naming the difference, if it is another pack, or the input that was changed after it was made; FormatError if it
+    is none; BusyError if another run replaces it.
     """
     if not os.path.lexists(out):
         return None
@@ -245,8 +250,17 @@ def already(out: str, provenance: Mapping[str, Any], rows: int | None, *, overwr
     differs = difference(recorded, provenance)
     if not differs and rows is not None:
         differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
-    if differs and overwrite:
+    last = last_written(pack)
+    edited = newest.name if newest is not None and newest.time > os.stat(last).st_mtime_ns else ""
+    if (differs or edited) and overwrite:
         return None
+    if edited and not differs:
+        raise UsageError(
+            f"{out}: is a whole pack, but {edited} was changed after it was made; a pack that is newer than its inputs is left as"
+            " it is. Pass ",
+            Option("overwrite", True),
+            f" to make it anew, or if no content has changed: touch {last}",
+        )
     if differs:
         raise UsageError(
             f"{out}: is a whole pack, but another than is asked for: {differs}. Pass ",

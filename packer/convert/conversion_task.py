@@ -10,6 +10,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError
+from packer.format.file_io import InputFile
 from packer.format.header import Field, Header
 from packer.format.pack import Pack
 
@@ -39,7 +40,7 @@ class ConversionTask:
     that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed, None: it
     is not.
     subject: the source, for messages. keyed: whether the pack says of each row what the maker calls it. skipped: what was left out
-    when the task was planned, as in Header.
+    when the task was planned, as in Header. newest: of the inputs the one that was changed last, None where these have no times.
     """
 
     subject: str
@@ -50,6 +51,7 @@ class ConversionTask:
     plan: Mapping[str, Any] | None
     keyed: bool = True
     skipped: tuple[dict[str, str], ...] = ()
+    newest: InputFile | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -266,7 +266,7 @@ def convert_images(
             skip=run.running.skip,
             compare=on_plan is not None,
         )
-        found = run.found(task.members["provenance"], plan.rows + len(task.skipped))
+        found = run.found(task.members["provenance"], plan.rows + len(task.skipped), task.newest)
         if found is not None:
             return run.report(found, plan.notes, already=True)
         announce = partial(on_plan, plan) if on_plan is not None else lambda: None
@@ -408,10 +408,18 @@ def plan_conversion(
         "seed": options.get("seed"),
         "provenance": provenance,
     }
-    changes = {"newest file": maker.newest(), "digest of the files' times": maker.times()}
+    newest = maker.newest()
+    changes = {"newest file": list(map(str, newest)), "digest of the files' times": maker.times()}
     left_out = (*opened.skipped, *targets.skipped)
     task = ConversionTask(
-        opened.name, maker, order, storing, members, {**provenance, **changes}, skipped=left_out
+        opened.name,
+        maker,
+        order,
+        storing,
+        members,
+        {**provenance, **changes},
+        skipped=left_out,
+        newest=max(newest, key=lambda file: file.time),
     )
     plan = ConversionPlan(
         rows=len(order.samples),

@@ -16,6 +16,7 @@ from packer.convert.sample_order import Samples
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
+from packer.format.file_io import InputFile
 from packer.format.header import Field
 from packer.format.own_size import CHANNELS
 from packer.inputs.image_pairs import Pair
@@ -163,7 +164,7 @@ class ImageRows:
         yield np.ascontiguousarray(self._source.sizes)
         yield self._targets.fingerprint()
 
-    def newest(self) -> list[str]:
+    def newest(self) -> list[InputFile]:
         """Return the files that were changed last: of the images, and of each pair."""
         return [self._source.newest, *(pair.newest for pair in self._pairs)]
 

@@ -34,13 +34,14 @@ from packer.convert.shard_run import list_shards
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import digest
-from packer.format.file_io import remove
+from packer.format.file_io import InputFile, newest_file, remove
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import WorkingFolder, check_output, check_space, format_of
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
+from packer.remote.urls import is_url
 from packer.sentence import Option
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
@@ -531,7 +532,25 @@ class _PackSource(NamedTuple):
         members: dict[str, Any] = {"classes": self.classes, "seed": seed, "provenance": provenance}
         if table:
             members["table"] = self.pack.header.table
-        return ConversionTask(self.pack.path, self.rows, order, self.storing, members, provenance, keyed)
+        newest = self.newest
+        plan = provenance if newest is None else {**provenance, "newest file": str(newest)}
+        return ConversionTask(
+            self.pack.path, self.rows, order, self.storing, members, plan, keyed, newest=newest
+        )
+
+    @property
+    def newest(self) -> InputFile | None:
+        """The file of the packs that was changed last; None for packs in stores, whose seals are compared."""
+        if any(is_url(part.path) for part in self.pack.parts):
+            return None
+        files = {
+            part.file(extent)
+            for part in self.pack.parts
+            for extents in part.header.extents.values()
+            for extent in extents
+        }
+        names = sorted(files)
+        return newest_file(names, np.array([os.stat(name).st_mtime_ns for name in names], np.int64))
 
 
 def _opened(
@@ -617,7 +636,7 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
     """Write a new pack of another, unless it is there and may be left."""
     rows = len(task.order.samples)
     run.check_output()
-    found = run.found(task.members["provenance"], rows)
+    found = run.found(task.members["provenance"], rows, task.newest)
     if found is not None:
         return run.report(found, notes, already=True)
     if isinstance(source.rows, PackRows) and source.rows.remade:
@@ -630,7 +649,8 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
 def _finished(out: str, task: ConversionTask) -> RunResult | None:
     """Return the pack under that name, if it is that of the task."""
     try:
-        header = already(out, task.members["provenance"], len(task.order.samples), overwrite=False)
+        rows = len(task.order.samples)
+        header = already(out, task.members["provenance"], rows, task.newest, overwrite=False)
     except PackerError:
         return None
     return None if header is None else RunResult(header, resumed=header.rows)

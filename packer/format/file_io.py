@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,9 +205,20 @@ def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
     return True
 
 
-def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> str:
-    """Return the name and time (of the last change, UTC) of the newest file; times: int64 [N], nanoseconds since 1970."""
+class InputFile(NamedTuple):
+    """A file that rows are made of. time: of its last change, in nanoseconds since 1970."""
+
+    name: str
+    time: int
+
+    def __str__(self) -> str:
+        """Return its name and time (UTC)."""
+        seconds, rest = divmod(self.time, 10**9)
+        when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        return f"{self.name} of {when}.{rest:09d}"
+
+
+def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> InputFile:
+    """Return the file that was changed last; times: int64 [N], nanoseconds since 1970."""
     index = int(times.argmax()) if len(times) else 0
-    seconds, rest = divmod(int(times[index]), 10**9) if len(times) else (0, 0)
-    when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{names[index] if len(times) else ''} of {when}.{rest:09d}"
+    return InputFile(names[index], int(times[index])) if len(times) else InputFile("", 0)

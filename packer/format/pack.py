@@ -423,6 +423,13 @@ def unreadable(name: str, error: OSError) -> FormatError:
     )
 
 
+def last_written(pack: Pack) -> str:
+    """Return the path of the file of a pack that was written last when the pack was made."""
+    if pack.shards:
+        return os.path.join(pack.path, INDEX_FILE)
+    return os.path.join(pack.path, TRAILER_FILE) if pack.format == "npy" else pack.path
+
+
 def _has_index(name: str) -> bool:
     return os.path.exists(os.path.join(name, INDEX_FILE))
 

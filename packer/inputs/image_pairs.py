@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.file_io import newest_file
+from packer.format.file_io import InputFile, newest_file
 from packer.format.header import Field
 from packer.format.own_size import partner
 from packer.inputs.file_names import as_text, is_hidden, on_disk
@@ -128,7 +128,7 @@ class Pair:
         made._files = files = self._files.some(indices)
         made.sizes, made.times = files.sizes, files.images.times
         made.refused = {k: self.refused[i] for k, i in enumerate(indices.tolist()) if i in self.refused}
-        made.notes, made.newest = [], ""
+        made.notes, made.newest = [], InputFile("", 0)
         return made
 
     def fingerprint(self) -> bytes:
@@ -328,7 +328,7 @@ class _PairedFiles:
             self.sizes[index], self.positions[index] = entry.size, entry.position
             self.times[index] = entry.time
             newest = max(newest, (entry.path, entry.time), key=lambda found: found[1])
-        self.newest = newest_file([newest[0]], np.array([newest[1]]))
+        self.newest = InputFile(*newest)
         return loose, first_loose
 
     def _find_suffix(self, name: str, entries: Iterable[_ListedFile]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.format.file_io import InputFile
 from packer.inputs.file_names import FolderLayout, notes_on, notes_on_classes, notes_on_splits
 from packer.inputs.image_targets import ImageTargets
 from packer.sentence import Option
@@ -52,8 +53,8 @@ class ImageSource:
     """int64 [N], bytes of the image files."""
     times: NDArray[np.int64]
     """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
-    newest: str
-    """Which of the files was changed last, and when: tells whether one has been changed since."""
+    newest: InputFile
+    """The file that was changed last: tells whether one has been changed since."""
     folder: str | None
     """Where the keys are files, as `as_text` has it; None in an archive."""
     read: Callable[[int], bytes]
@@ -102,7 +103,7 @@ class ImageSource:
         made.sizes, made.times = self.sizes[indices], self.times[indices]
         made.read, made.ahead, made.close = images.read, images.ahead, images.close
         made.labels = made.targets = made.some = None
-        made.newest = ""
+        made.newest = InputFile("", 0)
         made.splits, made.refused, made.skipped, made.notes = {}, {}, (), []
         return made
 

@@ -307,7 +307,7 @@ class _Job:
             bar.start(source.nbytes)
             identity = maker.fingerprint(bar.move)
         task = options.task(maker, source.rows, source.subject, identity)
-        found_pack = run.found(task.members["provenance"], source.rows)
+        found_pack = run.found(task.members["provenance"], source.rows, None)
         if found_pack is not None:
             return run.report(found_pack, notes, already=True)
         written = run.write(task, raw_bytes(maker, source.rows))
@@ -345,7 +345,7 @@ class _Job:
             self._begin(subject, maker.fields, count, raw_bytes(maker, count), notes)
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
             task = options.task(maker, count, subject, told_of, forks=forks)
-            found = run.found(task.members["provenance"], count)
+            found = run.found(task.members["provenance"], count, None)
             if found is not None:
                 return run.report(found, notes, already=True)
             written = run.write(task, raw_bytes(maker, count))

@@ -270,13 +270,13 @@ def convert_table(
         on_stage,
         indexes,
     )
-    if (found := run.found(provenance, None)) is not None:
+    if (found := run.found(provenance, None, table.newest())) is not None:
         return _report(job, replace(found, resumed=0), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
     plan = {
         **provenance,
-        "newest file": table.newest(),
+        "newest file": str(table.newest()),
         "times of the files": [time for _, time in table.state],
     }
     with ExitStack() as stack:

@@ -24,7 +24,8 @@ from packer.convert import conversion_run
 from packer.convert.conversion_run import Report
 from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import convert_images
-from packer.errors import PackerError, SourceError, SpaceError, UsageError
+from packer.convert.repacking import repack
+from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
@@ -574,3 +575,78 @@ def test_a_folder_that_was_being_removed_when_its_run_was_killed_goes(
     rest.write_bytes(b"x")
     assert convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True).already
     assert not (tmp_path / "p.h5.packing").exists()
+
+
+NEWER = (
+    ": is a whole pack, but {name} was changed after it was made; a pack that is newer than its inputs is left as it is."
+    " Pass overwrite=True to make it anew, or if no content has changed: touch {last}"
+)
+
+
+@pytest.mark.parametrize(
+    "what", ["image", "npy", "shards", "mask", "archive", "parquet", "table", "pack", "npy pack"]
+)
+def test_a_whole_pack_of_inputs_that_changed_since_is_not_left(photos: Path, tmp_path: Path, what: str):
+    """An edit that keeps the size of a file is seen by its time; when only the time is another one, touching the pack says so."""
+    out, options, make = tmp_path / "p.h5", {}, convert
+    source, changed, name = photos, photos / "red" / "2.jpg", "red/2.jpg"
+    last = out
+    if what in ("npy", "shards"):
+        out = tmp_path / "p"
+        options = {"format": "npy"} if what == "npy" else {"shard_rows": 9}
+        last = out / ("trailer" if what == "npy" else "index.json")
+    elif what == "mask":
+        changed = tmp_path / "masks" / "red" / "2.png"
+        for path in photos.rglob("*.jpg"):
+            mask = (tmp_path / "masks" / path.relative_to(photos)).with_suffix(".png")
+            mask.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8)).save(mask)
+        options, name = {"pairs": {"mask": tmp_path / "masks"}}, "red/2.png"
+    elif what == "archive":
+        source = changed = Path(shutil.make_archive(str(tmp_path / "photos"), "tar", photos))
+        name = "photos.tar"
+    elif what == "parquet":
+        pq = pytest.importorskip("pyarrow.parquet")
+        arrow = pytest.importorskip("pyarrow")
+        images = [{"bytes": path.read_bytes(), "path": None} for path in sorted(photos.rglob("*.jpg"))]
+        source = changed = tmp_path / "photos.parquet"
+        pq.write_table(arrow.table({"image": images, "label": [0] * len(images)}), source)
+        name = "photos.parquet"
+    elif what == "table":
+        source = changed = tmp_path / "t.csv"
+        changed.write_text("a,b\n1,2\n3,4\n")
+        make, name = convert_table, "t.csv"
+    elif what.endswith("pack"):
+        source = tmp_path / ("q" if what == "npy pack" else "q.h5")
+        convert(photos, source)
+        changed = source / "image.npy" if what == "npy pack" else source
+        make, name = repack, str(changed)
+    made = make(source, out, **options)
+    before = files_of(out)
+    assert make(source, out, resume=True, **options).already
+    then = os.stat(last).st_mtime_ns + 10**9
+    os.utime(changed, ns=(then, then))
+    with pytest.raises(UsageError) as error:
+        make(source, out, resume=True, **options)
+    assert str(error.value) == str(out) + NEWER.format(name=name, last=last)
+    assert files_of(out) == before
+    again = make(source, out, resume=True, overwrite=True, **options)
+    assert (again.already, again.rows) == (False, made.rows)
+    os.utime(last, ns=(then, then))
+    assert make(source, out, resume=True, **options).already
+
+
+def test_resuming_beside_a_run_that_replaces_the_pack_is_refused(photos: Path, tmp_path: Path):
+    out, told = tmp_path / "p.h5", []
+    convert(photos, out)
+
+    def beside(rows: int) -> None:
+        with pytest.raises(BusyError) as error:
+            convert(photos, out, resume=True)
+        told.append(str(error.value))
+
+    convert(photos, out, overwrite=True, on_progress=beside)
+    assert set(told) == {
+        f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
+    }
+    assert convert(photos, out, resume=True).already

@@ -109,7 +109,7 @@ def test_the_newest_file_is_known(tree: Tree, name: str) -> None:
     pack("pets", "pets.tar")
     os.utime("pets.tar", ns=(0, 1_500_000_000_000_000_000))
     with open_source(name) as source:
-        assert source.newest == (
+        assert str(source.newest) == (
             "cat/1.jpg of 2023-11-14 22:13:20.000000005"
             if name == "pets"
             else "pets.tar of 2017-07-14 02:40:00.000000000"

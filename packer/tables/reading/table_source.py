@@ -14,7 +14,7 @@ import numpy as np
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.format.checksums import digest
-from packer.format.file_io import newest_file
+from packer.format.file_io import InputFile, newest_file
 from packer.path_text import as_text
 from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
 from packer.tables.reading.text_stream import unreadable
@@ -141,8 +141,8 @@ class TableSource:
             None,
         )
 
-    def newest(self) -> str:
-        """Return the name of the file that was changed last, and when."""
+    def newest(self) -> InputFile:
+        """Return the file that was changed last."""
         times = np.array([time for _, time in self.state])
         return newest_file([as_text(os.path.basename(name)) for name in self.names], times)
 

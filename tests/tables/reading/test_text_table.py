@@ -484,4 +484,4 @@ def test_the_newest_file_is_told() -> None:
     write("b.csv", "x\n1\n")
     os.utime("a.csv", ns=(10**18 + 5, 10**18 + 5))
     os.utime("b.csv", ns=(10**18, 10**18))
-    assert opened("a.csv", "b.csv").newest() == "a.csv of 2001-09-09 01:46:40.000000005"
+    assert str(opened("a.csv", "b.csv").newest()) == "a.csv of 2001-09-09 01:46:40.000000005"
