@@ -41,7 +41,6 @@ from packer.format.working_folder import WorkingFolder, check_output, check_spac
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
-from packer.remote.urls import is_url
 from packer.sentence import Option
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
@@ -541,7 +540,7 @@ class _PackSource(NamedTuple):
     @property
     def newest(self) -> InputFile | None:
         """The file of the packs that was changed last; None for packs in stores, whose seals are compared."""
-        if any(is_url(part.path) for part in self.pack.parts):
+        if any("://" in part.path for part in self.pack.parts):
             return None
         files = {
             part.file(extent)
