@@ -31,9 +31,10 @@ def check_transform(t: TableTransform, record: Mapping[str, Any]) -> None:
     whole = np.dtype(t.dtype).kind in "iu"
     for c in t.columns:
         fill = c.fill if c.fill is not None and c.standardize is None else 0.0
+        parts = [of(np.array([fill])) for of in c.kind.parts.values()] or [np.array([fill])]
         with np.errstate(over="ignore"):
-            stored = np.float64(fill).astype(t.dtype)
-        if not _sound(c, whole) or (whole and fill) or not np.isfinite(stored):
+            stored = np.concatenate(parts).astype(t.dtype)
+        if not _sound(c, whole) or (whole and fill) or not np.isfinite(stored).all():
             raise ValueError(f"column {c.name[:80]!r} is malformed")
     if len({c.missing for c in t.columns if c.role == "feature"}) > 1:
         raise ValueError("missing cells become one thing in some columns, another in others")

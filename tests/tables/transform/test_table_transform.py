@@ -258,6 +258,12 @@ def test_statistics_of_standardized_features_are_those_of_the_filled_rows(policy
     assert present == pytest.approx(np.mean([c for c in cells[fit_rows] if c is not None]), rel=1e-12)
 
 
+def test_a_mean_time_that_float16_holds_in_parts_is_sound():
+    table = numbers(1.58e9, None, 1.6e9 + 60, kind="timestamp")
+    record = fit(table, ColumnChoices(missing="mean", dtype="float16")).transform.to_json()
+    assert TableTransform.from_json(copy.deepcopy(record)).to_json() == record
+
+
 @pytest.mark.parametrize("one_hot", [(), "all"])
 def test_categories_are_those_of_the_rows_that_count(one_hot):
     table = Table(
