@@ -33,6 +33,7 @@ from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
+from packer.tables.reading.type_inference import MARKS
 from packer.tables.table_order import ShuffledFile, not_shared
 from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_types import TEXT
@@ -412,6 +413,9 @@ class _Writer:
             return "Mend it, pass " + Option("types", {name: "number"}) + ", or " + skip
         if bad.reason is CellFault.BEYOND_SINGLE:
             return "Mend it, pass " + Option("dtype", "float64") + ", or " + skip
+        if bad.value.encode() in MARKS:
+            missing = Option("na", (bad.value,)) + " if it means missing, "
+            return "Mend it, pass " + missing + as_category(name) + ", or " + skip
         na = Option("na", (bad.value,)) + ", " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
         return "Mend it, pass " + as_category(name) + ", " + na + "or " + skip
 

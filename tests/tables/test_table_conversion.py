@@ -651,3 +651,16 @@ def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
         convert_table(file, tmp_path / "n.h5")
     report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", header=False)
     assert report.rows == ROWS
+
+
+def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_path: Path):
+    source = tmp_path / "t.csv"
+    source.write_text("x,y\n" + "".join(f"{n},{n}\n" for n in range(30)) + ".,1\n")
+    with pytest.raises(SourceError) as error:
+        convert_table(source, tmp_path / "t.h5")
+    assert str(error.value) == (
+        f"{source}: line 32, column 'x': '.' is not a number. Mend it, pass na=('.',) if it means missing,"
+        " types={'x': 'category'}, or on_error='skip' to leave such rows out."
+    )
+    convert_table(source, tmp_path / "t.h5", na=".", shuffle=False)
+    assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])
