@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 from packer import units
 from packer.source_kinds import ARROW_TABLES
-from packer.tables.reading.dialect import delimiter_of
+from packer.tables.reading.dialect import delimiter_of, first_line_at
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.text_stream import TextStream
 
@@ -104,14 +104,17 @@ def _asked(pandas: Any, name: str, reading: ReadOptions) -> tuple[str, Any, dict
     with closing(TextStream(name, reading.encoding)) as stream:
         buffer = bytearray(_BEGINNING)
         have = stream.fill(memoryview(buffer))
-    text = bytes(memoryview(buffer)[:have])
+    text, ended = bytes(memoryview(buffer)[:have]), have < _BEGINNING
+    text = text[first_line_at(name, text, ended, reading.skip_rows) :]
     options = {
-        "sep": delimiter_of(name, text, have < _BEGINNING, reading).decode("ascii"),
+        "sep": delimiter_of(name, text, ended, reading).decode("ascii"),
         "header": 0 if reading.header else None,
         "decimal": reading.decimal,
         "thousands": reading.thousands or None,
         "na_values": list(reading.na),
         "encoding": reading.encoding,
+        "skiprows": reading.skip_rows,
+        "comment": reading.comment,
         "low_memory": False,  # or it warns of columns that change their type
     }
     if reading.quote:

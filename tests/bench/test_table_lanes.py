@@ -76,6 +76,10 @@ def test_pandas_reads_what_packer_reads(tmp_path: Path, monkeypatch: pytest.Monk
     first = found[2].astype(object).where(found[2].notna(), None)
     assert first.to_numpy().tolist() == [[1234.5, "a;b", None], [7.25, "c", 3.0]]
     assert found[3].to_numpy().tolist() == [[1.5, "x\ty", 2]]
+    (tmp_path / "three.csv").write_text("A title; of x\na,b,c\n# d\n1,2,3\n4,5,6\n")
+    parse, _ = parser([str(tmp_path / "three.csv")], ReadOptions(skip_rows=1, comment="#"))
+    assert parse is not None
+    assert found[-1].to_dict("list") == {"a": [1, 4], "b": [2, 5], "c": [3, 6]}
 
 
 def test_parquet_and_feather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
