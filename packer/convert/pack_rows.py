@@ -101,7 +101,7 @@ class PackRows:
             loaded = replace(loaded, codec=None)
         if spec is not None and loaded is not None:
             _check_shrinks(pack, loaded, spec)
-            self._pixels = pixels_of(spec)
+            self._pixels = pixels_of(spec, rgba=loaded.about.get("color") == "rgba")
             about = {k: v for k, v in loaded.about.items() if k not in _OWN}
             dtype = np.dtype(spec.dtype).newbyteorder("<").str
             loaded = replace(

@@ -83,12 +83,13 @@ _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
 class DeepPixels:
     """Turn image files into rows of 16 bits or of bands; one object serves any number of threads. Called as DecodeResize is."""
 
-    def __init__(self, spec: PixelSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
+        """rgba: the last of four channels is alpha, by which colors weigh where rows are made of pixels (`again`)."""
+        self.spec, self._rgba = spec, rgba
         self._state = _WidenedState()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DeepPixels, (self.spec,)
+        return DeepPixels, (self.spec, self._rgba)
 
     def __call__(self, data: bytes, out: NDArray[Any]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``, [H, W, C] of the type and shape of ``spec``; rows may lie apart.
@@ -115,6 +116,8 @@ class DeepPixels:
         if geometry.target[2:] != size:
             out[...] = 0
         place_soft(pixels, geometry, out)
+        if self._rgba:
+            _place_weighted(pixels, geometry, out)
 
     def _values(self, data: bytes) -> NDArray[Any]:
         """Return what a file holds, [h, w, C], upright."""
@@ -135,9 +138,18 @@ class _WidenedState(threading.local):
         self.widened = False
 
 
-def pixels_of(spec: PixelSpec) -> DecodeResize | DeepPixels:
-    """Return what makes such pixels of image files."""
-    return DeepPixels(spec) if spec.deep else DecodeResize(spec)
+def _place_weighted(pixels: NDArray[Any], geometry: ImagePlacement, out: NDArray[Any]) -> None:
+    """Fill the colors of ``out``, already resized each by itself, with colors that weigh as much as they are opaque."""
+    weighted, alpha = np.zeros(out.shape, np.float32), pixels[..., 3:].astype(np.float32)
+    place_soft(np.concatenate([pixels[..., :3] * alpha, alpha], 2), geometry, weighted)
+    seen = weighted[..., 3:] > 0  # elsewhere colors stay as they are
+    colors = np.divide(weighted[..., :3], weighted[..., 3:], where=seen, out=weighted[..., :3])
+    np.copyto(out[..., :3], np.rint(colors), where=seen, casting="unsafe")
+
+
+def pixels_of(spec: PixelSpec, rgba: bool = False) -> DecodeResize | DeepPixels:
+    """Return what makes such pixels of image files, and of pixels. rgba: four channels of 16 bits are colors and alpha."""
+    return DeepPixels(spec, rgba) if spec.deep else DecodeResize(spec)
 
 
 def count_bands(data: bytes, max_pixels: int) -> int:

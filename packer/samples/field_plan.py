@@ -48,28 +48,15 @@ class Sized(NamedTuple):
 
         Of four channels the last is alpha, by which colours weigh.
         """
-        from packer.pixels.decode_resize import (
-            DecodeResize,
-            ImagePlacement,
-            PixelSpec,
-        )  # here: they load OpenCV
-        from packer.pixels.soft_maps import place_soft
+        from packer.pixels.decode_resize import PixelSpec  # here: they load OpenCV
+        from packer.pixels.deep_images import pixels_of
 
-        found = np.zeros((len(images), *self.size, images.shape[3]), images.dtype)
-        if images.dtype == np.uint8:
-            resizing = DecodeResize(PixelSpec(self.size, self.fit, _CHANNELS[images.shape[3]]))
-            for image, out in zip(images, found, strict=True):
-                resizing.again(np.ascontiguousarray(image), out)
-            return found
-        geometry = ImagePlacement.of(self.fit, images.shape[1:3], self.size)
+        count, dtype = images.shape[3], images.dtype.name
+        channels = _CHANNELS[count] if dtype == "uint8" else count
+        resizing = pixels_of(PixelSpec(self.size, self.fit, channels, dtype=dtype), rgba=count == 4)
+        found = np.zeros((len(images), *self.size, count), images.dtype)
         for image, out in zip(images, found, strict=True):
-            place_soft(image, geometry, out)
-            if images.shape[3] == 4:
-                weighted, alpha = np.zeros(out.shape, np.float32), image[..., 3:].astype(np.float32)
-                place_soft(np.concatenate([image[..., :3] * alpha, alpha], 2), geometry, weighted)
-                seen = weighted[..., 3:] > 0  # elsewhere colours stay as they are, each channel by itself
-                colors = np.divide(weighted[..., :3], weighted[..., 3:], where=seen, out=weighted[..., :3])
-                np.copyto(out[..., :3], np.rint(colors), where=seen, casting="unsafe")
+            resizing.again(np.ascontiguousarray(image), out)
         return found
 
     def plan(self, plan: FieldPlan) -> FieldPlan:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer import pack_dataset
 from packer.cli.console import in_options
 from packer.codecs import jpeg
 from packer.convert.image_conversion import convert_images
@@ -520,6 +521,21 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
         assert small.header.statistics["image"]["mean"] == pytest.approx(mean, rel=0.05)
     with pytest.raises(UsageError, match=r"of 'image', size was max=40, now it is max=20"):
         merge_packs([tmp_path / "a", tmp_path / "other"], tmp_path / "n", duplicates="keep")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_alpha_weighs_the_colors_of_rows_that_shrink(tmp_path: Path, dtype: type[np.unsignedinteger]):
+    most = np.iinfo(dtype).max
+    image = np.zeros((16, 16, 4), dtype)
+    image[:, ::2] = (most, 0, 0, most)
+    image[:, 1::2] = (0, most, 0, 0)  # green that is not seen
+    samples = [{"image": image, "label": 0}] * 2
+    pack_dataset(samples, tmp_path / "p.h5")
+    pack_dataset(samples, tmp_path / "small.h5", size=8)
+    repack(tmp_path / "p.h5", tmp_path / "q.h5", size=8)
+    found = open_pack(tmp_path / "q.h5").read("image")
+    assert (found[..., :3] == (most, 0, 0)).all()
+    assert np.array_equal(found, open_pack(tmp_path / "small.h5").read("image"))
 
 
 def test_qualities_that_are_refused(photo_folder: Path, tmp_path: Path, convert: Convert):
