@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import pickle
 import random
 import signal
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,7 +78,7 @@ class DatasetRows:
         self.ragged_bytes = plan.ragged_bytes
         self._ragged = {f.name for f in plan.fields if f.ragged}
         self._parent = os.getpid()
-        self._limited = False
+        self._settled = False
         self._alone = ForkSafeLock()
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
@@ -88,9 +90,9 @@ class DatasetRows:
 
     def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
         """Ask the dataset for the sample. Raises ImageError."""
-        if os.getpid() != self._parent and not self._limited:
-            one_thread()
-            self._limited = True
+        if os.getpid() != self._parent and not self._settled:
+            settle_in_child()
+            self._settled = True
         ragged = {}
         nbytes = 0
         with self._alone:
@@ -164,8 +166,22 @@ def kept_draws() -> Iterator[None]:
             torch.set_rng_state(states[2])
 
 
-def one_thread() -> None:
-    """Have torch, if it is loaded, compute on one thread: its pool does not outlive a fork, and the samples are the parallel work."""
+def settle_in_child() -> None:
+    """Make a forked process independent of its parent: positions of its own in open files, and torch on one thread.
+
+    A dataset that opened its file before the fork, as a Pillow image does until it is read, would share the file's position with
+    the other workers, and read their samples. Torch's pool of threads does not outlive a fork, and the samples are the parallel work.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            fd = int(name)
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+            if not stat.S_ISREG(os.fstat(fd).st_mode) or flags & (os.O_WRONLY | os.O_RDWR):
+                continue
+            again = os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
+            os.lseek(again, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
+            os.dup2(again, fd, os.get_inheritable(fd))
+            os.close(again)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
@@ -227,7 +243,7 @@ _adopted: list[Callable[[], Any]] = []
 def _adopt(work: Callable[[], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     _adopted[:] = [work]
-    one_thread()
+    settle_in_child()
 
 
 def _work() -> Any:

@@ -36,7 +36,7 @@ from packer.samples.field_plan import IMAGE, LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
-from packer.samples.values import ValueRefusedError, held, is_pillow
+from packer.samples.values import ValueRefusedError, held
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
@@ -245,13 +245,6 @@ def _check_samples(dataset: Any) -> None:
         )
 
 
-def _is_open(sample: Any) -> bool:
-    """Return True if a sample holds a Pillow image whose file is open, as it has not been read yet."""
-    members = sample.values() if isinstance(sample, Mapping) else sample
-    values = members if isinstance(sample, (Mapping, tuple, list)) else [sample]
-    return any(is_pillow(value) and getattr(value, "fp", None) is not None for value in values)
-
-
 def _key(dataset: Any, key: str | int | None) -> str | None:
     """Return what identifies a dataset: as given, or the fingerprint that Hugging Face's datasets have."""
     if key is not None:
@@ -322,8 +315,6 @@ class _Job:
             raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
         if key is None:
             self._refuse_resuming(f"{subject}: what it holds cannot be told, so")
-        if isinstance(dataset, list) and any(map(_is_open, dataset)):
-            run.running = replace(run.running, workers=1)  # forked processes would share the files' positions
         forks = run.running.workers > 1 and forks_safely()
         with kept_draws():
             plan = in_child(

@@ -387,7 +387,33 @@ def test_transparent_images_become_what_files_of_them_do(mode: str, channels: st
         np.testing.assert_array_equal(row, expected)
 
 
-def test_opened_images_of_a_list_are_read_by_one_process(tmp_path: Path) -> None:
+class Opened:
+    """A dataset whose file was opened before any worker began."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        self._file.seek(index * (1 << 18))
+        time.sleep(0.001)  # here another worker would move the position
+        return {"value": np.frombuffer(self._file.read(1 << 18), np.int64)}
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def test_workers_do_not_share_the_position_of_an_open_file(tmp_path: Path) -> None:
+    np.arange(40).repeat(1 << 15).tofile(tmp_path / "values")
+    dataset = Opened(tmp_path / "values")
+    pack_dataset(dataset, tmp_path / "out.h5", workers=4, shuffle=False, compress="gzip")
+    dataset.close()
+    assert [int(row[0]) for row in rows_of(open_pack(tmp_path / "out.h5"), "value")] == list(range(40))
+
+
+def test_a_list_of_opened_images_that_are_not_read_yet(tmp_path: Path) -> None:
     for number, image in enumerate(IMAGES):
         Image.fromarray(image).save(tmp_path / f"{number}.bmp")
     opened = [(Image.open(tmp_path / f"{number}.bmp"), label) for number, label in enumerate(LABELS)]
