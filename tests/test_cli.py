@@ -834,3 +834,40 @@ def test_a_shell_completes(typed: str, offered: list[str]) -> None:
         "_PACKER_COMPLETE=bash_source packer"
         in (Path(__file__).parent.parent / "docs/install.md").read_text()
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "again", "remedy"),
+    [
+        (
+            ("repack", "p.h5", "d.h5"),
+            "Make it again from the packs it was made of",
+            "It was made of other packs: make it again from them",
+        ),
+        (
+            ("convert", "t.csv", "d.h5"),
+            "Convert the table again",
+            "To make damaged blocks anew from the table: packer verify d.h5 --repair SRC",
+        ),
+        (
+            ("convert", "a.npy", "d.h5"),
+            "Pack the samples again",
+            "It was made of samples from Python or of arrays: pack them again to replace it",
+        ),
+    ],
+)
+def test_verify_advises_what_fits_a_pack(
+    photos: Path, run: Run, made: tuple[str, ...], again: str, remedy: str
+):
+    run("convert", photos, "p.h5", "--size", 16)
+    Path("t.csv").write_text("a,b\n" + "1,2\n" * 9)
+    np.save("a.npy", np.arange(9))
+    assert run(*made).code == 0
+    pack = open_pack("d.h5")
+    data = bytearray(Path("d.h5").read_bytes())
+    data[pack.header.extents[pack.fields[0].name][0].offset] ^= 1
+    Path("d.h5").write_bytes(data)
+    said = run("verify", "d.h5")
+    assert said.code == 1
+    assert again in said.err
+    assert said.err.splitlines()[-1] == remedy

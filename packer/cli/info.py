@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from packer.format.pack import Pack
+    from packer.format.verdict import Verdict
     from packer.orders.shuffle_quality import Quality
 
 _PROBLEMS = 50  # printed; --json has them all
@@ -108,11 +109,7 @@ def verify(
         return
     if source is None:
         if not as_json:
-            made_of = _made_of(pack)
-            remedy = f"To make damaged blocks anew from the {made_of}: packer verify {pack} --repair SRC"
-            if made_of == "samples":
-                remedy = "It was made of samples from Python or of arrays: pack them again to replace it"
-            say(remedy, err=True)
+            say(_remedy(pack, verdict), err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
@@ -124,18 +121,30 @@ def verify(
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
 
 
-def _made_of(path: str) -> str:
-    """Return what a pack, which may be damaged, was made of, in a word; "samples" are arrays and what pack_dataset takes."""
+def _remedy(path: str, verdict: Verdict) -> str:
+    """Return what can be done about a damaged pack."""
     from packer.errors import FormatError
-    from packer.format.pack import open_pack
+    from packer.format.header import PACK_OPTIONS
+    from packer.format.pack import open_damaged
 
+    beyond = "Its header, trailer or index is beyond repair: make it again from its inputs"
     try:
-        header = open_pack(path).header
-        if "fields" in header.provenance.get("options", {}):
-            return "samples"
-        return "images" if header.table is None else "table"
+        pack = open_damaged(path)
     except FormatError:
-        return "source"
+        return beyond
+    files = [problem.file for problem in verdict.problems]
+    parts = [part for part in pack.parts if any(file.startswith(part.path) for file in files)]
+    options = {name for part in parts for name in part.header.provenance.get("options", {})}
+    if not all(part.seal for part in parts) or any(problem.kind == "index" for problem in verdict.problems):
+        return beyond
+    if PACK_OPTIONS & options:
+        return "It was made of other packs: make it again from them"
+    if "fields" in options:
+        return "It was made of samples from Python or of arrays: pack them again to replace it"
+    if {"append", "like", "duplicates"} & options:
+        return "Rows that were appended, or mapped as another pack's, are not repaired: make them again from their inputs"
+    made_of = "images" if pack.parts[0].header.table is None else "table"
+    return f"To make damaged blocks anew from the {made_of}: packer verify {path} --repair SRC"
 
 
 def _columns(pack: Pack) -> list[str]:

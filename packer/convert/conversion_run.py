@@ -299,10 +299,14 @@ def staging_folder(
 
 @contextmanager
 def interrupted(out: str) -> Iterator[None]:
-    """Add to whatever ends the work that some of it is kept, and how to go on."""
+    """Add to whatever ends the work that some of it is kept, and how to go on; or that the pack has its name, and is whole."""
+    before = _identity(out)
     try:
         yield
     except (PackerError, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and _identity(out) not in (None, before):
+            error.args = (f"{out} is whole; only what was left beside it may have stayed.",)
+            raise
         left = out.rstrip("/") + PARTIAL_SUFFIX
         if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out) or _KEPT in str(error):
             raise
@@ -313,6 +317,14 @@ def interrupted(out: str) -> Iterator[None]:
         else:
             error.args = (sentence,)
         raise
+
+
+def _identity(out: str) -> tuple[int, int] | None:
+    """Return what tells a file or folder from another that had its name before; None if there is none."""
+    with suppress(OSError):
+        status = os.stat(out)
+        return status.st_dev, status.st_ino
+    return None
 
 
 def clear_staged(out: str) -> None:

@@ -23,7 +23,7 @@ from packer.convert.image_conversion import plan_conversion
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.file_io import pread_all, pwrite_all, remove
-from packer.format.header import OFFSETS, Header
+from packer.format.header import OFFSETS, PACK_OPTIONS, Header
 from packer.format.pack import Pack, open_damaged, open_pack
 from packer.format.pack_writer import PackWriter, Rows
 from packer.format.verdict import Verdict
@@ -210,7 +210,7 @@ def _task(
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
-    if "source" not in provenance or {"repack", "merge", "part"} & set(options):
+    if "source" not in provenance or PACK_OPTIONS & set(options):
         raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
     if "duplicates" in options:
         raise UsageError(
@@ -370,7 +370,7 @@ def _converted(pack: Pack, damaged: Mapping[int, Verdict]) -> Mapping[str, Any]:
             raise UsageError(
                 f"{pack.parts[number].path}: was appended; rows that packer convert wrote are repaired. Convert all tables anew."
             )
-        if {"repack", "merge", "part"} & set(options):
+        if PACK_OPTIONS & set(options):
             raise UsageError(
                 f"{pack.path}: was made of other packs, not of a table. Make it again from them."
             )

@@ -122,6 +122,7 @@ HEADER_FILE = "header.json"
 CHECKSUMS_FILE = "checksums.npy"
 TRAILER_FILE = "trailer"
 PARTIAL_SUFFIX = ".packing"  # of the name of work in progress
+PACK_OPTIONS = frozenset(("repack", "merge", "part"))  # one of provenance's options: a pack was made of packs
 NORMALIZE = "normalize"  # among provenance's options: mean and std of the pack given as `like`
 
 # h5py reads one row of a chunk that fits its chunk cache by reading the whole chunk: 1,400 random 256 px images/s at

@@ -29,8 +29,10 @@ from packer.format.header import (
     HDF5_MAGIC,
     HEADER_FILE,
     OFFSETS,
+    PACK_OPTIONS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
+    Header,
 )
 from packer.format.listed_headers import seal_of
 from packer.format.npy_container import PREAMBLE, array_head, preamble
@@ -189,9 +191,7 @@ class _Check:
 
     def _add(self, kind: str, file: str, text: str, array: str | None = None, **place: Any) -> None:
         path = os.path.join(self._pack.path, file) if file else self._pack.path
-        self.problems.append(
-            Problem(path, kind, f"{path}: {text}. Convert the images again.", array, **place)
-        )
+        self.problems.append(Problem(path, kind, f"{path}: {text}. {_again(self._header)}.", array, **place))
 
     def _unsealed(self) -> None:
         with open(self._pack.path, "rb") as file:
@@ -407,6 +407,16 @@ class _Check:
                     rows=(row, row + 1),
                 )
                 break
+
+
+def _again(header: Header) -> str:
+    """Return what makes a pack again: of what it was made."""
+    options = set(header.provenance.get("options", {}))
+    if PACK_OPTIONS & options:
+        return "Make it again from the packs it was made of"
+    if "fields" in options:
+        return "Pack the samples again"
+    return "Convert the images again" if header.table is None else "Convert the table again"
 
 
 def _span(rows: tuple[int, int]) -> str:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -526,6 +527,10 @@ def failure(out: str, error: OSError) -> PackerError:
     inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors tell it in their text
     number = int(inner[1]) if inner else error.errno
     reason = os.strerror(number) if number else "the HDF5 library could not write to the disk"
+    if number == errno.ENOENT:
+        return PackerError(
+            f"{out}: writing failed, since a folder that it is written in was removed meanwhile. Run it again."
+        )
     kind = SpaceError if number in FULL else PackerError
     return kind(f"{out}: writing failed ({reason}). Free some space, or pass another disk.")
 

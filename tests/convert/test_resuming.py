@@ -650,3 +650,35 @@ def test_resuming_beside_a_run_that_replaces_the_pack_is_refused(photos: Path, t
         f"{out}: another packer is writing it ({out}.packing is locked). Wait for it, or pass another name."
     }
     assert convert(photos, out, resume=True).already
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_interruption_after_the_pack_got_its_name_says_that_it_is_whole(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+):
+    out = tmp_path / "p.h5"
+    if overwrite:
+        convert(photos, out, size=16)
+
+    def stop(path: str) -> None:
+        if path == str(tmp_path):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("packer.format.working_folder.fsync_path", stop)
+    with pytest.raises(KeyboardInterrupt) as error:
+        convert(photos, out, overwrite=overwrite)
+    assert str(error.value) == f"{out} is whole; only what was left beside it may have stayed."
+    assert verify_pack(out).ok
+    assert open_pack(out).header.field("image").shape == (32, 32, 3)
+
+
+def test_a_folder_that_was_removed_meanwhile_is_told(photos: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+
+    def remove(rows: int) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    with pytest.raises(PackerError, match=r"removed|was replaced") as error:
+        convert(photos, folder / "p", shard_rows=3, on_progress=remove)
+    assert "Free some space" not in str(error.value)
