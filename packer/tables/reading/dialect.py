@@ -75,14 +75,14 @@ def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
 
 
 def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
-    """Return the offset behind the lines passed over at a file's beginning. Raises: SourceError."""
+    """Return the offset behind the lines passed over at a file's beginning. Raises: UsageError."""
     at = 0
     for _ in range(skip_rows):
         at = text.find(b"\n", at) + 1
         if not at:
             lines = text.count(b"\n") + (not text.endswith(b"\n"))
             size = "" if ended else f"first {len(text) >> 10:,} KiB hold "
-            raise SourceError(
+            raise UsageError(
                 f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which ",
                 Option("skip_rows", skip_rows),
                 " passes over all; a table begins behind them. Pass a smaller number.",

@@ -221,7 +221,7 @@ def test_a_comment_is_no_name_of_a_column() -> None:
 def test_lines_are_passed_over() -> None:
     assert first_line_at("a.csv", b"x\r\n\ny\n", True, 2) == 4
     for text, has in ((b"x\ny", "has 2 lines"), (b"x\ny\n", "has 2 lines")):
-        with pytest.raises(SourceError) as error:
+        with pytest.raises(UsageError) as error:
             first_line_at("a.csv", text, True, 3)
         assert in_options(error.value.sentence) == (
             f"a.csv: {has}, of which --skip-rows 3 passes over all; a table begins behind them. Pass a smaller number."
