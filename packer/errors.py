@@ -22,6 +22,9 @@ from typing import Any
 
 from packer.sentence import Option, Part, Sentence
 
+_LONGEST = 400
+"""Characters of what a message says of a damaged pack."""
+
 
 class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text is fit to be shown to a user."""
@@ -70,7 +73,11 @@ class FormatError(PackerError):
 
 
 def damaged(path: str, what: str, part: str = "") -> FormatError:
-    """Return the error for a damaged pack, or file of one, that is best made again."""
+    """Return the error for a damaged pack, or file of one, that is best made again.
+
+    what: cut off where a hostile header would have it print megabytes.
+    """
+    what = what if len(what) <= _LONGEST else f"{what[: _LONGEST - 4]} ...)"
     return FormatError(f"{path}: {what}. Convert the images again.", part=part)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -26,6 +27,7 @@ import pytest
 from PIL import Image
 
 import packer
+import packer.cli as cli_module
 from packer import __version__, open_pack
 from packer.cli import cli, main
 from tests.format.packs import write_pack
@@ -871,3 +873,21 @@ def test_verify_advises_what_fits_a_pack(
     assert said.code == 1
     assert again in said.err
     assert said.err.splitlines()[-1] == remedy
+
+
+def test_too_few_files_are_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(**options: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.h5")
+
+    monkeypatch.setattr(cli_module.cli, "main", opened)
+    monkeypatch.setattr(cli_module.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(cli_module.resource, "getrlimit", lambda which: (14, 14))
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    with pytest.raises(SystemExit) as ended:
+        cli_module.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "Error: too many open files; this process may have 14. Raise ulimit -n, or pass fewer --workers.\n"
+    )

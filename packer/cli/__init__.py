@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import signal
 import sys
 from typing import NoReturn
@@ -93,6 +94,15 @@ def main() -> NoReturn:
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except (OSError, ImportError) as error:
+        if "Too many open files" not in str(error):
+            raise
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        say(
+            f"Error: too many open files; this process may have {files:,}. Raise ulimit -n, or pass fewer --workers.",
+            err=True,
+        )
+        code = PackerError.exit_code
     sys.exit(code)
 
 

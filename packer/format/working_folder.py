@@ -532,7 +532,10 @@ def failure(out: str, error: OSError) -> PackerError:
             f"{out}: writing failed, since a folder that it is written in was removed meanwhile. Run it again."
         )
     kind = SpaceError if number in FULL else PackerError
-    return kind(f"{out}: writing failed ({reason}). Free some space, or pass another disk.")
+    few = number in (errno.EMFILE, errno.ENFILE)
+    return kind(
+        f"{out}: writing failed ({reason}). {'Raise ulimit -n' if few else 'Free some space, or pass another disk'}."
+    )
 
 
 def _is_pack(path: str) -> bool:

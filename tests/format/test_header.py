@@ -368,6 +368,15 @@ def test_malformed_mappings_of_tables(table: object):
         Header.from_bytes(json.dumps(record).encode(), "x")
 
 
+def test_a_message_is_short_whatever_the_header_holds() -> None:
+    record = json.loads(HEADER.to_bytes())
+    record["splits"] = {"a": [[0, 1]] * 10_000}
+    with pytest.raises(FormatError) as caught:
+        Header.from_bytes(json.dumps(record).encode(), "a.h5")
+    assert len(str(caught.value)) < 500
+    assert str(caught.value).endswith(" ...). Convert the images again.")
+
+
 def test_very_many_extents_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(header_module, "read_json", None)  # would be a TypeError
     with pytest.raises(FormatError) as caught:
