@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -53,13 +52,11 @@ class ReadResult(NamedTuple):
     """Result of a read: rows of ragged fields by name, and the seconds it took, of all threads or processes together.
 
     draws: what was drawn for its images, where they were augmented as they were read.
-    kept: number of rows of a watched job (TransformJob) if the transform changed none of them, else CHANGED.
     """
 
     ragged: dict[str, list[Any]]
     read_seconds: float
     transform_seconds: float = 0.0
-    kept: int = 0
     draws: Draws | None = None
 
 
@@ -295,7 +292,7 @@ class Prefetcher:
             (partial(self._start, request) for request in self._files.announced(requests)), self._depth
         ):
             asked = clock()
-            batches, draws = self._receive(pending, stats, stacklevel=4)
+            batches, draws = self._receive(pending, stats)
             sizes, first = pending.request.sizes, 0
             stats.wait_seconds += clock() - asked
             stats.copy_seconds = self._copy_seconds - copied
@@ -321,7 +318,7 @@ class Prefetcher:
 
     def batch_of(self, request: ReadRequest) -> Any:
         """Fetch a request of one batch now; return the batch."""
-        batches, draws = self._receive(self._start(request), Stats(), stacklevel=5)
+        batches, draws = self._receive(self._start(request), Stats())
         if draws is None or self._augmenter is None:
             return batches[0]
         return self._augmenter.apply(batches[0], draws, 0)
@@ -372,9 +369,7 @@ class Prefetcher:
             rows = memory
         return {ROW.name: rows}
 
-    def _receive(
-        self, pending: PendingBatches, stats: Stats, stacklevel: int
-    ) -> tuple[list[Any], Draws | None]:
+    def _receive(self, pending: PendingBatches, stats: Stats) -> tuple[list[Any], Draws | None]:
         """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
         ragged: dict[str, list[Any]] = {}
         drawn: list[Draws] = []
@@ -384,8 +379,6 @@ class Prefetcher:
                 read = reads.popleft().result()
                 stats.read_seconds += read.read_seconds
                 stats.transform_seconds += read.transform_seconds
-                if read.kept and self._workers and (warning := self._workers.watch(read.kept)):
-                    warnings.warn(warning, stacklevel=stacklevel)
                 for name, rows in read.ragged.items():
                     ragged.setdefault(name, []).extend(rows)
                 if read.draws is not None:

@@ -6,7 +6,6 @@ connection is a few numbers, and the rows of ragged fields.
 
 from __future__ import annotations
 
-import copy
 import gc
 import os
 import pickle
@@ -49,8 +48,8 @@ class TransformJob(NamedTuple):
     """A request to a process: the rows to transform.
 
     slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (SlotLayout, output
-    fields). first: row of the slot where the rows begin. watched: find out if fn changes the rows at all. counters: what keys the
-    draws in place of the rows, where an order repeats rows.
+    fields). first: row of the slot where the rows begin. counters: what keys the draws in place of the
+    rows, where an order repeats rows.
     """
 
     runs: Runs
@@ -59,7 +58,6 @@ class TransformJob(NamedTuple):
     slot: tuple[int, int] | None = None
     form: bytes = b""
     first: int = 0
-    watched: bool = False
     counters: Runs | None = None
 
 
@@ -172,7 +170,6 @@ class _Maker:
         store = Store(fields, layout.typed(slot, job.first + total), total if batched else None)
         size = total if batched else self._chunk_rows
         read_seconds = transform_seconds = 0.0
-        watched, kept = job.watched, 0
         with self._blamed(job):
             for begin in range(0, total, size):
                 started = time.perf_counter()
@@ -186,30 +183,22 @@ class _Maker:
                 self._call.key(job.seed, job.epoch, counters)
                 if batched:
                     self._at[0] = rows[0]
-                    before = copy.deepcopy(columns) if watched else None
                     result = self._call(0, columns)
                     if self._call.unlimited():
                         result = self._call(0, self._read(runs))
                     store.put(slice(job.first, job.first + total), result)
-                    if before is not None:
-                        kept = total if calling.is_unchanged(before, result) else calling.CHANGED
                 else:
                     for i, row in enumerate(rows.tolist()):
                         self._at[0] = row
-                        sample = _row(columns, i)
-                        before = copy.deepcopy(sample) if watched else None
-                        result = self._call(i, sample)
+                        result = self._call(i, _row(columns, i))
                         if self._call.unlimited():
                             columns = self._read(runs)
                             result = self._call(i, _row(columns, i))
                         store.put(job.first + begin + i, result)
-                        if before is not None:
-                            watched = calling.is_unchanged(before, result)
-                            kept = kept + 1 if watched else calling.CHANGED
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read
-        return ReadResult(store.ragged, read_seconds, transform_seconds, kept)
+        return ReadResult(store.ragged, read_seconds, transform_seconds)
 
     def _read(self, runs: Runs) -> dict[str, Any]:
         """Read the input fields of rows: arrays [n, *shape] in reused memory, ragged fields as lists of n."""

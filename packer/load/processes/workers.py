@@ -32,7 +32,6 @@ from packer.errors import TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, SlotLayout
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, ReadResult, RowSource
-from packer.load.processes import calling
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
@@ -77,7 +76,6 @@ class Workers:
         self._ended: Any = None  # calls the pool's stop when this object goes
         self._outputs: tuple[Field, ...] = ()
         self._form: tuple[SlotLayout | None, bytes] = None, b""
-        self._watching, self._kept = True, 0
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._transform, self._reader, self._fields, self._outputs
@@ -135,21 +133,10 @@ class Workers:
             begin, end = bounds[k], bounds[k + 1]
             part = runs.part(begin, end) if parts > 1 else runs
             keyed = None if counters is None else counters.part(begin, end)
-            job = TransformJob(part, seed, epoch, place, form, first + begin, self._watching, keyed)
+            job = TransformJob(part, seed, epoch, place, form, first + begin, keyed)
             tasks.append(_TransformTask(batch, k, pickle.dumps(job)))
         self._started(tasks)
         return batch.future
-
-    def watch(self, kept: int) -> str:
-        """Count unchanged rows (ReadResult.kept), in their order; return a warning, once, if fn has left all of them unchanged."""
-        if not self._watching:
-            return ""
-        self._watching = kept != calling.CHANGED
-        self._kept += kept
-        if not self._watching or self._kept < calling.ENOUGH_ROWS:
-            return ""
-        self._watching = False
-        return calling.unchanged_warning(self._transform.fn, str(self._reader.pack.path), self._kept)
 
     def close(self) -> None:
         """End the processes; slots stay valid."""
@@ -481,10 +468,5 @@ def _joined(parts: list[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     ragged = {name: [row for part in parts for row in part.ragged[name]] for name in parts[0].ragged}
-    kept = [p.kept for p in parts]
-    return ReadResult(
-        ragged,
-        sum(p.read_seconds for p in parts),
-        sum(p.transform_seconds for p in parts),
-        calling.CHANGED if calling.CHANGED in kept else sum(kept),
-    )
+    read, transform = (sum(p.read_seconds for p in parts), sum(p.transform_seconds for p in parts))
+    return ReadResult(ragged, read, transform)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -310,21 +309,3 @@ def test_a_compose_of_ones_own_functions_is_given_arrays(pack: Pack):
     for compose in (v1.Compose([shape]), v2.Compose([shape])):
         with PackedBatchDataset(pack, 8, output="numpy", transform=compose) as ds:
             assert ds[0].shape.tolist() == 8 * [[HEIGHT, WIDTH, 3]]
-
-
-def test_a_function_that_hands_arrays_to_v2_is_warned_of(pack: Pack):
-    flip = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(0.4)])
-    made = PythonTransform(lambda sample: flip(sample), processes=2)
-    dataset = PackedBatchDataset(pack, 32, fields=["image", "seg"], transform=made)
-    with dataset, pytest.warns(UserWarning, match="left all fields") as seen:
-        passed = [len(batch.image) for _ in range(2) for batch in dataset]
-    assert passed == [32, 8, 32, 8]
-    (warning,) = seen
-    name = "test_a_function_that_hands_arrays_to_v2_is_warned_of.<locals>.<lambda>"
-    assert str(warning.message) == (
-        f"{pack.path}: transform={name} left all fields of the first 32 rows as they were."
-        " Transforms that are made for tensors or PIL images pass NumPy arrays through unchanged."
-        " Pass augment=[RandomHorizontalFlip(), ColorJitter()] of packer.augment, or the library's own transform as transform=,"
-        " which is given what it takes."
-    )
-    assert Path(warning.filename) == Path(__file__)
