@@ -3,10 +3,10 @@
     transforms.py           PythonTransform: the function, and how it is run; transforms of libraries, and the fields they move
     workers.py              the parent's side: hands out rows, and notices what dies
     workerproc.py           a process's side: reads rows, calls, writes what comes back into shared slots
-    calling.py              how the function is called: seeds, what it may return, and whether it changes anything
+    calling.py              how the function is called: seeds, and what it may return
     torchvision_call.py     how torchvision's are called
     albumentations_call.py  how albumentations' are called
     shared_slots.py         memory that all of the processes see alike
 
-Start with transforms.py. Imports: augment, format, load, orders, randomness, read.
+Start with transforms.py. Imports: format, load, orders, randomness, read.
 """
