@@ -8,7 +8,6 @@
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
     geometric.py         flips, crops and resizes, composed to one affine matrix a sample
     padding.py           Pad, LetterBox
-    detection.py         ScaleJitter, RandomZoomOut, RandomIoUCrop
     rotations.py         rotations and affine maps
     warps.py             RandomPerspective, ElasticTransform
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
@@ -42,7 +41,6 @@ from packer.augment.color import (
     ToDtype,
 )
 from packer.augment.containers import RandomApply, RandomChoice
-from packer.augment.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
 from packer.augment.erasing import Cutout, RandomErasing
 from packer.augment.filters import GaussianBlur, RandomAdjustSharpness, RandomAutocontrast, RandomEqualize
 from packer.augment.geometric import (
@@ -93,16 +91,13 @@ __all__ = [
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
-    "RandomIoUCrop",
     "RandomPerspective",
     "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomSolarize",
     "RandomVerticalFlip",
-    "RandomZoomOut",
     "Resize",
-    "ScaleJitter",
     "Shifts",
     "TenCrop",
     "ToDtype",

@@ -35,19 +35,6 @@ def moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor
     return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
 
 
-def kept_centres(boxes: Tensor, columns: Tensor) -> Tensor:
-    """Return boxes [N, K, 4], those of 0 whose centres a crop leaves outside.
-
-    columns: float32 [N, 8], as PassStage has them: what is seen of the source before the crop, to which boxes are clipped, and after
-    it.
-    """
-    first, last, low, high = columns[:, None].double().split(2, dim=-1)
-    corners = [boxes[..., at : at + 2].double().maximum(first).minimum(last) for at in (0, 2)]
-    centres = (corners[0] + corners[1]) / 2
-    inside = ((low < centres) & (centres < high)).all(dim=-1, keepdim=True)
-    return torch.where(inside, boxes, 0)
-
-
 def moved_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
     """Move points; those that are not seen become NaN.
 

@@ -39,10 +39,9 @@ class GatedTransforms(Transform, ABC):
     def output_shape(self, shape: Shape) -> Shape:
         for transform in self.transforms:
             made = transform.output_shape(shape)
-            if np.ndim(made[1]) or made != shape:
-                sized = "of random sizes" if np.ndim(made[1]) else f"{list(made)} of {list(shape)}"
+            if made != shape:
                 raise UsageError(
-                    f"{type(self).__name__}: {type(transform).__name__} makes images {sized}; "
+                    f"{type(self).__name__}: {type(transform).__name__} makes images {list(made)} of {list(shape)}; "
                     "transforms that keep the size are allowed. Put it outside."
                 )
         return shape

@@ -12,12 +12,9 @@ from torch import Tensor
 
 from packer.augment.containers import GatedTransforms
 from packer.augment.filters import CustomPart
-from packer.augment.geometric import AffinePlacement
 from packer.augment.transform import (
     Draws,
-    Floats,
     GeometryPart,
-    Params,
     Shape,
     Transform,
     TransformPart,
@@ -49,12 +46,11 @@ class DrawStep(NamedTuple):
         seed: int,
         epoch: int,
         shape: Shape,
-        boxes: Floats | None = None,
         counters: NDArray[np.int64] | None = None,
     ) -> dict[str, Tensor]:
-        """Draw for rows, int64 [N]: tensors on the CPU. boxes, counters: as Draws has them."""
+        """Draw for rows, int64 [N]: tensors on the CPU. counters: as Draws has them."""
         name = type(self.transform).__name__
-        draws = Draws(rows, seed, epoch, self.place, name, boxes, counters)
+        draws = Draws(rows, seed, epoch, self.place, name, counters)
         params = dict(self.transform.sample(draws, shape))
         if "apply" in params:
             raise UsageError(
@@ -62,7 +58,7 @@ class DrawStep(NamedTuple):
             )
         if self.gate is not None:
             gated, place, number = self.gate
-            draws = Draws(rows, seed, epoch, place, type(gated).__name__, counters=counters)
+            draws = Draws(rows, seed, epoch, place, type(gated).__name__, counters)
             params["apply"] = gated.decide(draws, number)
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
@@ -74,12 +70,6 @@ class DrawStep(NamedTuple):
         return {
             key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
         }
-
-    def move(self, placement: AffinePlacement, params: Params) -> None:
-        """Move the images' placements as drawn, as far as the transform moves them by one matrix."""
-        for part in () if _has_apply(self.transform) else self.transform.parts():
-            if isinstance(part, GeometryPart):
-                part.place_some(placement, params)
 
     def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
         """Return the parts of the transform."""

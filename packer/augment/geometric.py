@@ -161,28 +161,6 @@ class AffinePlacement:
         """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
         self._continued = True
 
-    def view(self) -> Floats:
-        """Return the part of the source that is seen, of pictures that were not turned: left, top, right, bottom, float64 [4, N]."""
-        height, width = self.size
-        found = self._in_source(0, 0, width, height)
-        found[:2] = np.maximum(found[:2], np.maximum(self.taps[:2], self.frame[:2]))
-        found[2:] = np.minimum(found[2:], np.minimum(self.taps[2:], self.frame[2:]))
-        return found
-
-    def boxes(self, boxes: Floats) -> Floats:
-        """Return boxes of the source, clipped to what is seen, as they lie in pictures that were not turned: float64 [N, K, 4]."""
-        seen = self.view().T[:, None]
-        clipped = np.concatenate(
-            [np.minimum(np.maximum(boxes[..., at : at + 2], seen[..., :2]), seen[..., 2:]) for at in (0, 2)],
-            axis=2,
-        )
-        a, _, c, _, e, f = self.matrix[..., None]
-        x, y = (
-            (clipped[..., 0::2] - c[..., None]) / a[..., None],
-            (clipped[..., 1::2] - f[..., None]) / e[..., None],
-        )
-        return np.stack([x.min(axis=2), y.min(axis=2), x.max(axis=2), y.max(axis=2)], axis=2)
-
     def columns(self) -> NDArray[np.float32]:
         """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
         a, b, c, d, e, f = self.matrix

@@ -43,10 +43,6 @@ IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
 """Of a pass: the fastest that can do it here, torch_pass.py, native_pass.py, triton_pass.py."""
 
 
-CENTRES_WIDTH = 8
-"""Left, top, right and bottom in the source of what is seen before boxes are chosen by their centres, and after that."""
-
-
 class PreparedDraws:
     """The numbers that stages need, one row a sample; slices are batches of fewer samples.
 
@@ -125,13 +121,8 @@ class PassStage:
 
     @property
     def width(self) -> int:
-        """Columns a sample: the pass's, and where centres of boxes have to be kept, where they must lie (annotations.py)."""
-        return self.what.width + CENTRES_WIDTH * self.keeps_centres
-
-    @property
-    def keeps_centres(self) -> bool:
-        """True if boxes go of which it leaves the centre outside the picture."""
-        return any(part.keeps_centres for part, _ in self._geometry)
+        """Columns a sample."""
+        return self.what.width
 
     @property
     def reducible(self) -> bool:
@@ -193,11 +184,7 @@ class PassStage:
         """
         placement = AffinePlacement(count, self.source.size if sizes is None else (sizes[:, 0], sizes[:, 1]))
         for part, transform in self._geometry:
-            if part.keeps_centres:
-                before = placement.view()
             part.place_some(placement, draws[transform])
-            if part.keeps_centres:
-                views = np.concatenate([before, placement.view()]).T.astype(np.float32)
         pieces = [placement.columns()]
         for colour, transform in self._colours:
             params = draws[transform]
@@ -209,8 +196,6 @@ class PassStage:
             pieces.append(boxes.reshape(count, pass_spec.BOX_WIDTH * eraser.boxes))
         if self.what.ragged:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
-        if self.keeps_centres:
-            pieces.append(views)
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run_masks(
@@ -250,8 +235,6 @@ class PassStage:
         resizes = [p for p in (*mine, part) if p.antialias is not None]
         looking = [p for p in mine if p.outside is not None]
         if len(samplings) > 1 or len(resizes) > 1:
-            return False
-        if part.keeps_centres and any(p.turns or p.keeps_centres for p in mine):
             return False
         if looking and looking[0].outside != "fill" and part.sampling != "shift":
             return False
@@ -334,8 +317,6 @@ class PartStage:
 
     mixing: the part that combines images, None if each is changed by itself. warping: the part that moves pixels, or None.
     """
-
-    keeps_centres = False
 
     def __init__(self, source: PixelFormat, part: WholeImagePart | MixPart, transform: int) -> None:
         part.check((source.channels, *source.size))

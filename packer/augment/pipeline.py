@@ -19,7 +19,6 @@ from torch import Tensor
 from packer.augment.annotations import (
     begin_masks,
     begin_soft,
-    kept_centres,
     move_masks,
     move_soft,
     moved_boxes,
@@ -29,7 +28,6 @@ from packer.augment.annotations import (
     warped_keypoints,
 )
 from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, first_refused, steps
-from packer.augment.geometric import AffinePlacement
 from packer.augment.pass_stages import (
     IMPLEMENTATIONS,
     PartStage,
@@ -47,13 +45,11 @@ from packer.augment.passes.torch_pass import take_rows
 from packer.augment.ragged_images import RaggedImages
 from packer.augment.transform import ANY_SIDES, MixPart, Shape, Transform, WarpPart
 from packer.augment.validation import (
-    Boxes,
     ParamLayout,
     check_images,
     check_params,
     check_range,
     check_rows,
-    checked_boxes,
     described,
     whole,
 )
@@ -195,11 +191,6 @@ class Pipeline:
         """True if values come between those of two images, as MixUp's do; masks have no such values."""
         return any(part.blends for part in self._mixing())
 
-    @property
-    def needs_boxes(self) -> bool:
-        """True if `sample` needs the images' boxes."""
-        return any(step.transform.needs_boxes for step in self._steps)
-
     def sample(
         self,
         rows: NDArray[np.int64] | Tensor,
@@ -207,14 +198,13 @@ class Pipeline:
         *,
         seed: int | None = None,
         sizes: Sizes | None = None,
-        boxes: Boxes | None = None,
         counters: NDArray[np.int64] | None = None,
     ) -> Drawn:
         """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
 
         rows: whole numbers [N], the images' row numbers. seed: another than the pipeline's. sizes: of images that differ in size,
-        whole numbers [N, 2], heights and widths. boxes: for RandomIoUCrop, an array [k, 4] for each image, left, top, right, bottom.
-        counters: int64 [N], what keys the draws in place of the rows, where a row comes several times in an epoch.
+        whole numbers [N, 2], heights and widths. counters: int64 [N],
+        what keys the draws in place of the rows, where a row comes several times in an epoch.
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
@@ -230,29 +220,19 @@ class Pipeline:
         if sizes is not None or self.ragged:
             heights, widths = self._checked_sizes(sizes, len(counted)).T
             now = (self.shape[0], heights, widths)
-        placement = given = None
-        if self.needs_boxes:
-            given = checked_boxes(boxes, len(counted))
-            placement = AffinePlacement(len(counted), (self.shape if now is None else now)[1:])
         drawn: Drawn = []
         for step, known, after in zip(self._steps, self._shapes[:-1], self._shapes[1:], strict=True):
             if isinstance(known[1], np.ndarray):
                 check_least(step.transform, now)
             else:
                 now = known
-            needed = None
-            if placement is not None and given is not None and step.transform.needs_boxes:
-                needed = placement.boxes(given)
-            drawn.append(step.sample(counted, seed, epoch, now, needed, counters))
-            params = {name: p.numpy() for name, p in drawn[-1].items()}
+            drawn.append(step.sample(counted, seed, epoch, now, counters))
             if isinstance(after[1], np.ndarray):
-                now = step.transform.drawn_shape(now, params)
-            if placement is not None:
-                step.move(placement, params)
+                now = step.transform.output_shape(now)
         return drawn
 
     def first_refused(self, sizes: Sizes) -> tuple[int, UsageError] | None:
-        """Return the number of the first image that is too small, and why, as far as that depends on no draw; None: there is none.
+        """Return the number of the first image that is too small, and why; None if there is none.
 
         sizes: of images that differ in size, int64 [N, 2], heights and widths.
         """
@@ -260,8 +240,7 @@ class Pipeline:
         for step, after in zip(self._steps, self._shapes[1:], strict=True):
             if (found := first_refused(step.transform, now)) is not None:
                 return found
-            draws_size = type(step.transform).drawn_shape is not Transform.drawn_shape
-            if draws_size or not isinstance(after[1], np.ndarray):
+            if not isinstance(after[1], np.ndarray):
                 return None
             now = step.transform.output_shape(now)
         return None
@@ -483,12 +462,6 @@ class Pipeline:
         first = self._shapes[0]
         source = PixelFormat(first[0], (first[1], first[2]), self.dtype, limit)
         self._stages = staged(entries, source, self.split and self.ragged)
-        moving = [stage for stage in self._stages if stage.moves]
-        if any(stage.keeps_centres for stage in moving[1:]):
-            raise UsageError(
-                "RandomIoUCrop: another pass moves the images before it; colours, and flips, padding, crops and one resize that share "
-                "its pass, are allowed there. Put it first."
-            )
         if isinstance(now[1], np.ndarray):
             raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
         if any(np.ndim(stage.result.size[0]) for stage in self._stages):
@@ -578,8 +551,7 @@ class Pipeline:
             at += stage.width
             if isinstance(stage, PassStage):
                 last = out if number == stop - 1 else None
-                numbers = columns[:, span][:, : stage.what.width]
-                images = run_pass(stage.what, images, numbers, rows, last, self.implementation)
+                images = run_pass(stage.what, images, columns[:, span], rows, last, self.implementation)
             else:
                 if rows is not None:
                     images = take_rows(images, rows)
@@ -617,8 +589,6 @@ class Pipeline:
         columns = self.prepare(params, len(places)).on(places.device)
         for stage, mine in each_stage(self._stages, columns):
             if isinstance(stage, PassStage) and stage.moves:
-                if stage.keeps_centres and moved is moved_boxes:
-                    places = kept_centres(places, mine[:, stage.what.width :])
                 places = moved(places, mine, stage.result.size)
             elif isinstance(stage, PartStage) and stage.warping is not None:
                 places = warped(places, mine, stage.source.size, stage.warping)

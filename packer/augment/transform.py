@@ -37,7 +37,7 @@ Shape = tuple[int, int, int]
 `any_size` get such."""
 
 ANY_SIDES: NDArray[np.int64] = np.full(2, 1 << 20)
-"""Heights or widths of images whose sizes are told or drawn later: none is too small for anything."""
+"""Heights or widths of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
 
 Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
@@ -51,8 +51,6 @@ class Draws:
 
     rows: int64 [N], the images' row numbers. counters: int64 [N], what keys the draws: the rows, or where an order repeats rows
     the places in the epoch, so that repetitions differ. The same counter draws the same numbers, whatever is drawn beside it.
-    boxes: of operations with `needs_boxes` those of each image as it is now: left, top, right, bottom in pixels, float64 [N, K, 4],
-    NaN where an image has fewer.
     """
 
     def __init__(
@@ -62,12 +60,10 @@ class Draws:
         epoch: int,
         place: int | str,
         name: str,
-        boxes: Floats | None = None,
         counters: NDArray[np.int64] | None = None,
     ) -> None:
         self.rows, self.seed, self.epoch = rows, seed, epoch
         self.counters = rows if counters is None else counters
-        self.boxes = np.zeros((len(rows), 0, 4)) if boxes is None else boxes
         self._place, self._name = place, name
 
     def __len__(self) -> int:
@@ -75,18 +71,13 @@ class Draws:
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
         """Return the same draws for some of the rows."""
-        rows, boxes, counters = self.rows[samples], self.boxes[samples], self.counters[samples]
-        return Draws(rows, self.seed, self.epoch, self._place, self._name, boxes, counters)
+        rows, counters = self.rows[samples], self.counters[samples]
+        return Draws(rows, self.seed, self.epoch, self._place, self._name, counters)
 
     def uniform(self, what: str, low: float = 0.0, high: float = 1.0) -> Floats:
         """Fractions in [low, high): float64 [N]."""
         drawn = randomness.uniform(self.counters, self._key(what))
         return drawn if (low, high) == (0.0, 1.0) else low + (high - low) * drawn
-
-    def uniforms(self, what: str, length: int) -> Floats:
-        """Several fractions in [0, 1) for each row: float64 [N, length]."""
-        counters = self.counters[:, None] * length + np.arange(length)
-        return randomness.uniform(counters, self._key(what))
 
     def integers(self, what: str, high: int | NDArray[np.int64]) -> NDArray[np.int64]:
         """Whole numbers in 0..high-1: int64 [N]. high: one for all, or one a row."""
@@ -179,11 +170,9 @@ class GeometryPart(TransformPart, ABC):
     outside: what is seen beyond the image's edges, None if it never looks there.
     fill: for "fill", one number or one a channel, in the image's scale.
     any_size: whether it takes images that differ in size, whose heights and widths are int64 [N] then.
-    keeps_centres: whether boxes go of which it leaves the centre outside the picture.
     """
 
     any_size: bool = False
-    keeps_centres: bool = False
     sampling: Sampling = "shift"
     antialias: bool | None = None
     turns: bool = False
@@ -325,14 +314,10 @@ class MixPart(TransformPart, ABC):
 class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but one of them
     """An operation, as users name it. To write your own, derive from this and give `sample` and `apply`.
 
-    needs_boxes: whether `sample` asks for the boxes of images, `draws.boxes`.
-
     `sample` draws numbers for rows; `apply` changes images by them, without chance. An operation that packer brings
     gives `parts` instead of `apply`, so that one pass can take it together with its neighbours. What `apply` does is done to
     images alone: masks, boxes and points do not follow.
     """
-
-    needs_boxes: bool = False
 
     def __repr__(self) -> str:
         public = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
@@ -343,10 +328,6 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         for part in self.parts():
             shape = part.check(shape)
         return shape
-
-    def drawn_shape(self, shape: Shape, params: Params) -> Shape:
-        """Return `output_shape`; of operations that draw a size for each image the drawn ones, as of images that differ in size."""
-        return self.output_shape(shape)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw for the rows of `draws`, for images of this shape: NumPy arrays whose first dimension is N.

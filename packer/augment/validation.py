@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.arguments import as_whole
@@ -19,28 +18,6 @@ from packer.sentence import Option
 
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of a draw -> its shape but for the first dimension, and its dtype."""
-
-Boxes = Sequence[Any] | NDArray[Any] | Tensor
-"""Boxes of images: for each an array or tensor [k, 4], or one of all, [N, K, 4]."""
-
-
-def checked_boxes(boxes: Boxes | None, count: int) -> NDArray[np.float64]:
-    """Return boxes of `count` images: float64 [count, K, 4], NaN where an image has fewer. Raises UsageError if they are none."""
-    wanted = f"an array [k, 4] for each of {count} images, left, top, right, bottom, is needed"
-    if boxes is None:
-        raise UsageError(
-            f"RandomIoUCrop: draws by the boxes of each image, and there are none; {wanted}. Pass boxes."
-        )
-    arrays = [np.asarray(one, np.float64) for one in boxes]
-    if len(arrays) != count or any(one.shape[1:] != (4,) for one in arrays):
-        shapes = ", ".join(str(list(one.shape)) for one in arrays[:3])
-        raise UsageError(
-            f"RandomIoUCrop: the boxes are {len(arrays)} arrays ({shapes} ...); {wanted}. Pass such."
-        )
-    padded = np.full((count, max(map(len, arrays), default=0), 4), np.nan)
-    for row, one in zip(padded, arrays, strict=True):
-        row[: len(one)] = one
-    return padded
 
 
 def probability(name: str, p: Any) -> float:

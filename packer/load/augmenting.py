@@ -102,23 +102,17 @@ class Augmenter:
             PreparedDraws(torch.cat([drawn.host for drawn in each])) for each in zip(*parts, strict=True)
         )
 
-    @property
-    def needs_boxes(self) -> bool:
-        """True if `draw` needs the boxes of the images."""
-        return any(pipeline.needs_boxes for pipeline in self.views.values())
-
     def draw(
         self,
         request: ReadRequest,
         start: int = 0,
         stop: int | None = None,
         sizes: NDArray[np.int64] | None = None,
-        boxes: Sequence[Any] | None = None,
     ) -> Draws:
         """Return the parameters of each pipeline for entries start..stop-1 of a request, by default all.
 
-        sizes: int64 [N, 2], (h, w) of images that differ in size. boxes: N of [k, 4], if it `needs_boxes`. The seed of a
-        pipeline is added to the epoch's. Every view after the first draws with a key made of that sum and its number.
+        sizes: int64 [N, 2], (h, w) of images that differ in size. The seed of a pipeline is added to the
+        epoch's. Every view after the first draws with a key made of that sum and its number.
         """
         rows, counters = request.rows(start, stop).rows(), request.counters(start, stop)
         epoch, found = request.epoch, []
@@ -128,7 +122,6 @@ class Augmenter:
                 epoch.number,
                 seed=seed_of(epoch.seed + view.pipeline.seed, number),
                 sizes=sizes,
-                boxes=boxes,
                 counters=None if counters is None else counters.rows(),
             )
             found.append(view.pipeline.prepare(drawn, len(rows), sizes=sizes))
@@ -340,11 +333,6 @@ def fit_views(
         if name != "image" and any(f.name == name for f in fields):
             raise UsageError(
                 f"augment: {name!r} is the name of another field of the batch; other names for views are allowed. Pass another."
-            )
-        if pipeline.needs_boxes and not any(map(is_boxes, fields)):
-            raise UsageError(
-                f"augment: RandomIoUCrop draws by the boxes of each image, and the fields of {path} that are read have none; a field "
-                "'boxes' is needed. Name it in fields, or take RandomResizedCrop."
             )
         if pipeline.mixes and len(made) > 1:
             raise UsageError(

@@ -346,7 +346,7 @@ class Prefetcher:
         """Start to fetch the rows of a request, from the first source that has them, and to draw its augmentation parameters."""
         self._check_open()
         draws = None
-        if self._augmenter and not (self._files.draws or self._augmenter.needs_boxes):
+        if self._augmenter and not self._files.draws:
             draws = self._threads.submit(self._augmenter.draw, request)
 
         def lend() -> LentSlot:
@@ -404,9 +404,6 @@ class Prefetcher:
         ]
         make: Callable[[tuple[Any, ...]], Any] = self._type._make  # type: ignore[attr-defined]
         batches = [make(each) for each in zip(*columns, strict=True)]
-        if self._augmenter and self._augmenter.needs_boxes and draws is None:
-            boxes = [row for batch in batches for row in batch.boxes]
-            draws = self._augmenter.draw(pending.request, boxes=boxes)
         batches.reverse()
         return batches, draws
 

@@ -69,15 +69,8 @@ class AugmentedFileRows(FileRows):
         result = super()._read_part(request, 0, request.count, {}, self.read_fixed)
         began = time.perf_counter()
         sizes = picture_sizes(self.reader.pack, request.rows().rows()).astype(np.int64)
-        draws = self._draws(request, 0, request.count, sizes, result)
+        draws = self._augmenter.draw(request, sizes=sizes)
         return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
-
-    def _draws(
-        self, request: ReadRequest, start: int, stop: int, sizes: NDArray[np.int64], result: ReadResult
-    ) -> Draws:
-        """Draw for images of these sizes. result: their boxes, if they are needed."""
-        boxes = result.ragged["boxes"] if self._augmenter.needs_boxes else None
-        return self._augmenter.draw(request, start, stop, sizes, boxes)
 
     def _read_part(
         self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes], read: ReadFixed
@@ -90,7 +83,7 @@ class AugmentedFileRows(FileRows):
         began = time.perf_counter()
         runs = request.rows(start, stop)
         images = self._encoded(self._image, runs)
-        draws = self._draws(request, start, stop, images.sizes, result)
+        draws = self._augmenter.draw(request, start, stop, images.sizes)
         by = self._reductions(images, draws)
         seen = self._seen(draws)
         sizes = -(-images.sizes // by[:, None])

@@ -32,8 +32,7 @@ class Previewer:
     def __init__(self, augment: One, pack: Pack, seed: int) -> None:
         self._classes = len(pack.header.classes or ()) or None
         made = pipeline_of(augment, pack.header)
-        read = ("image", "label", "boxes") if made.needs_boxes else ("image", "label")
-        fields = [f.loaded for f in pack.fields if f.name in read]
+        fields = [f.loaded for f in pack.fields if f.name in ("image", "label")]
         (self._image,) = (f for f in fields if f.name == "image")
         (fitted,) = fit_views({"image": made}, fields, pack.path, self._classes, ragged="cpu").values()
         self.pipeline = fitted.at(fitted.shape or (0, 0, 0), seed + made.seed)
@@ -55,13 +54,11 @@ class Previewer:
         if pipeline.ragged:
             together = side_by_side(batch.images)
             sizes = together.sizes
-            drawn = pipeline.prepare(
-                pipeline.sample(batch.rows, epoch, boxes=batch.boxes, sizes=sizes), sizes=sizes
-            )
+            drawn = pipeline.prepare(pipeline.sample(batch.rows, epoch, sizes=sizes), sizes=sizes)
             images = pipeline.begin(together, drawn)
         else:
             images = torch.from_numpy(np.stack(batch.images)).permute(0, 3, 1, 2)
-            drawn = pipeline.prepare(pipeline.sample(batch.rows, epoch, boxes=batch.boxes), len(images))
+            drawn = pipeline.prepare(pipeline.sample(batch.rows, epoch), len(images))
         label, boxes, box_label, points = batch.label, batch.boxes, batch.box_label, batch.points
         if label is not None and pipeline.mixes:
             label = mixed_labels(pipeline, torch.from_numpy(label), drawn, self._classes).numpy()

@@ -28,9 +28,7 @@ from packer.augment import (
     RandomResizedCrop,
     RandomRotation,
     RandomVerticalFlip,
-    RandomZoomOut,
     Resize,
-    ScaleJitter,
     ToDtype,
     Transform,
 )
@@ -59,8 +57,6 @@ PIPELINES: list[Sequence[Transform]] = [
     [RandomCrop((35, 60), 1, True, 7), RandomHorizontalFlip()],
     [RandomHorizontalFlip(), LetterBox((30, 41)), ColorJitter(0.4)],
     [Resize(26, max_size=40), RandomCrop((35, 60), pad_if_needed=True)],
-    [RandomHorizontalFlip(), ScaleJitter((40, 30)), RandomCrop((24, 30), pad_if_needed=True)],
-    [Pad(1, 7), RandomZoomOut(7, (1, 2)), Resize((21, 30)), ColorJitter(0.4), Normalize(0.5, 0.5)],
 ]
 
 
