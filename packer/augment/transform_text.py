@@ -33,7 +33,7 @@ REMEDIES = {
     **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips"), _VIEWS),
     "RandomIoUCrop": "Take RandomResizedCrop, which moves boxes and drops those of which nothing is seen",
     "RandomZoomOut": "Take RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
-    "ScaleJitter": "Take RandomResizedCrop(size), or RandomCrop(size, pad_if_needed=True)",
+    "ScaleJitter": "Take RandomResizedCrop, or RandomCrop with pad_if_needed=True",
     "Lambda": "Pass a Python function to the dataset as transform=",
 }
 """Names of other libraries, and of views, that are not transforms of packer.augment -> the remedy."""
