@@ -20,7 +20,6 @@
     containers.py        RandomApply, RandomChoice
     validation.py        checks of arguments, draws and images
     transform_text.py    transforms from a text
-    averaged_views.py    crops and mirrored images at test time, averaged
     passes/              one pass over a batch: in torch, in C, in Triton
 
 Start with pipeline.py. Imports: randomness.
@@ -30,7 +29,6 @@ from __future__ import annotations
 
 from packer.augment.augmix import AugMix
 from packer.augment.auto_augment import AutoAugment
-from packer.augment.averaged_views import FiveCrop, HorizontalFlips, Shifts, TenCrop, averaged
 from packer.augment.color import (
     ColorJitter,
     Normalize,
@@ -71,9 +69,7 @@ __all__ = [
     "Cutout",
     "Draws",
     "ElasticTransform",
-    "FiveCrop",
     "GaussianBlur",
-    "HorizontalFlips",
     "LetterBox",
     "MixUp",
     "Normalize",
@@ -98,11 +94,8 @@ __all__ = [
     "RandomSolarize",
     "RandomVerticalFlip",
     "Resize",
-    "Shifts",
-    "TenCrop",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
-    "averaged",
     "parse",
 ]

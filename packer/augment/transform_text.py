@@ -22,7 +22,7 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 """Words for torch's dtypes; torch.float16 and so on are read too."""
 
 _TENSORS = "Leave it out: images are tensors already; Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point"
-_VIEWS = "It makes views at test time; pass it to packer.augment.averaged, in Python"
+_VIEWS = "It makes several images of one; average the model's results in the test loop, over images and images.flip(-1) for example"
 REMEDIES = {
     **dict.fromkeys(("ToTensor", "ToImage", "ToImageTensor", "PILToTensor", "ToPureTensor"), _TENSORS),
     **dict.fromkeys(("ToTensorV2", "ToTorchImage"), _TENSORS),
@@ -30,13 +30,13 @@ REMEDIES = {
     "ConvertImageDtype": "Take ToDtype(float32), which does the same",
     "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
     "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
-    **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips"), _VIEWS),
+    **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips", "Shifts"), _VIEWS),
     "RandomIoUCrop": "Take RandomResizedCrop, which moves boxes and drops those of which nothing is seen",
     "RandomZoomOut": "Take RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
     "ScaleJitter": "Take RandomResizedCrop, or RandomCrop with pad_if_needed=True",
     "Lambda": "Pass a Python function to the dataset as transform=",
 }
-"""Names of other libraries, and of views, that are not transforms of packer.augment -> the remedy."""
+"""Names of other libraries that are not transforms of packer.augment -> the remedy."""
 
 
 def parse(

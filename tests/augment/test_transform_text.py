@@ -186,8 +186,8 @@ CROP = "RandomCrop(size, padding=None, pad_if_needed=False, fill=0, padding_mode
         ),
         (
             "FiveCrop(8)",
-            "'FiveCrop(8)' is no transform of packer.augment. It makes views at test time; pass it to packer.augment.averaged,"
-            " in Python.",
+            "'FiveCrop(8)' is no transform of packer.augment. It makes several images of one; average the model's results "
+            "in the test loop, over images and images.flip(-1) for example.",
         ),
         (
             "Resize(8, InterpolationMode.BILINEAR)",
