@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -163,23 +162,22 @@ def move_soft(
 ) -> Tensor:
     """Move soft maps [N, K, H, W] of any type by the stages' numbers, float32 [N, P], sampled as the images: [N, K, h, w].
 
-    fill: what is beyond the edges; NaN for none, of whole numbers 0. NaN weighs nothing, and stays where the values that there are
-    have less than half of the weight.
+    fill: what is beyond the edges.
     """
     if not any(_moves(stage) for stage in stages):
         return layers
-    moving, filling = _weighted(layers, fill)
+    filling = _soft_fill(fill, layers.dtype)
+    moving = layers.float()
     for stage, mine in each_stage(stages, columns):
         if stage.mixing is not None:
             moving = stage.mixing.mix(moving.clone(), mine)
         elif _moves(stage):
-            starts = range(0, moving.shape[1], _TOGETHER)
             parts = [
-                _moved_soft(stage, part, mine, filling[at : at + part.shape[1]], implementation)
-                for at, part in zip(starts, moving.split(_TOGETHER, dim=1), strict=True)
+                _moved_soft(stage, part, mine, (filling,) * part.shape[1], implementation)
+                for part in moving.split(_TOGETHER, dim=1)
             ]
             moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-    return _unweighted(moving, layers.shape[1], layers.dtype)
+    return _rounded(moving, layers.dtype)
 
 
 def begin_masks(
@@ -199,37 +197,22 @@ def begin_soft(
     stage: PassStage, columns: Tensor, maps: Tensor, fill: float, implementation: str, out: Tensor
 ) -> None:
     """Make soft maps of images that differ in size alike; the arguments are those of begin_masks."""
-    moving, filling = _weighted(maps, fill)
-    moved = stage.run_masks(moving.contiguous(), columns, filling[: moving.shape[1]], implementation)
-    out.copy_(_unweighted(moved, 1, maps.dtype)[:, 0])
+    filling = (_soft_fill(fill, maps.dtype),)
+    moved = stage.run_masks(maps.float().contiguous(), columns, filling, implementation)
+    out.copy_(_rounded(moved, maps.dtype)[:, 0])
 
 
-def _weighted(layers: Tensor, fill: float) -> tuple[Tensor, tuple[float, ...]]:
-    """Return maps [N, K, ...] as float32, after them their weights where some have no value; and as many numbers to fill with."""
-    depth = layers.shape[1]
-    if not layers.is_floating_point():
-        fill = float(_filling(0 if math.isnan(fill) else fill, layers.dtype, "soft_fill").item())
-    moving = layers.float()
-    if layers.is_floating_point():
-        known = moving.isfinite()
-        # On a GPU the answer would have to be waited for.
-        if layers.device.type != "cpu" or math.isnan(fill) or not known.all():
-            moving = torch.cat([torch.where(known, moving, 0.0), known.float()], dim=1)
-    return moving, (0.0 if math.isnan(fill) else fill,) * depth + (0.0 if math.isnan(fill) else 1.0,) * depth
+def _soft_fill(fill: float, dtype: torch.dtype) -> float:
+    """Return what soft maps of this type get beyond the edges. Raises UsageError if they hold no such number."""
+    return fill if dtype.is_floating_point else float(_filling(fill, dtype, "soft_fill").item())
 
 
-def _unweighted(moving: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
-    """Return `depth` maps of their dtype: without their weights, and whole numbers rounded."""
-    if moving.shape[1] > depth:
-        sums, weights = moving.split(depth, dim=1)
-        moving = (sums / weights).masked_fill_(weights < _LEAST_WEIGHT, torch.nan)
+def _rounded(maps: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return maps, float32, as another type, whole numbers rounded; the maps may be overwritten."""
     if dtype.is_floating_point:
-        return moving.to(dtype)
+        return maps.to(dtype)
     limits = torch.iinfo(dtype)
-    return moving.add_(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)  # a copy of whole numbers
-
-
-_LEAST_WEIGHT = 0.5  # as at conversion: pixels/soft_maps.py
+    return maps.add_(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)  # a copy of whole numbers
 
 
 def _moves(stage: Stage) -> bool:

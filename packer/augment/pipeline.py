@@ -7,7 +7,6 @@ are touched, the draws become one row of numbers a sample; pass_stages.py says h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +74,7 @@ class Pipeline:
     transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
     shape: (C, H, W) of the images that go in; (C, None, None): they differ in size; None: `at` says it later.
     seed: of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
-    mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there; NaN for no value, of whole numbers 0.
+    mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there.
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
     split: images that differ in size are made alike by `begin` in their own dtype, and all else is left to `apply`, which may then run
         on another device: less is copied there.
@@ -107,8 +106,7 @@ class Pipeline:
         self.shape: Any = shape
         self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
         self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
-        none = isinstance(soft_fill, float) and math.isnan(soft_fill)
-        self.soft_fill = math.nan if none else as_number("Pipeline", "soft_fill", soft_fill)
+        self.soft_fill = as_number("Pipeline", "soft_fill", soft_fill)
         self.implementation = implementation
         self.split = split
         self._steps = steps(self.transforms)
@@ -386,8 +384,7 @@ class Pipeline:
         """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
         beyond the edges.
 
-        maps: as for `apply_masks`. NaN is no value: it is averaged with none, and stays where less than half of the weight has one;
-        infinities count as NaN. MixUp blends them.
+        maps: as for `apply_masks`. A pixel that is sampled from NaN is NaN. MixUp blends them.
         Returns: the same dtype with (h, w), whole numbers rounded; the same memory if nothing moves.
         Raises UsageError if maps are of another size than the images.
         """

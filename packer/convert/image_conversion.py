@@ -153,7 +153,7 @@ def convert_images(
     pairs, soft
         Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling. Those
         that soft names are no classes but mattes, depth and the like: resampled linearly, as images are, here and by
-        ``augment=``; NaN in float32 is no value, and averaged with none.
+        ``augment=``; pixels that are sampled from NaN are NaN.
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other. shuffle
         stores the rows (of each split) in a random order; without it a class folder's pack is sorted by class.

@@ -5,7 +5,7 @@
     image_decoder.py       bytes -> 8-bit RGB, grey or RGBA (from CMYK, palettes, 16 bits), not turned or resized; a file's size
     deep_images.py         DeepPixels: 16 bits a channel, or any number of bands, as they are
     mask_decoder.py        masks and the like: values exactly as they are
-    soft_maps.py           mattes, depth and the like: resampled linearly, NaN apart
+    soft_maps.py           mattes, depth and the like: resampled linearly
     coordinate_units.py    boxes and keypoints in pixels, or as shares of the image's sides
     plain_png.py           the plainest PNG files, through OpenCV
     plain_ppm.py           the plainest PPM files, as they are

@@ -3,9 +3,7 @@
 The filter is that of images (decode_resize.py): Pillow's BILINEAR, a triangle that is widened where a map shrinks, so nothing
 aliases; computed in float32 and float64, and rounded once. Channels are resampled each by itself; alpha does not weigh colours.
 
-Numbers that are not finite mean that there is no value. Such a pixel weighs nothing: a result is the mean of the values that
-there are, by their weights, and NaN where these have less than half of all weight. So nothing bleeds, and the border of
-missing values stays where it was. A map of whole numbers has no such mark: its 0 is a value like others.
+A pixel that is resampled from NaN is NaN: one that has no value needs a number, or a map of its own that says so.
 """
 
 from __future__ import annotations
@@ -18,9 +16,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.pixels.decode_resize import ImagePlacement
-
-LEAST_WEIGHT = 0.5
-"""Share of the weights that pixels with a value need; with less there is none in the result."""
 
 _Box = tuple[float, float, float, float]
 
@@ -71,16 +66,6 @@ class _Part(NamedTuple):
 
 
 def _resampled(values: NDArray[np.float32], box: _Box, size: tuple[int, ...]) -> NDArray[np.float32]:
-    """Resample [h, w], in which NaN and infinities have no weight: float32 of ``size``, (H, W)."""
-    known = np.isfinite(values)
-    if known.all():
-        return _filtered(values, box, size)
-    weights = _filtered(known.astype(np.float32), box, size)
-    sums = _filtered(np.where(known, values, np.float32(0)), box, size)
-    enough = weights >= LEAST_WEIGHT
-    return np.divide(sums, weights, out=np.full(size, np.nan, np.float32), where=enough)
-
-
-def _filtered(values: NDArray[np.float32], box: _Box, size: tuple[int, ...]) -> NDArray[np.float32]:
+    """Resample [h, w]: float32 of ``size``, (H, W)."""
     image = Image.fromarray(np.ascontiguousarray(values))
     return np.asarray(image.resize((size[1], size[0]), Image.Resampling.BILINEAR, box=box))
