@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,10 @@ from packer.format.checksums import digest
 from packer.format.header import Field, Header
 from packer.format.pack import Pack, open_pack
 from packer.orders.runs import consecutive
-from packer.read.row_reader import RowReader
 from packer.sentence import Option
+
+if TYPE_CHECKING:
+    from packer.read.row_reader import RowReader
 
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
@@ -108,6 +110,8 @@ def _coinciding(new: Hashes, old: Hashes) -> Iterator[tuple[Rows, Rows]]:
 
 def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
     """Return a digest of each of some rows, rising, over all fields; class numbers count as the classes that they mean."""
+    from packer.read.row_reader import RowReader  # conversions that compare no rows need not load it
+
     reader = RowReader(pack, pack.fields)
     step = max(1, _BYTES_AT_ONCE * pack.rows // max(1, pack.nbytes))
     found: list[bytes] = []

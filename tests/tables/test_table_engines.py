@@ -18,10 +18,11 @@ import pyarrow.parquet
 import pytest
 
 from packer import convert_table, merge_shards
-from packer.convert import engines
+from packer.convert import engines, shard_run
 from packer.convert.shard_tasks import make_shard
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack_writer import PackWriter
+from packer.format.working_folder import WorkingFolder
 from packer.tables import staging, table_run
 from packer.tables.reading import arrow_table, text_table
 from tests.convert.test_engines import Elsewhere, content
@@ -290,7 +291,7 @@ def test_a_store_gets_the_shards(
     assert (report.out, report.rows, report.resumed) == ("s3://bucket/out", ROWS, ROWS)
     assert server.objects == {f"bucket/out/{name}": data for name, data in content(tmp_path / "one").items()}
     assert server.written[-1] == "bucket/out/index.json"
-    assert list(shared.iterdir()) == []
+    assert list((shared / f"packer-{os.getuid()}").iterdir()) == []
 
 
 def test_a_store_gets_a_pack_that_was_finished_and_not_sent(
@@ -298,14 +299,14 @@ def test_a_store_gets_a_pack_that_was_finished_and_not_sent(
 ) -> None:
     """A run without others was killed between the names that its pack has in the folder for temporary files."""
 
-    class Killed(table_run.WorkingFolder):
+    class Killed(WorkingFolder):
         def publish(self) -> None:
             raise KeyboardInterrupt
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(table_run, "WorkingFolder", Killed)
+        patch.setattr(shard_run, "WorkingFolder", Killed)
         convert_table(table, "s3://bucket/out/", **OPTIONS)
     convert_table(table, "s3://bucket/out/", engine=Elsewhere(), **OPTIONS)
     convert_table(table, tmp_path / "one", **OPTIONS)
