@@ -34,6 +34,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -144,7 +145,9 @@ def _judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
     reads: list[list[str]] = []
     for verify in (None, "blocks"):
         try:
-            reads.append(contents(path, verify=verify))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # a file without a trailer is loaded with one
+                reads.append(contents(path, verify=verify))
         except FormatError as error:
             reads.append([])
             refusals.append(str(error))

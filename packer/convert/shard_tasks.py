@@ -54,7 +54,7 @@ class ShardTask:
         order = SampleOrder(np.empty(0, np.int64), shard.order.splits)
         folder = work.folder if is_url(work.folder) else os.path.abspath(work.folder)
         return cls(
-            replace(shard, maker=maker, order=order, plan=None),
+            replace(shard, maker=maker, order=order, plan=None, newest=None),
             len(shard.order.samples),
             file,
             folder,

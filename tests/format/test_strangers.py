@@ -303,7 +303,7 @@ def test_a_shard_that_is_the_pack_itself_is_looked_at_once(shards: Path):
     (problem,) = verify_pack(shards).problems
     assert problem.text == (
         f"{shards / '00000.h5'}: is a folder without a 'trailer' file, not a pack."
-        " Pass what packer convert wrote: of a folder of images it makes a pack."
+        f" Run packer convert {shards / '00000.h5'} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read."
     )
 
 

@@ -39,7 +39,7 @@ def samples(seed: int = 0) -> list[dict[str, Any]]:
             "mask": draws.integers(0, 3, (8, 9), dtype=np.uint8),
             "depth": draws.integers(0, 1 << 16, (8, 9, 1), dtype=np.uint16),
             "volume": draws.random((2, 3, 4), np.float32),
-            "boxes": draws.random((i % 4, 4), np.float32),
+            "boxes": 20 * draws.random((i % 4, 4), np.float32),
             "tokens": np.arange(i % 5, dtype=np.int32),
             "vector": draws.random(5),
             "half": np.float16(i / 7),

@@ -59,7 +59,10 @@ def test_the_rows_of_a_split(pack: Pack):
     assert found["uniform"].neighbours == 0.9  # ten rows in all
     with pytest.raises(UsageError) as error:
         order_quality(pack, "sequential", 10, split="none")
-    assert str(error.value) == f"{pack.path}: split 'none' has no rows. Pass another split."
+    assert (
+        str(error.value)
+        == f"{pack.path}: none of its 600 rows is left by split='none'. Pass another choice of rows."
+    )
 
 
 @pytest.mark.parametrize("kind", ["several", "fraction"])

@@ -32,7 +32,7 @@ def check_transform(t: TableTransform, record: Mapping[str, Any]) -> None:
     for c in t.columns:
         fill = c.fill if c.fill is not None and c.standardize is None else 0.0
         parts = [of(np.array([fill])) for of in c.kind.parts.values()] or [np.array([fill])]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             stored = np.concatenate(parts).astype(t.dtype)
         if not _sound(c, whole) or (whole and fill) or not np.isfinite(stored).all():
             raise ValueError(f"column {c.name[:80]!r} is malformed")
