@@ -179,7 +179,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.read",
     },
-    "packer.integrations": {"packer.augment", "packer.format", "packer.load", "packer.load.batch_dataset"},
+    "packer.integrations": {"packer.augment", "packer.load", "packer.load.batch_dataset"},
     "packer.integrations.huggingface": {
         "packer.convert",
         "packer.format",

@@ -1,9 +1,7 @@
 """Packs inside other frameworks, each imported by its own name; nothing here is imported with packer, and no framework either.
 
-    dali.py           external_source: batches as the first nodes of an NVIDIA DALI pipeline
     huggingface.py    to_hf, from_hf: a pack as a Dataset of Hugging Face's datasets, and back
     lightning.py      PackedDataModule: loaders for Lightning's Trainer
-    ray.py            dataset: a pack as a Ray Dataset
 
 Start with lightning.py. Imports: augment, convert, format, load, orders, read, samples.
 """

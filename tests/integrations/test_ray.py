@@ -1,9 +1,10 @@
-"""Ray Train's workers, with torch.distributed and without; a pack as a Ray Dataset; shards made by Ray's tasks."""
+"""Ray Train's workers, with torch.distributed and without; a pack read by Ray Data; shards made by Ray's tasks."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import warnings
 from collections.abc import Iterator
@@ -74,31 +75,20 @@ def test_its_workers_are_found(numbers: Path, tmp_path: Path, trainer: str):
 
 
 @pytest.mark.usefixtures("_cluster")
-def test_a_pack_as_a_dataset_of_ray(tmp_path: Path):
-    from packer.integrations.ray import dataset
-
-    draws = np.random.default_rng(0)
-    samples = [
-        {
-            "image": draws.integers(0, 256, (4, 5, 3), np.uint8),
-            "label": k,
-            "points": np.full((k % 3, 2), k, "f4"),
-        }
-        for k in range(23)
-    ]
-    pack_dataset(samples, tmp_path / "p.h5", shuffle=False)
-    rows = dataset(tmp_path / "p.h5", override_num_blocks=4)
-    assert rows.count() == 23
-    for sample, row in zip(samples, sorted(rows.take_all(), key=lambda row: row["label"]), strict=True):
-        assert row.keys() == sample.keys()
-        for name, value in sample.items():
-            assert np.array_equal(row[name], value)
-    brightest = dataset(tmp_path / "p.h5", fields=("image", "key")).map_batches(
-        lambda batch: {"key": batch["key"], "most": batch["image"].max((1, 2, 3))}
+def test_the_recipe_for_ray_data_reads_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    samples = [{"image": np.full((4, 5, 3), k, np.uint8), "label": k} for k in range(23)]
+    pack_dataset(samples, "train.h5", shuffle=False)
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    (code,) = re.findall(
+        r"^```python\n(import os\n.*?ray\.data.*?)^```", page, flags=re.MULTILINE | re.DOTALL
     )
-    assert {int(row["key"]): row["most"] for row in brightest.take_all()} == {
-        k: sample["image"].max() for k, sample in enumerate(samples)
-    }
+    names: dict[str, Any] = {}
+    exec(compile(code, "python.md", "exec"), names)
+    found = sorted(names["samples"].take_all(), key=lambda row: row["label"])
+    assert [row["label"] for row in found] == list(range(23))
+    for sample, row in zip(samples, found, strict=True):
+        assert np.array_equal(row["image"], sample["image"].transpose(2, 0, 1))
 
 
 @pytest.mark.soak
