@@ -6,7 +6,7 @@
     training_loop.py     a user's script, run and measured: its loop, its step alone, what its rows take
     diagnosis.py         what limits, what a model needs, and what would help, from the figures
     bench_report.py      medians, ratios and conditions, as a table and as JSON
-    bench_drawing.py     the report as a picture and as a web page
+    bench_drawing.py     the report as a picture
     conditions.py        machine and versions
     hardware_limits.py   the limits: memcpy from memory, decoding alone, large reads from the disk
     dataloader_rate.py   the rate of torch's DataLoader, and its best number of workers

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         "--json json_file", "FILE", "Write all figures and conditions there as one JSON object; - for stdout."
     ),
     option("--plot", "FILE", "Draw the rates as bars there: .png, .svg or .pdf."),
-    option("--html", "FILE", "Write the report there as a web page."),
     QUIET,
 )
 @click.pass_context
@@ -51,7 +50,6 @@ def bench(
     workers: str | None,
     json_file: str | None,
     plot: str | None,
-    html: str | None,
     quiet: bool,
     batch_size: int | None,
     **given: Any,
@@ -79,7 +77,6 @@ def bench(
             f"--workers {workers}: is no list of whole numbers. Pass for example 0,2,4."
         ) from None
     for path, endings in (
-        (html, bench_drawing.PAGES),
         (plot, bench_drawing.PICTURES),
         (json_file if json_file != "-" else None, (".json",)),
     ):
@@ -101,8 +98,6 @@ def bench(
                 if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                     raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
             report = table_bench.bench(sources, pack, **given)
-    if html:
-        _write(html, bench_drawing.page(report, in_options))
     if json_file and json_file != "-":
         _write(json_file, json_text("bench", report.to_dict()) + "\n")
     if plot:

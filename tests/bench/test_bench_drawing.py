@@ -1,15 +1,13 @@
-"""packer.bench.bench_drawing: the report as a picture and as a page."""
+"""packer.bench.bench_drawing: the report as a picture; and the text of the same report."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from packer.bench.bench_drawing import draw, page
+from packer.bench.bench_drawing import draw
 from packer.bench.bench_report import Diagnosis, ImageBenchReport, MeasuredLane
 from packer.errors import PackerError
 from packer.sentence import Option, Sentence
@@ -37,45 +35,7 @@ REPORT = ImageBenchReport(
 )
 
 
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.bars: list[str] = []
-        self.text: list[str] = []
-        self.loaded: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "div":
-            self.bars.append(f"{given['class']} {given['style']}")
-        self.loaded += [str(given[name]) for name in ("src", "href") if name in given]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def test_a_page_shows_all_figures_and_loads_nothing() -> None:
-    tags = Tags()
-    tags.feed(page(REPORT))
-    assert tags.bars == ["other width:2.8%", "ours width:78.8%", "limit width:100.0%"]
-    text = "\n".join(tags.text)
-    for said in (
-        "photos beside p<b>.h5: 100 images of 8x8x3",
-        "3,150",
-        "28.8",
-        "0.79",
-        "packer 1.2",
-        "x, 2 cores; medians of 2 rounds of 1 s",
-        "x memcpy",
-        "compared: all labels.",
-        "Limited. Pass size=64.",
-    ):
-        assert said in text
-    assert tags.loaded == []
-    assert "Limited" not in page(replace(REPORT, diagnosis=None))
-
-
-def test_what_stands_below_the_table_stands_on_the_page_too() -> None:
+def test_notes_stand_below_the_table() -> None:
     lanes = REPORT.sections["warm page cache"]
     noisy = replace(lanes[1], rates=(1000.0, 6000.0), limit=(900.0, 1000.0))
     report = replace(REPORT, sections={"warm page cache": (lanes[0], noisy, lanes[2])})
@@ -86,11 +46,8 @@ def test_what_stands_below_the_table_stands_on_the_page_too() -> None:
     ]
     table = report.table().render(lambda option: f"<{option}>")
     assert table.endswith("\n\nLimited. Pass <size=64>.")
-    made = unescape(page(report, lambda sentence: f"in a shell: {sentence}"))
     for sentence in report.below:
         assert sentence in table.replace("<", "").replace(">", "")
-        assert f"in a shell: {sentence}" in made
-    assert "in a shell: Limited." in made
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
