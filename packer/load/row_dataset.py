@@ -230,7 +230,8 @@ def _check_transform(transform: Any, fields: Sequence[Field], path: str) -> None
     if home == "albumentations":
         raise UsageError(
             "transform: albumentations takes named NumPy arrays; functions of a tensor [C, H, W] are allowed."
-            " Pass it to PackedBatchDataset(transform=...)."
+            " Pass a function that calls it to PackedBatchDataset(transform=...):"
+            " docs/python.md#albumentations has one."
         )
     if not callable(transform) or isinstance(transform, type):
         raise UsageError(

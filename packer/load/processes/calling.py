@@ -34,10 +34,7 @@ class TransformCall:
         adapter = adapted(transform, fields)
         self._fn: Any = adapter or transform.fn
         self.ragged: frozenset[str] = adapter.ragged if adapter else frozenset()
-        # A Compose of albumentations draws from two generators that can be given to it; another such object takes arrays by name.
-        self._set_random_state = getattr(self._fn, "set_random_state", None)
-        self._by_names = self._set_random_state is not None and adapter is None
-        self._rng = None if adapter or self._set_random_state else _rng_parameter(self._fn)
+        self._rng = None if adapter else _rng_parameter(self._fn)
         self._bits = np.random.Philox(0)
         self._state: Any = self._bits.state
         self._key, self._counters, self._seeds = 0, [0], [0]
@@ -52,7 +49,7 @@ class TransformCall:
         """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s counters. Raises WrongReturn."""
         rng = self._seeded(i)
         try:
-            result = self._called(i, sample, rng)
+            result = self._called(sample, rng)
         except AttributeError as error:
             if getattr(error, "obj", None) is sample:
                 error.args = (f"{said(error)}. {_described_sample(sample)}",)
@@ -66,11 +63,8 @@ class TransformCall:
             " image, is allowed. Return one of them"
         )
 
-    def _called(self, i: int, sample: dict[str, Any], rng: np.random.Generator) -> Any:
+    def _called(self, sample: dict[str, Any], rng: np.random.Generator) -> Any:
         """Call fn with the arguments that its signature asks for."""
-        if self._set_random_state:
-            self._set_random_state(rng, random.Random(self._seeds[i]))
-            return self._fn(**sample) if self._by_names else self._fn(sample)
         if self._rng is None:
             return self._fn(sample)
         return self._fn(sample, **{self._rng: rng}) if self._rng else self._fn(sample, rng)

@@ -24,8 +24,6 @@ class SampleCall:
     tensors, which v2 leaves alone where there is an image. What it returns goes back to the pack's names and [H, W, C].
     """
 
-    set_random_state = None
-
     def __init__(self, fn: Any, known: Roles, batched: bool) -> None:
         self._fn, self._known, self._batched = fn, known, batched
         self.ragged: frozenset[str] = frozenset() if batched else known.lists
@@ -119,8 +117,6 @@ class SampleCall:
 
 class ImageCall:
     """A v1 transform, or a chain that has some: given the image alone, as PIL image or tensor, whichever it begins with."""
-
-    set_random_state = None
 
     def __init__(self, fn: Any, known: Roles, batched: bool) -> None:
         old = [leaf for leaf in leaves(fn) if library_of(leaf) == V1]

@@ -1,4 +1,4 @@
-"""A user's Python function as a step of loading: the value that ``transform=`` takes, a transform of a library among them."""
+"""A Python function, or a transform of torchvision, as a step of loading: the value of ``transform=``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packer.machine import cores
 CONTEXTS = ("fork", "spawn", "forkserver")
 MAX_PROCESSES = 512  # each has eight bytes of one page (see workers.py)
 _DEFAULT_PROCESSES = 8
-ALBUMENTATIONS, V1, V2 = "albumentations", "torchvision.transforms", "torchvision.transforms.v2"
+V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class PythonTransform:
         scalar, ``key`` a str, others as the dataset gives them in NumPy. They lie in memory that the next rows overwrite: change
         them in place, but copy what you keep. Returns a dict of arrays, torch tensors and numbers, of the same names, shapes and
         dtypes for every row; or an array alone, which takes the place of the image. Arrays of ``image`` stay [H, W, C] and reach
-        torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision (v2, nn.Sequential of
-        them, v1) and albumentations are passed as they are: they are given what they take elsewhere, tv_tensors or named arrays,
-        and masks, boxes and keypoints move with the image (docs/python.md).
+        torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision (v2,
+        nn.Sequential of them, v1) are passed as they are: they get tv_tensors, or an image, and masks, boxes and
+        keypoints move with the image (docs/python.md). Call transforms of other libraries in a function.
     batched: fn takes and returns a whole batch, arrays [n, ...] and lists of n; one process makes it, and as many batches as there
         are processes are made at once. Else a batch is shared out among the processes.
     ragged: names of the fields that fn returns in a shape of their own for each row, such as boxes: batches hold them as lists.
@@ -43,8 +43,8 @@ class PythonTransform:
     rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack, or, where an order repeats
     rows, its place in the epoch; of a batch, the first one's.
     The generators of ``random``, ``numpy.random``, torch's CPU and OpenCV are seeded likewise before each call, so that what fn
-    draws depends neither on the batch, nor on the number of processes, nor on a restart. A Compose used inside fn draws from
-    generators of its own: ``compose.set_random_state(rng, random.Random(int(rng.integers(2**32))))`` ties them to the row.
+    draws depends neither on the batch, nor on the number of processes, nor on a restart. A Compose of albumentations has
+    its own generators: ``compose.set_random_state(rng, random.Random(int(rng.integers(2**32))))`` ties them to the row.
 
     OpenCV and torch run one thread a process; fn is called again for the row whose call imported one of them, since it could not
     be seeded before. In a forked child of the training process the parent's batches are the same memory, not a copy: one held
@@ -84,13 +84,11 @@ class PythonTransform:
 
 
 class Adapter(Protocol):
-    """A transform of a library as a function of a sample.
+    """A transform of torchvision as a function of a sample.
 
-    set_random_state: ties its draws to two generators, None where it draws from the global ones. ragged: names of fields that
-    have a length of their own in every row, before and after.
+    ragged: names of fields that have a length of their own in every row, before and after.
     """
 
-    set_random_state: Any
     ragged: frozenset[str]
 
     def __call__(self, sample: dict[str, Any]) -> Any:
@@ -99,7 +97,7 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True)
 class Roles:
-    """The fields that a library has a target for, by the same rules as ``augment=``; and two kinds that it cannot place.
+    """Fields that torchvision moves with an image, by the rules of ``augment=``, and two kinds that it cannot place.
 
     masks: values for each pixel; True for layers [H, W, K]; soft maps too, since what moves images recolours them.
     unplaced: fields of the image's size that are no masks of ``pairs=``.
@@ -159,11 +157,9 @@ def roles(fields: Sequence[Field]) -> Roles:
 
 
 def library_of(one: Any) -> str | None:
-    """Return the library of a transform, by its class or a base class."""
+    """Return the torchvision module, V2 or V1, of a transform's class or base class; None for others."""
     modules = [f"{cls.__module__}." for cls in type(one).__mro__]
-    return next(
-        (name for name in (V2, V1, ALBUMENTATIONS) if any(m.startswith(f"{name}.") for m in modules)), None
-    )
+    return next((name for name in (V2, V1) if any(m.startswith(f"{name}.") for m in modules)), None)
 
 
 def leaves(one: Any) -> Iterator[Any]:
@@ -182,26 +178,27 @@ def leaves(one: Any) -> Iterator[Any]:
 
 
 def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | None:
-    """Return the adapter for a transform of torchvision or albumentations; None for any other function.
+    """Return the adapter for a transform of torchvision; None for any other function.
 
-    fields: that it is given. Raises UsageError if it could not move all fields that belong to the image.
+    fields: the fields of a sample. Raises UsageError if the transform could not move all fields that belong to the
+    image, or is one of albumentations.
     """
-    fn = transform.fn
-    if library_of(fn) == ALBUMENTATIONS:
-        from packer.load.processes.albumentations_call import AlbumentationsCall
+    fn, name = transform.fn, name_of(transform.fn)
+    if any(cls.__module__.partition(".")[0] == "albumentations" for cls in type(fn).__mro__):
+        raise UsageError(
+            f"transform: {name} of albumentations takes named arrays; functions of a sample are allowed."
+            " Pass a function that calls it: docs/python.md#albumentations has one."
+        )
+    torch = sys.modules.get("torch")
+    if library_of(fn) is None and not (torch and isinstance(fn, torch.nn.Sequential)):
+        return None
+    found = {library_of(leaf) for leaf in leaves(fn)}
+    if not found & {V1, V2}:  # a Compose of a user's functions takes what they take
+        return None
+    from packer.load.processes.torchvision_call import ImageCall, SampleCall
 
-        adapter: type[Any] = AlbumentationsCall
-    else:
-        torch = sys.modules.get("torch")
-        if library_of(fn) is None and not (torch and isinstance(fn, torch.nn.Sequential)):
-            return None
-        found = {library_of(leaf) for leaf in leaves(fn)}
-        if not found & {V1, V2}:  # a Compose of a user's functions takes what they take
-            return None
-        from packer.load.processes.torchvision_call import ImageCall, SampleCall
-
-        adapter = ImageCall if V1 in found else SampleCall
-    known, name = roles(fields), name_of(fn)
+    adapter: type[Any] = ImageCall if V1 in found else SampleCall
+    known = roles(fields)
     if known.unplaced:
         raise UsageError(
             f"transform: {name} would leave {_listed(known.unplaced)} where it is; the image and masks, boxes and keypoints"

@@ -95,21 +95,6 @@ def test_rng_goes_to_whoever_takes_it(fn: Any, takes: bool):
     assert len(values) == 1 + takes
 
 
-def test_a_compose_is_called_by_names_and_draws_from_the_rows_generators():
-    class Compose:
-        def set_random_state(self, rng: np.random.Generator, other: random.Random) -> None:
-            self.rng, self.other = rng, other
-
-        def __call__(self, *, image: Any, **others: Any) -> dict[str, Any]:
-            return {"image": image + self.rng.integers(9) + self.other.randrange(9), **others}
-
-    call = TransformCall(PythonTransform(Compose()))
-    call.key(0, 0, np.array([5, 6, 5]))
-    results = [call(i, sample()) for i in range(3)]
-    assert results[0].keys() == sample().keys()
-    assert (results[0]["image"] == results[2]["image"]).all()
-
-
 def test_opencv_and_torch_run_one_thread_unless_fn_says_otherwise():
     torch.set_num_threads(2)
     cv2.setNumThreads(2)
