@@ -46,6 +46,9 @@ SPLIT_NAMES = {
 _SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
 _SPLIT_PREFIX = "seg_"  # of the Intel scenes, seg_train and seg_test
 _PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
+_MASKS = frozenset(
+    ("annotations", "ground_truth", "gt", "labels", "mask", "masks", "segmentation", "trimaps")
+)
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
 _SHOWN = 120
 _SHOWN_SUFFIXES = 8
@@ -219,19 +222,33 @@ def _check_beside(subject: str, tops: Collection[str]) -> None:
         )
 
 
-def _check_classes(place: str, keys: list[str], tops: Collection[str]) -> None:
+def _check_classes(place: str, keys: list[str], tops: Collection[str], listed: Collection[str]) -> None:
     """Raise UsageError if folders are parts of samples, or of the data set, and no classes.
 
-    place: what holds the folders; keys: of its images, tops: of folders, both below it; all images lie in folders.
+    place: what holds the folders; keys: of its images, tops: of folders, both below it; all images lie in folders. listed: what the
+    user calls classes.
     """
     held = sorted({key.partition("/")[0] for key in keys})
+    if set(held) <= set(listed):
+        return
+    are_classes = Option("classes", ",".join(held))
     pictures = next((top for top in held if top.lower() in _PICTURES), None)
-    others = [top for top in (*held, *sorted(tops)) if top != pictures]
-    if pictures is not None and others:
+    if pictures is not None and len(held) == 1 < len({*held, *tops}):
+        beside = min(top for top in tops if top != pictures)
         raise UsageError(
-            f"{place}: {pictures} lies beside {others[0]}, as images beside their masks do; they would be two classes. "
+            f"{place}: {pictures} lies beside {beside}, which holds no images, and would be the only class. "
+            f"Pass {place}/{pictures}, or ",
+            are_classes,
+            ".",
+        )
+    masks = _masks_of(pictures, keys) if pictures is not None else None
+    if masks is not None:
+        raise UsageError(
+            f"{place}: {pictures} lies beside {masks}, as images beside their masks do; they would be classes. "
             f"Pass {place}/{pictures}, and masks by ",
-            Option("pairs", {"mask": f"{place}/{others[0]}"}),
+            Option("pairs", {"mask": f"{place}/{masks}"}),
+            ", or ",
+            are_classes,
             ".",
         )
     if any(key.count("/") < 2 for key in keys):
@@ -255,8 +272,20 @@ def _check_classes(place: str, keys: list[str], tops: Collection[str]) -> None:
             Option("split", "train=0.9,val=0.1"),
             ", or pass one of them, with masks by ",
             Option("pairs", {"mask": f"{place}/{held[1]}"}),
+            ", or if they are the classes, ",
+            are_classes,
             ".",
         )
+
+
+def _masks_of(pictures: str, keys: list[str]) -> str | None:
+    """Return the folder that holds masks of the images in `pictures`: it is called so, or has files of the same names."""
+    stems = {os.path.splitext(key)[0].partition("/")[2] for key in keys if key.startswith(pictures + "/")}
+    for key in keys:
+        top, _, name = key.partition("/")
+        if top != pictures and (top.lower() in _MASKS or os.path.splitext(name)[0] in stems):
+            return top
+    return None
 
 
 def _classes(
@@ -280,7 +309,7 @@ def _classes(
             Option("labels"),
             ".",
         )
-    _check_classes(f"{subject}/{split}".rstrip("/"), keys, folders)
+    _check_classes(f"{subject}/{split}".rstrip("/"), keys, folders, listed)
     classes = sorted(set(tops))
     without = sorted(set(folders).difference(classes, listed))
     if without and empty is None:

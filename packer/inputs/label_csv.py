@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -286,8 +287,7 @@ class _Names:
             if index is not None:
                 break
         if index is None:
-            alike = same_for_people(name)
-            near = next((key for key in self._keys if same_for_people(key) == alike), None)
+            near = self._alike.get(same_for_people(name))
             raise _UnusableRowError(
                 f"no image is called {shorten(name)}"
                 + (
@@ -298,6 +298,11 @@ class _Names:
                 + ".",
             )
         return index
+
+    @cached_property
+    def _alike(self) -> dict[str, str]:
+        """Images by their paths without case and forms of Unicode."""
+        return {same_for_people(key): key for key in self._keys}
 
     def _by_path(self, name: str) -> int | None:
         index = self._paths.get(name)

@@ -43,6 +43,7 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT64 = np.iinfo(np.int64)
 _DIGITS = 25  # more than an int64 has, few enough to be made an int of
 _SHOWN = 3
+_EQUAL_SHARE = 0.1  # of the different numbers; among many drawn ones a few are equal as float32
 
 
 class CheckedRows:
@@ -172,7 +173,7 @@ def _note_rounded(rows: CheckedRows, values: NDArray[np.float64], column: str) -
     found = np.unique(values)
     stored = found.astype(np.float32)
     equal = np.flatnonzero(stored[1:] == stored[:-1])
-    if len(equal):
+    if len(equal) > _EQUAL_SHARE * len(found):
         first, second = found[equal[0]].item(), found[equal[0] + 1].item()
         rows.notes.append(
             f"{column} is stored as float32, which makes {len(equal):,} of {len(found):,} different numbers "

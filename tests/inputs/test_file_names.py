@@ -108,6 +108,20 @@ def test_splits_are_known_by_their_names_whatever_the_case(
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "classes"),
+    [
+        (["charts/1.jpg", "images/2.jpg", "tables/3.jpg"], []),
+        (["images/1.jpg", "masks/1.png"], ["images", "masks"]),
+        (["fold1/cat/1.jpg", "fold1/dog/1.jpg", "fold2/cat/2.jpg", "fold2/dog/2.jpg"], ["fold1", "fold2"]),
+    ],
+    ids=["other names", "masks, listed", "folds, listed"],
+)
+def test_folders_that_are_classes_after_all(keys: list[str], classes: list[str]) -> None:
+    tops = sorted({key.partition("/")[0] for key in keys})
+    assert class_folders("pets", keys, tops, listed=classes)[1] == tops
+
+
 def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
     keys = ["n1/images/1.jpg", "n2/images/2.jpg"]  # Tiny ImageNet
     assert class_folders("pets", keys, ["n1", "n2", "n1/images", "n2/images"])[1] == ["n1", "n2"]
@@ -124,21 +138,30 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             UsageError,
             "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a data set, or images and their masks, do; "
             "classes are the folders at the top. Put the parts into one folder, and draw splits with "
-            "split='train=0.9,val=0.1', or pass one of them, with masks by pairs={'mask': 'pets/fold2'}.",
+            "split='train=0.9,val=0.1', or pass one of them, with masks by pairs={'mask': 'pets/fold2'}, "
+            "or if they are the classes, classes='fold1,fold2'.",
+        ),
+        (
+            ["images/1.jpg", "images/2.jpg"],
+            ["images", "labels"],
+            UsageError,
+            "pets: images lies beside labels, which holds no images, and would be the only class. "
+            "Pass pets/images, or classes='images'.",
         ),
         (
             ["images/1.jpg", "masks/1.png"],
             ["images", "masks"],
             UsageError,
-            "pets: images lies beside masks, as images beside their masks do; they would be two classes. "
-            "Pass pets/images, and masks by pairs={'mask': 'pets/masks'}.",
+            "pets: images lies beside masks, as images beside their masks do; they would be classes. "
+            "Pass pets/images, and masks by pairs={'mask': 'pets/masks'}, or classes='images,masks'.",
         ),
         (
             ["train/JPEGImages/1.jpg", "train/SegmentationClass/1.png"],
             ["train", "train/Annotations", "train/JPEGImages", "train/SegmentationClass"],
             UsageError,
-            "pets/train: JPEGImages lies beside SegmentationClass, as images beside their masks do; they would be two classes. "
-            "Pass pets/train/JPEGImages, and masks by pairs={'mask': 'pets/train/SegmentationClass'}.",
+            "pets/train: JPEGImages lies beside SegmentationClass, as images beside their masks do; they would be classes. "
+            "Pass pets/train/JPEGImages, and masks by pairs={'mask': 'pets/train/SegmentationClass'}, or "
+            "classes='JPEGImages,SegmentationClass'.",
         ),
         (
             ["ground_truth/bent/1.png", "test/bent/1.png", "train/good/1.png"],

@@ -183,7 +183,9 @@ def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
 def test_images_beside_masks_are_refused_wherever_they_lie(tree: Tree, kind: str) -> None:
     tree("images/1.jpg", "masks/1.jpg")
     name = pack("pets", "pets" + kind) if kind else "pets"
-    assert f"Pass {name}/images, and masks by pairs={{'mask': '{name}/masks'}}." in refused(name, UsageError)
+    assert f"Pass {name}/images, and masks by pairs={{'mask': '{name}/masks'}}, or" in refused(
+        name, UsageError
+    )
 
 
 def test_splits_below_the_folder_that_an_archive_was_made_of(tree: Tree, jpeg: bytes) -> None:
