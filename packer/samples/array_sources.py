@@ -142,7 +142,8 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
 def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, range] | None, str]:
     """Join the arrays of splits, such as x_train and x_test or train/x and test/x.
 
-    Returns: the arrays, the rows of each split, and a note; as they are, None and "" unless names tell two splits of samples.
+    Returns: the arrays, the rows of each split, and a note; as they are, None and "" unless names tell two splits of samples, and
+    where an array without a split in its name has as many values as one of theirs: all are columns of the same samples then.
     Raises UsageError where the splits do not hold the same arrays.
     """
     groups: dict[str, dict[str, Found]] = {}
@@ -155,7 +156,10 @@ def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, ra
             groups.setdefault(name, {})[words[told[0]].lower()] = one
     splits = sorted({split for group in groups.values() for split in group}, key=_SPLITS.index)
     sampled = any(len(one.shape) > 1 for group in groups.values() if len(group) > 1 for one in group.values())
-    if len(splits) < 2 or not sampled:
+    joined = [one for group in groups.values() for one in group.values()]
+    others = [one for one in found if all(one is not other for other in joined)]
+    beside = {one.shape[0] for one in joined} & {one.shape[0] for one in others}
+    if len(splits) < 2 or not sampled or beside:
         return found, None, ""
     counts: dict[str, int] = {}
     made = []
@@ -189,8 +193,6 @@ def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, ra
         )
     ends = np.cumsum([counts[split] for split in splits]).tolist()
     spans = {split: range(end - counts[split], end) for split, end in zip(splits, ends, strict=True)}
-    joined = [one for group in groups.values() for one in group.values()]
-    others = [one for one in found if all(one is not other for other in joined)]
     return [*made, *others], spans, f"The splits are {', '.join(splits)}, by the names of {_list(joined)}."
 
 

@@ -278,7 +278,7 @@ def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, c
     filled = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
     dtype = form.dtype if form is not None and form.dtype is not None else np.result_type(*filled)
     if form is not None and form.ragged:
-        return FieldPlan(ragged_field(name, dtype, form.shape or ()))
+        return FieldPlan(ragged_field(name, dtype, form.shape or ()), color)
     declared = None if form is None else form.shape
     if declared is None and len(shapes) > 1:
         if len({shape[1:] for shape in shapes}) > 1 or any(not shape for shape in shapes):
@@ -287,7 +287,7 @@ def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, c
                 f"has the shape {b} in one sample and {a} in another; rows have one shape, or differ in their first side alone."
                 " Resize in the dataset, for example by a transform"
             )
-        return FieldPlan(ragged_field(name, dtype, shapes[0][1:]))
+        return FieldPlan(ragged_field(name, dtype, shapes[0][1:]), color)
     return plan_rows(name, dtype, shapes[0], color=color, declared=declared)
 
 

@@ -1000,3 +1000,30 @@ def test_shards_of_jpeg_rows_by_size(tmp_path: Path) -> None:
         shards = open_pack(tmp_path / name).shards
         assert len(shards) > 3
         assert all(shard.nbytes < 75_000 for shard in shards)
+
+
+def test_names_of_splits_beside_another_column_are_columns(tmp_path: Path) -> None:
+    """They were joined, and the label of the same length was left out."""
+    embedded = LABELS[:, None] / 2
+    given = {"train_x": embedded, "test_x": embedded * 3, "label": LABELS}
+    assert pack_dataset(given, tmp_path / "out.h5").rows == ROWS
+    assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["train_x", "test_x", "label"]
+    pack_dataset({"image": IMAGES, **given}, tmp_path / "images.h5")
+    assert {f.name for f in open_pack(tmp_path / "images.h5").fields} >= {"image", *given}
+
+
+@pytest.mark.parametrize("channels", [None, "rgb"])
+@pytest.mark.parametrize("way", ["list", "generator", "create"])
+def test_pillow_images_of_any_height(way: str, channels: str | None, tmp_path: Path) -> None:
+    """They were refused."""
+    arrays = [image[: 3 + at % 3] for at, image in enumerate(IMAGES[:20])]
+    images = [Image.fromarray(array) for array in arrays]
+    out, given = tmp_path / "out.h5", [{"image": image} for image in images]
+    if way == "create":
+        with create(out, fields={"image": "uint8[*,6,3]"}, channels=channels, shuffle=False) as pack:
+            for image in images:
+                pack.write(image=image)
+    else:
+        pack_dataset(given if way == "list" else iter(given), out, channels=channels, shuffle=False)
+    for found, array in zip(rows_of(open_pack(out), "image"), arrays, strict=True):
+        np.testing.assert_array_equal(found, array)
