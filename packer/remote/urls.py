@@ -24,6 +24,8 @@ class ObjectUrl(NamedTuple):
     ObjectUrl(scheme='s3', root='bucket', key='a/b.h5')
     >>> ObjectUrl.parse("https://example.org/a%20b.h5").key
     'a b.h5'
+    >>> ObjectUrl.parse("github://owner:repository@main/b.h5").root
+    'owner:repository@main'
     """
 
     scheme: str
@@ -43,7 +45,7 @@ class ObjectUrl(NamedTuple):
                 f"{masked(url)}: names no bucket or host. Pass one such as s3://bucket/train.h5."
             )
         user, at, _ = root.rpartition("@")
-        if at and ":" in user:
+        if at and ":" in user and scheme != "github":  # there it is owner:repository@reference
             raise UsageError(
                 f"{masked(url)}: holds a password, which would be seen in messages and lists of processes. Set it as the"
                 " store's own tools find it: in environment variables, or files in your home."
