@@ -29,6 +29,7 @@ _OTHERS = (b":", b"^", b"~", b"&", b"\x01", b"\x1f")  # never taken, but named w
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # looked at to find the delimiter
 _LEAST = 0.5  # of them must have as many cells as the first
+_FEW = 10  # lines, whose texts may have as many words by chance
 _COMMENTS = b"#%!*"  # marks that lines of comment begin with
 _NOTES = 10  # on names that were changed
 
@@ -95,7 +96,8 @@ class _FirstRecords:
     """The first records of a text as a delimiter cuts them.
 
     width: the number of cells of most of them; leading: records before the first one of that width; share:
-    of the records from there on that have it, and no text behind a closing quote.
+    of the records from there on that have it, and no text behind a closing quote; alike: that have it, whatever
+    stands behind a quote.
     """
 
     delimiter: bytes
@@ -103,6 +105,7 @@ class _FirstRecords:
     width: int
     leading: int
     share: float
+    alike: float
 
 
 def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _FirstRecords:
@@ -111,18 +114,18 @@ def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _First
     records = list(islice(records_of(text, dialect), _RECORDS))
     widths = [len(record.cells) for record in records]
     if not records:
-        return _FirstRecords(dialect.delimiter, records, 0, 0, 0.0)
+        return _FirstRecords(dialect.delimiter, records, 0, 0, 0.0, 0.0)
     counts = Counter(width for width in widths if width > 1) or Counter(widths)
     ((width, _),) = counts.most_common(1)
     count = sum(len(record.cells) == width and not record.fault for record in records)
     leading = widths.index(width)
-    share = count / (len(records) - leading)
+    share, alike = (n / (len(records) - leading) for n in (count, widths.count(width)))
     if header and width > 2:
         # Spreadsheets fill lines of a title up with empty cells; behind them stand names.
         names = next((k for k in range(leading, len(records)) if not _is_padded(records[k])), leading)
         if names > leading and not any(map(_is_number, records[names].cells)):
             leading = names
-    return _FirstRecords(dialect.delimiter, records, width, leading, share)
+    return _FirstRecords(dialect.delimiter, records, width, leading, share, alike)
 
 
 def _is_padded(record: Record) -> bool:
@@ -147,21 +150,30 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         [_cut(text, ended, replace(dialect, delimiter=delimiter), reading.header) for delimiter in group]
         for group in (groups[:1] if reading.delimiter is not None else groups)
     ]
+    if reading.delimiter is None:
+        cuts[2] = [cut for cut in cuts[2] if not _are_numbers(cut, dialect)]
     titled: list[_FirstRecords] = []  # behind records of another width
+    faulty: _FirstRecords | None = None
     for group in cuts:
         found = [cut for cut in group if cut.width > 1]
         whole = [cut for cut in found if not cut.leading and cut.share >= _LEAST]
         if whole:
             best = max(whole, key=lambda cut: cut.share)
             if named and best.delimiter not in named:
+                ways: list[Part] = [Option("delimiter", best.delimiter.decode())]
+                if cuts[0][0].width == 1:
+                    ways += [", or ", Option("delimiter", named[0].decode()), " if it has one column"]
                 raise SourceError(
                     f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says"
                     f" {_shown(named[0])}. Pass ",
-                    Option("delimiter", best.delimiter.decode()),
+                    *ways,
                     ".",
                 )
             return best.delimiter
         titled += [cut for cut in found if cut.leading and cut.share > _LEAST]
+        faulty = faulty or next((cut for cut in found if not cut.leading and cut.alike >= _LEAST), None)
+    if faulty:
+        return faulty.delimiter  # whoever reads the rows tells the one with text behind a closing quote
     if any(map(_is_title, titled)):
         best = max(filter(_is_title, titled), key=lambda cut: cut.share)
         raise _title(name, best, text, reading)
@@ -196,6 +208,17 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     )
 
 
+def _are_numbers(cut: _FirstRecords, dialect: TextDialect) -> bool:
+    """Tell whether lines that a mark of numbers parts are one number each, as 0,5 or 1,200, or missing."""
+    lines = [cut.delimiter.join(record.cells).strip() for record in cut.records[cut.leading :]]
+    thousands, decimal = re.escape(dialect.thousands), re.escape(dialect.decimal)
+    grouped = rb"\d{1,3}(?:" + thousands + rb"\d{3})+|" if thousands else b""
+    number = re.compile(
+        rb"[+-]?(?:(?:" + grouped + rb"\d+)(?:" + decimal + rb"\d*)?|" + decimal + rb"\d+)(?:[eE][+-]?\d+)?"
+    )
+    return bool(lines) and all(line in dialect.na or number.fullmatch(line) for line in lines)
+
+
 def _is_title(cut: _FirstRecords) -> bool:
     """Tell whether the leading records may be a title; one with more cells is the header of short rows."""
     return all(len(record.cells) < cut.width or _is_padded(record) for record in cut.records[: cut.leading])
@@ -216,7 +239,18 @@ def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> 
     parted = f"those behind {them} {cut.width:,}, parted by {_shown(cut.delimiter)}"
     found = f"{name}: its {has}, {parted}; all must have as many. "
     one_column: list[Part] = []
-    if widths == [1] and reading.delimiter is None:
+    alone = widths == [1] and reading.delimiter is None
+    if alone and (option := _option_of_numbers(cut, reading)):
+        unnamed: list[Part] = [" and ", Option("header", False), " to read it without names"]
+        return SourceError(
+            found + "Pass ",
+            option,
+            f" if it has one column of numbers as {cut.delimiter.join(names.cells).decode().strip()}; else ",
+            Option("skip_rows", lines),
+            *(unnamed if reading.header else []),
+            ".",
+        )
+    if alone:
         one_column = [", or ", Option("delimiter", _absent(text)), " if it has one column"]
     if reading.header and widths == [cut.width - 1] and any(map(_is_number, names.cells)):
         return SourceError(
@@ -236,6 +270,21 @@ def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> 
     if len(begins) == 1 and (mark := begins.pop()) and mark in _COMMENTS and reading.comment is None:
         ways = [Option("comment", mark.decode()), f" if {_shown(mark)} begins lines of comment, or ", *ways]
     return SourceError(found + "Pass ", *ways, *one_column, ".")
+
+
+def _option_of_numbers(cut: _FirstRecords, reading: ReadOptions) -> Option | None:
+    """Return the option for lines that may be one number each, with a comma, as 0,5 or 1,200; None if they are not."""
+    leading = cut.records[int(reading.header) : cut.leading]
+    if cut.delimiter != b"," or cut.width != 2 or reading.decimal != "." or reading.thousands:
+        return None
+    if not all(_is_number(record.cells[0]) for record in leading):
+        return None  # lines of a title
+    lines = [b",".join(record.cells) for record in cut.records[cut.leading :] if len(record.cells) == 2]
+    if all(re.fullmatch(rb" *[+-]?\d{1,3},\d{3}(\.\d*)? *", line) for line in lines):
+        return Option("thousands", ",")
+    if all(re.fullmatch(rb" *[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+ *", line) for line in lines):
+        return Option("decimal", ",")
+    return None
 
 
 def _check_single(
@@ -260,7 +309,7 @@ def _check_single(
             found + f"Convert it, as by: awk '{{$1=$1}} 1' OFS='{absent}'; or pass ", *one_column[1:]
         )
     for mark in _OTHERS:
-        counts = {line.count(mark) for line in lines}
+        counts = {line.count(mark) - (line.count(b"://") if mark == b":" else 0) for line in lines}
         if len(counts) > 1 or not counts.pop() or _is_typed(rows):
             continue
         if all(2 * line.count(2 * mark) == line.count(mark) for line in lines):
@@ -274,17 +323,23 @@ def _check_single(
             Option("delimiter", mark.decode()),
             *one_column,
         )
-    if reading.header and lines[0][:1] in (b"#", b"%"):
+    begin = lines[0][:1]
+    alike = sum(line[:1] == begin for line in lines[1:]) > _LEAST * len(lines[1:])  # #tags, colors
+    if reading.header and begin in (b"#", b"%") and not alike:
         raise SourceError(
             f"{name}: its first row, {lines[0][:80].decode(errors='replace')!r}, may be a comment; else it is the"
             " name of a column. Pass ",
-            Option("comment", lines[0][:1].decode()),
+            Option("comment", begin.decode()),
             *one_column,
         )
 
 
 def _is_spaced(lines: Sequence[bytes], rows: Sequence[bytes]) -> bool:
-    """Tell whether words of lines are cells: most lines are numbers, or all have as many, or most with numbers."""
+    """Tell whether words of lines are cells.
+
+    They are if most lines are numbers, or have numbers at two places; and if all lines have as many words, one of
+    them a number, or more than two of more than a few lines: a few names of cities have two words each by chance.
+    """
     words = [line.split() for line in lines]
     numbers = sum(len(line) > 1 and all(map(_is_number, line)) for line in words)
     if numbers > _LEAST * len(rows):
@@ -292,8 +347,10 @@ def _is_spaced(lines: Sequence[bytes], rows: Sequence[bytes]) -> bool:
     ((width, count),) = Counter(map(len, words)).most_common(1)
     if width == 1 or count <= _LEAST * len(lines) or _is_typed(rows):
         return False
-    places = zip(*(line for line in words if len(line) == width), strict=True)
-    return (count == len(lines) > 2) or sum(all(map(_is_number, place)) for place in places) > 1
+    places = zip(*(line for line in words[-len(rows) :] if len(line) == width), strict=True)
+    numbers = sum(all(map(_is_number, place)) for place in places)
+    many = width > 2 and count > _FEW
+    return numbers > 1 or (count == len(lines) > 2 and (bool(numbers) or many))
 
 
 def _is_typed(rows: Sequence[bytes]) -> bool:

@@ -87,6 +87,9 @@ def test_one_column_has_none() -> None:
         "review\nbad, too long\ngood\nnot bad\n",
         '"last: first"\n"Doe: Jane"\n"Smith: John"\n',
         "#\n".replace("#", "n#") + "1\n2\n",
+        "city name\nNew York\nLos Angeles\nSan Diego\n",
+        "http://a.org/1\nhttp://a.org/2\n",
+        "#cats\n#dogs\n#birds\n",
     ],
 )
 def test_marks_in_one_column(text: str) -> None:
@@ -99,6 +102,36 @@ def test_marks_of_numbers_part_cells_where_nothing_else_does() -> None:
     assert found("x;y\n1;2,100\n2;3,200\n", thousands=",") == ";"
     assert found("1,5;2,5\n3,5;4,5;5,5\n4,5;1,5\n", decimal=",", header=False) == ";"
     assert found("a\n1,5\n2,5\n", decimal=",", thousands=".", delimiter=";") == ";"
+
+
+def test_numbers_with_commas_may_be_one_column() -> None:
+    for marks in ({"decimal": ","}, {"decimal": ",", "thousands": "."}):
+        assert (
+            found(
+                "value\n0,5\nNA\n1.234,5\n1,5\n" if marks.get("thousands") else "value\n0,5\n1,5\n", **marks
+            )
+            not in ","
+        )
+    assert found("0,5\n1,5\n", decimal=",", header=False) != ","
+    assert found("n\n1,200\n900\n3,400\n", thousands=",") != ","
+    assert refused("A title\nx,y\n1,2\n3,4\n", decimal=",").endswith(
+        "it is a title, or --delimiter ';' if it has one column."
+    )
+    found_so = (
+        "a.csv: its first row has 1 cell, those behind it 2, parted by commas; all must have as many. Pass "
+    )
+    assert refused("n\n0,5\n1,5\n") == (
+        f"{found_so}--decimal , if it has one column of numbers as 0,5; else --skip-rows 1 and --no-header to read it"
+        " without names."
+    )
+    assert refused("n\n1,200\n3,400\n").startswith(
+        f"{found_so}--thousands , if it has one column of numbers as 1,200; "
+    )
+
+
+def test_texts_behind_closing_quotes_are_for_the_reader_to_tell() -> None:
+    text = "label\ttext\n" + '0\t"hi, 0" he said\n' * 9
+    assert found(text) == found(text, "a.tsv") == "\t"
 
 
 def test_no_delimiter_is_an_error() -> None:
@@ -155,8 +188,10 @@ def test_two_characters_between_cells_are_an_error() -> None:
 
 def test_a_name_that_says_another_delimiter_is_an_error() -> None:
     assert refused("a,b\n1,2\n", "a.tsv") == (
-        "a.tsv: its cells are parted by commas, and its name says tabs. Pass --delimiter ,."
+        "a.tsv: its cells are parted by commas, and its name says tabs. Pass --delimiter ,,"
+        " or --delimiter '\t' if it has one column."
     )
+    assert found("a,b\n1,2\n", "a.tsv", delimiter="\t") == "\t"
     assert found("a\n1\n", "a.tsv") == "\t"
 
 
@@ -206,7 +241,7 @@ def test_lines_before_the_table_are_told_whatever_is_given() -> None:
     assert "--skip-rows 3 if" in refused("x\ny\n" + ROWS, skip_rows=1)
     assert found("5,,\n" + ROWS, header=False) == ","
     one_column = " to read it without names, or --delimiter ';' if it has one column."
-    assert refused("x\n1,5\n2,5\n").endswith(one_column)
+    assert refused("x\n1,a\n2,b\n").endswith(one_column)
     assert found(f"# x,y\n{ROWS}# z\n", comment="#") == ","
 
 
