@@ -259,6 +259,7 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
 MARKS = frozenset((b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N"))
 """Cells that stand for a missing value in many files, and are not taken for one unless `na` says so."""
 MOSTLY = 0.9
+_AMONG = 0.8  # of the cells are values where the many other texts are taken for errors; above MOSTLY all are
 _FEW = 100  # cells, too few to say that all of them differ
 _WORDS = 3  # of a column of numbers that may all mean missing
 _TRIED = 1000  # different dates, to see whether the month or the day comes first
@@ -305,13 +306,16 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextD
 
 
 def _mixed_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:
-    """Tell of numbers, dates or times, and of the texts among them, if half of the cells or more are such values."""
+    """Tell of numbers, dates or times, and of the texts among them.
+
+    Half of the cells or more are such values if the texts are a few different ones, and most of them if not.
+    """
     total = sum(values.values())
     number = _patterns(dialect)[1]
     others = {cell: count for cell, count in values.items() if not number.fullmatch(cell.translate(_DIGITS))}
     kind = "number"
+    texts = {cell: cell.decode(errors="replace") for cell in values}
     if 2 * sum(others.values()) > total:
-        texts = {cell: cell.decode(errors="replace") for cell in values}
         for kind in ("date", "time", "timestamp"):
             valid = read_cells(list(texts.values()), kind)[1].tolist()
             others = {cell: values[cell] for cell, fits in zip(values, valid, strict=True) if not fits}
@@ -321,6 +325,17 @@ def _mixed_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) 
             return None
     ranked = sorted(others, key=lambda cell: (-others[cell], cell))
     found = sum(others.values())
+    marks = dialect.decimal.decode(), dialect.thousands.decode()
+    if kind == "number" and read_cells(list(texts.values()), "currency", *marks)[1].all():
+        return (
+            f"column {column!r} holds numbers, of which {found:,} of its first {total:,} cells are written as amounts"
+            f" of money, as {texts[ranked[0]]!r}: it is read as category. Pass "
+            + Option("types", {column: "currency"})
+            + NOTATIONS["currency"].hint
+            + "."
+        )
+    if len(ranked) > _WORDS and total - found < _AMONG * total:
+        return None
     said = (
         f"column {column!r} holds {TYPES[kind].plural} in {total - found:,} of its first {total:,} cells and other texts in"
         f" {found:,}, as {ranked[0].decode(errors='replace')!r}: it is read as category. "

@@ -279,6 +279,7 @@ def test_texts_among_numbers_and_dates() -> None:
         " rows out, or --na for each text that means missing."
     ]
     assert notes_on([*numbers[:30], *["a", "b"] * 35]) == []
+    assert "different texts" in notes_on([*numbers[:70], *[f"A {i}" for i in range(30)]])[0]
     assert notes_on(["yes", "no", "never"] * 40) == []
 
 
@@ -291,6 +292,14 @@ def test_amounts_of_money() -> None:
     for cells in (["12,50 €", "1.234,00 €"], ["3 €"]):
         assert "=currency" in notes_on(cells, decimal=",", delimiter=";")[0]
     assert notes_on(["$12.50", "free", "paid"]) == []
+
+
+def test_negative_amounts_among_numbers() -> None:
+    cells = [str(i / 8) if i % 3 else f"({i / 8})" for i in range(90)]
+    assert notes_on(cells) == [
+        "column 'x' holds numbers, of which 30 of its first 90 cells are written as amounts of money, as '(0.0)':"
+        " it is read as category. Pass --type x=currency to read their numbers."
+    ]
 
 
 def test_percentages() -> None:
