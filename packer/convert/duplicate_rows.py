@@ -177,28 +177,30 @@ def duplicate_parts(packs: Sequence[Pack]) -> Iterator[tuple[int, tuple[int, int
     Raises UsageError for a part of which only some files are known: which rows are theirs nothing tells.
     """
     seals: dict[bytes, str] = {}
-    files: dict[TableFile, str] = {}
+    files: dict[str, tuple[str, str]] = {}  # digest -> the name, and the part that was made of it
     for number, pack in enumerate(packs):
         first = 0
         for part in pack.parts:
             own = table_files(part.header)
-            known = [file for file in own if file in files]
+            known = [file for file in own if file.digest in files]
             rows, first = (first, first + part.rows), first + part.rows
             if part.seal and part.seal in seals:
                 yield number, rows, f"{part.path}: holds the same rows as {seals[part.seal]}"
-            elif known and len(known) < len(own):
-                raise UsageError(
-                    f"{part.path}: was made of {known[0].name} and of other files, and so was {files[known[0]]}; nothing tells which of"
-                    " its rows are the same. Convert the other files by themselves, or pass ",
-                    Option("duplicates", "keep"),
-                    " to have these rows twice.",
-                )
             elif known:
-                yield number, rows, f"{part.path}: was made of {known[0].name}, and so was {files[known[0]]}"
+                name, path = files[known[0].digest]
+                made = "and so was" if name == known[0].name else f"which has the same bytes as {name} of"
+                if len(known) < len(own):
+                    raise UsageError(
+                        f"{part.path}: was made of other files and of {known[0].name}, {made} {path}; nothing tells which of its rows"
+                        " are the same. Convert the other files by themselves, or pass ",
+                        Option("duplicates", "keep"),
+                        " to have these rows twice.",
+                    )
+                yield number, rows, f"{part.path}: was made of {known[0].name}, {made} {path}"
         for part in pack.parts:
             seals.setdefault(part.seal, part.path)
             for file in table_files(part.header):
-                files.setdefault(file, part.path)
+                files.setdefault(file.digest, (file.name, part.path))
 
 
 class TableFile(NamedTuple):

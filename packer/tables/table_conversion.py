@@ -324,7 +324,8 @@ def append_table(
     source : path, glob or sequence of them
         Files with its columns, found by name; text is read as the pack's was.
     duplicates : {"error", "skip", "keep"}
-        Of files that the pack has the rows of, with the same name and content: refuse them, leave them out, or add them once more.
+        Of files that the pack has the rows of, with the same bytes, whatever their names: refuse them, leave them out, or add
+        them once more.
     workers, on_error, progress, on_plan, on_stage, on_progress
         As in convert_table.
 
@@ -345,14 +346,14 @@ def append_table(
     out, names = run.out, _names(source)
     choice("duplicates", duplicates, DUPLICATES)
     take_back(out)
-    pack = open_pack(path)
+    pack = open_pack(out)
     check_growable(pack, "append_table", names)
     first = pack.parts[0].header
-    known = [] if duplicates == "keep" else _known_files(pack, expand(names))
+    known = {} if duplicates == "keep" else _known_files(pack, expand(names))
     if duplicates == "error":
-        refuse(f"{name}: its rows are in {out} already" for name in known)
+        refuse(f"{name}: {where}" for name, where in known.items())
     names = [name for name in expand(names) if name not in known]
-    left = [f"{name}: its rows are in {out} already, and were left out." for name in known]
+    left = [f"{name}: {where}, and were left out." for name, where in known.items()]
     if not names:
         nothing = run.report(RunResult(pack.header, before=pack), left)
         return TableReport(**vars(nothing))
@@ -415,14 +416,15 @@ def append_table(
     return _report(job, replace(written, cleared=place.cleared), staged, [*left, *notes])
 
 
-def _known_files(pack: Pack, names: Sequence[str]) -> list[str]:
-    """Return those of some files that a pack has the rows of: of one name and content with a file it was made of."""
-    digests: dict[str, set[str]] = {}
-    for part in pack.parts:
-        for file in table_files(part.header):
-            digests.setdefault(file.name, set()).add(file.digest)
-    same_name = [name for name in names if os.path.basename(name) in digests]
-    return [name for name in same_name if file_digest(name) in digests[os.path.basename(name)]]
+def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
+    """Return those of some files that a pack has the rows of, as it was made of a file with the same bytes, and what to say of each."""
+    known = {file.digest: file.name for part in pack.parts for file in table_files(part.header)}
+    found = {}
+    for name in names if known else ():
+        if (own := known.get(file_digest(name))) is not None:
+            other = "" if own == os.path.basename(name) else f" as {own}"
+            found[name] = f"its rows are in {pack.path} already{other}"
+    return found
 
 
 def _names(source: Any) -> list[str]:

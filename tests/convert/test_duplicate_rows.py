@@ -204,9 +204,24 @@ def test_packs_of_the_same_tables_are_not_merged(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         merge_packs([a, both], tmp_path / "n.h5", duplicates="skip")
     assert str(error.value) == (
-        f"{both}: was made of a.csv and of other files, and so was {a}; nothing tells which of its rows are the same."
+        f"{both}: was made of other files and of a.csv, and so was {a}; nothing tells which of its rows are the same."
         " Convert the other files by themselves, or pass duplicates='keep' to have these rows twice."
     )
     split_pack(both, "u=0.5,v=0.5", workers=1)
     merge_packs([tmp_path / "both.u.h5", tmp_path / "both.v.h5"], tmp_path / "n.h5")
     assert open_pack(tmp_path / "n.h5").rows == 20
+
+
+def test_a_renamed_table_is_the_same(tmp_path: Path):
+    first = write(tmp_path / "a.csv", range(9))
+    renamed = shutil.copyfile(first, tmp_path / "renamed.csv")
+    convert_table(first, tmp_path / "p", label="y", shard_rows=4, workers=1)
+    convert_table(renamed, tmp_path / "r.h5", like=tmp_path / "p", seed=4, workers=1)
+    with pytest.raises(UsageError) as error:
+        append_table(tmp_path / "p", renamed)
+    assert str(error.value) == f"{renamed}: its rows are in {tmp_path / 'p'} already as a.csv{REMEDY}"
+    with pytest.raises(UsageError) as error:
+        merge_packs([tmp_path / "p", tmp_path / "r.h5"], tmp_path / "m.h5")
+    assert str(error.value) == (
+        f"{tmp_path / 'r.h5'}: was made of renamed.csv, which has the same bytes as a.csv of {tmp_path / 'p' / '00000.h5'}{REMEDY}"
+    )
