@@ -50,6 +50,12 @@ def announce_table_plan(sources: tuple[str, ...], out: str, plan: TablePlan) -> 
     tell_notes(plan.notes)
 
 
+def tell_cleared(report: Report | TableReport) -> None:
+    """Print that what an interrupted run had done was cleared, if it was."""
+    if report.cleared:
+        say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
+
+
 def tell_notes(notes: Iterable[str], said: Collection[str] = ()) -> None:
     """Print the notes that were not printed before."""
     for note in notes:
@@ -65,8 +71,7 @@ def tell_conversion(
         print_json("convert", report.to_dict())
     if as_json or quiet:
         return
-    if report.cleared:
-        say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
+    tell_cleared(report)
     rows = units.count(report.rows, noun)
     if report.already:
         say(f"{report.out}: holds all {rows} already")

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from packer import units
 from packer.cli.console import print_json, say
-from packer.cli.conversion_output import announce_plan, tell_left_out, tell_notes, tell_skipped
+from packer.cli.conversion_output import announce_plan, tell_cleared, tell_left_out, tell_notes, tell_skipped
 from packer.cli.convert_command import parse_pairs
 from packer.cli.options import (
     DUPLICATES,
@@ -163,6 +163,7 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
         print_json("split", {"packs": {name: report.to_dict() for name, report in reports.items()}})
     elif not quiet:
         for report in reports.values():
+            tell_cleared(report)
             _tell_rows("packed", report, f" -> {report.out}")
 
 
@@ -251,6 +252,7 @@ def _tell(
     if as_json:
         print_json(command, report.to_dict())
     elif not quiet:
+        tell_cleared(report)
         tell_notes(report.notes, said)
         _tell_rows("added" if command == "append" else "packed", report)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -255,11 +256,15 @@ def already(
     if (differs or edited) and overwrite:
         return None
     if edited and not differs:
+        assert newest is not None
+        future = (
+            newest.time > time.time_ns()
+        )  # as a camera's clock was wrong; touching the pack would not help
         raise UsageError(
-            f"{out}: is a whole pack, but {edited} was changed after it was made; a pack that is newer than its inputs is left as"
-            " it is. Pass ",
+            f"{out}: is a whole pack, but {edited} {'has a time in the future' if future else 'was changed after it was made'};"
+            f" a pack that is newer than its inputs is left as it is. {'Touch that input, then pass ' if future else 'Pass '}",
             Option("overwrite", True),
-            f" to make it anew, or if no content has changed: touch {last}",
+            f" to make it anew, or if no content has changed: touch {shlex.quote(last)}",
         )
     if differs:
         raise UsageError(
@@ -287,7 +292,12 @@ def staging_folder(
     with run.bar, interrupted(out):
         # Processes of an executor outlive the run: they must not hold its lock.
         place = WorkingFolder(
-            out, overwrite=overwrite, plan=plan, resume=resume, inherited=run.others is None
+            out,
+            overwrite=overwrite,
+            plan=plan,
+            resume=resume,
+            name=run.out,
+            inherited=run.others is None,
         )
         try:
             yield place

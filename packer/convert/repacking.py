@@ -32,7 +32,7 @@ from packer.convert.sample_order import SampleOrder, arrange, parse_split, strat
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.shard_run import list_shards
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
-from packer.errors import PackerError, UsageError
+from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file, remove
 from packer.format.header import NORMALIZE, Field
@@ -108,7 +108,7 @@ def merge_packs(
     duplicates
         Of rows that a pack before has already, with the same key and the same bytes in all fields: "error" refuses them, "skip" leaves
         them out, "keep" takes them. Rows without keys are compared by pack: packs, or shards, with the same content, and of tables
-        those that were made of the same file.
+        those that were made of a file with the same bytes.
     shuffle, seed
         Mix the rows (of each split), drawn from seed; else pack after pack.
     out, overwrite, workers, progress, on_progress
@@ -331,7 +331,7 @@ def append_images(
             left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates)
             notes = [*plan.notes, *left_out(len(left), name)]
             if len(left) == plan.rows:
-                return run.report(RunResult(pack.header, before=pack), notes)
+                return run.report(RunResult(pack.header, before=pack, cleared=place.cleared), notes)
             written = append_shards(_without(task, left), pack, place, run.running)
     return run.report(replace(written, cleared=place.cleared), notes)
 
@@ -646,12 +646,12 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
 
 
 def _finished(out: str, task: ConversionTask) -> RunResult | None:
-    """Return the pack under that name, if it is that of the task."""
+    """Return the pack under that name, if it is that of the task. Raises UsageError if it is another, or older than its input."""
     try:
         rows = len(task.order.samples)
         header = already(out, task.members["provenance"], rows, task.newest, overwrite=False)
-    except PackerError:
-        return None
+    except FormatError:
+        return None  # no pack
     return None if header is None else RunResult(header, resumed=header.rows)
 
 

@@ -392,8 +392,10 @@ def _lock(path: str, out: str, *, shared: bool = False) -> int:
         raise
     if taken:
         os.close(fd)
+        # Not where the lock is of a pack that is added to: its own, or that of <out>.adding.packing.
+        named = path != out and os.path.splitext(path)[0] == out.rstrip("/")
         raise BusyError(
-            f"{out}: another packer is writing it ({path} is locked). Wait for it, or pass another name."
+            f"{out}: another packer is writing it ({path} is locked). Wait for it{', or pass another name' if named else ''}."
         )
     return fd
 

@@ -12,19 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from packer import pack_dataset
+from packer.cli import cli
 from packer.cli.console import in_options
 from packer.codecs import jpeg
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
-from packer.errors import SourceError, UsageError
+from packer.errors import BusyError, SourceError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.shards import Shard, prepare_index, read_index, write_index
 from packer.format.verify import verify_pack
-from packer.format.working_folder import check_output
+from packer.format.working_folder import WorkingFolder, check_output
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import ImagePlacement
 from packer.read.row_reader import RowReader
@@ -347,6 +349,41 @@ def test_a_pack_is_dealt_out_with_equal_shares(
     assert files_of(tmp_path / name) == before
 
 
+def test_parts_older_than_their_pack_are_said_to_be(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p.h5")
+    split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
+    (tmp_path / "p.b.h5").unlink()
+    os.utime(tmp_path / "p.a.h5", (1, 1))
+    with pytest.raises(
+        UsageError, match=r"p\.a\.h5: is a whole pack, but .*p\.h5 was changed after it was made"
+    ):
+        split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
+    (tmp_path / "p.a.h5").write_bytes(b"mine")
+    with pytest.raises(UsageError, match=r"p\.a\.h5: exists; nothing is overwritten unasked\."):
+        split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
+
+
+def test_an_addition_beside_another_and_after_one_of_other_images(
+    photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("packer.format.working_folder._DYING_SECONDS", 0.05)
+    out = tmp_path / "p"
+    convert(photo_folder, "p", shard_rows=10)
+    place = WorkingFolder(f"{out}.adding", plan={"a": 1})
+    place.record("made")
+    with pytest.raises(BusyError) as error:
+        append_images(out, photo_folder)
+    assert str(error.value) == (
+        f"{out}: another packer is writing it ({out}.adding.packing is locked). Wait for it."
+    )
+    place.close(keep=True)
+    added = CliRunner().invoke(cli, ["append", str(out), str(photo_folder), "--duplicates", "skip"])
+    assert (
+        "note: an interrupted conversion was cleared, since it differed (a was 1, now it is not given)"
+        in (added.output)
+    )
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "/x", "", ".", "..", "a\0b", "a\nb", "\x1b[2J"])
 def test_names_of_splits_stay_names_of_files(photo_folder: Path, tmp_path: Path, convert: Convert, name: str):
     for folder in ("deep/p.a", "deep/p...", "deep/p.", "x"):  # where a name with a slash would lead
@@ -371,7 +408,9 @@ def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: 
         split_pack(tmp_path / "p.h5", {"a": 0.5, "b": 0.5}, out=tmp_path / "out", seed=seed, overwrite=True)
         keys.append(open_pack(tmp_path / "out" / "p.a.h5").keys())
     assert keys[0] != keys[1] == keys[2]
-    with pytest.raises(UsageError, match=r"p\.a\.h5: exists; nothing is overwritten unasked\."):
+    with pytest.raises(
+        UsageError, match=r"p\.a\.h5: is a whole pack, but another .* part seed was 1, now it is 0"
+    ):
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5", out=tmp_path / "out")
     with pytest.raises(
         UsageError, match=r"^split b=0\.01: none of 24 samples falls to it\. Pass a larger share\.$"

@@ -624,7 +624,8 @@ def test_a_whole_pack_of_inputs_that_changed_since_is_not_left(photos: Path, tmp
     made = make(source, out, **options)
     before = files_of(out)
     assert make(source, out, resume=True, **options).already
-    then = os.stat(last).st_mtime_ns + 10**9
+    then = os.stat(last).st_mtime_ns
+    os.utime(last, ns=(then - 10**9, then - 10**9))
     os.utime(changed, ns=(then, then))
     with pytest.raises(UsageError) as error:
         make(source, out, resume=True, **options)
@@ -634,6 +635,24 @@ def test_a_whole_pack_of_inputs_that_changed_since_is_not_left(photos: Path, tmp
     assert (again.already, again.rows) == (False, made.rows)
     os.utime(last, ns=(then, then))
     assert make(source, out, resume=True, **options).already
+
+
+def test_a_time_in_the_future_is_mended_at_the_input(photos: Path, tmp_path: Path):
+    """As of a camera whose clock is wrong; a name with a space can be pasted."""
+    out, photo = tmp_path / "my p.h5", photos / "red" / "2.jpg"
+    os.utime(photo, ns=(2**62, 2**62))
+    convert(photos, out)
+    for _ in range(2):
+        with pytest.raises(UsageError) as error:
+            convert(photos, out, resume=True)
+        assert str(error.value) == (
+            f"{out}: is a whole pack, but red/2.jpg has a time in the future; a pack that is newer than its inputs is left as it is."
+            f" Touch that input, then pass overwrite=True to make it anew, or if no content has changed: touch '{out}'"
+        )
+        out.touch()
+    photo.touch()
+    os.utime(out, ns=(photo.stat().st_mtime_ns,) * 2)
+    assert convert(photos, out, resume=True).already
 
 
 def test_resuming_beside_a_run_that_replaces_the_pack_is_refused(photos: Path, tmp_path: Path):
