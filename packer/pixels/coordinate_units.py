@@ -12,7 +12,7 @@ from packer.errors import UsageError
 from packer.sentence import Option
 
 UNITS = ("relative", "pixels")
-_LEAST_PIXELS = 2
+LEAST_PIXELS = 2
 """A set of pixel coordinates reaches at least this far; shares reach 1, and a little more where a box is not clipped."""
 
 
@@ -26,7 +26,7 @@ def check_unit(subject: str, name: str, coordinates: Iterable[NDArray[Any]], uni
     largest = float(
         np.fmax.reduce([0.0, *(np.fmax.reduce(part, axis=None) for part in coordinates if part.size)])
     )
-    if 0 < largest < _LEAST_PIXELS:
+    if 0 < largest < LEAST_PIXELS:
         raise UsageError(
             f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's width and height; pixels are"
             " expected. Pass ",

@@ -144,11 +144,18 @@ class ColumnField:
 
     @classmethod
     def of_list(
-        cls, name: str, where: str, values: Sequence[Any], form: Form | None, sized: Sized | None = None
+        cls,
+        name: str,
+        where: str,
+        values: Sequence[Any],
+        form: Form | None,
+        sized: Sized | None = None,
+        *,
+        shortened: bool = False,
     ) -> ColumnField:
-        """Return the field that a list of values becomes, one a sample. Raises UsageError, SourceError."""
+        """Return the field that a list of values becomes, one a sample; shortened: see plan_field. Raises UsageError, SourceError."""
         try:
-            plan = plan_field(name, values, form, sized=sized)
+            plan = plan_field(name, values, form, sized=sized, shortened=shortened)
         except ValueRefusedError as error:
             raise UsageError(f"{where}: {error}.") from None
         rows: list[Any] = []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.pixels.coordinate_units import check_unit
+from packer.pixels.coordinate_units import LEAST_PIXELS, check_unit
 from packer.samples.field_plan import IMAGE, Sized, is_channels_first
 from packer.samples.values import ValueRefusedError, as_value, is_pillow
 
@@ -17,26 +17,43 @@ _WIDTHS = {"boxes": 4, "keypoints": 2}
 """Fields of coordinates -> numbers of an entry: left, top, right, bottom, or x, y."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Coordinates:
-    """The reading and moving of boxes and keypoints beside images.
+    """The reading and moving of boxes (xmin, ymin, xmax, ymax) and keypoints (x, y) beside images.
 
-    unit: "relative", "pixels" or None; sized: the size that images get, None where they keep theirs.
+    unit: "relative", "pixels" or None; sized: the size that images get, None where they keep theirs; largest: field -> the largest
+    coordinate that was seen.
     """
 
     unit: str | None = None
     sized: Sized | None = None
+    largest: dict[str, float] = field(default_factory=dict)
 
     def moves(self, names: Mapping[str, Any]) -> bool:
         """Return True if samples of these fields have coordinates that change."""
         changes = self.unit == "relative" or self.sized is not None
         return changes and IMAGE in names and not names.keys().isdisjoint(_WIDTHS)
 
-    def check(self, subject: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Raise UsageError for coordinates that look like shares of the image's sides where no unit is given."""
+    def shortens(self, name: str, names: Mapping[str, Any]) -> bool:
+        """Return True for a field of samples of these fields whose entries are left out with boxes that are cropped away."""
+        return "boxes" in names and (name == "boxes" or name.startswith("box_")) and self.moves(names)
+
+    def see(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Keep the largest coordinates of some samples, as they were given. Raises ValueRefusedError."""
         for name in _WIDTHS if IMAGE in columns and self.unit is None else ():
-            arrays = [np.asarray(as_value(value)) for value in columns.get(name, ())]
-            check_unit(subject, name, [array for array in arrays if array.dtype.kind in "iuf"], self.unit)
+            column: Any = columns.get(name, ())
+            for value in [column] if isinstance(column, np.ndarray) else column:
+                largest = self.largest.get(name, 0.0)
+                if largest >= LEAST_PIXELS:
+                    break
+                array = np.asarray(as_value(value))
+                if array.size and array.dtype.kind in "iuf":
+                    self.largest[name] = float(np.fmax(largest, np.fmax.reduce(array, axis=None)))
+
+    def check(self, subject: str) -> None:
+        """Raise UsageError if all coordinates that were seen look like shares of the image's sides, and no unit is given."""
+        for name, largest in self.largest.items():
+            check_unit(subject, name, [np.array(largest)], self.unit)
 
     def move(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a sample's values with its boxes and keypoints in pixels of the row, float32.
@@ -63,11 +80,12 @@ class Coordinates:
             if name == "keypoints":
                 moved[name] = geometry.keypoints(points).reshape(given.shape)
                 continue
+            _check_corners(given.reshape(-1, 4))
             boxes, seen = geometry.boxes(points.reshape(-1, 4))
             if seen.all():
                 moved[name] = boxes.reshape(given.shape)
                 continue
-            moved[name] = boxes[seen]
+            moved[name] = boxes[seen].reshape(-1, *given.shape[1:])  # of one box, [4], nothing: [0]
             for other in values:
                 entries = as_value(values[other]) if other.startswith("box_") else ""
                 if isinstance(entries, np.ndarray) and len(entries.shape) and len(entries) == len(seen):
@@ -99,11 +117,23 @@ def _size(image: Any) -> tuple[int, int]:
     return (shape[1], shape[2]) if is_channels_first(shape) else (shape[0], shape[1])
 
 
+def _check_corners(boxes: NDArray[np.float64]) -> None:
+    """Raise ValueRefusedError for boxes whose second corner lies before the first, as in x, y, width, height."""
+    wrong = (boxes[:, 2:] < boxes[:, :2]).any(1)
+    if wrong.any():
+        told = ", ".join(f"{side:g}" for side in boxes[np.argmax(wrong)])
+        raise ValueRefusedError(
+            f"'boxes' has the entry [{told}], which ends before it begins; entries are xmin, ymin, xmax, ymax. Convert them"
+        )
+
+
 def _numbers(name: str, value: Any, width: int) -> NDArray[np.float64]:
     found = as_value(value)
     array = found if isinstance(found, np.ndarray) else np.empty((1, 0), "U1")
     if array.size and (array.dtype.kind not in "iuf" or array.shape[-1:] != (width,)):
+        more = array.dtype.kind in "iuf" and array.ndim and array.shape[-1] > width
         raise ValueRefusedError(
-            f"{name!r} is {array.dtype.name}{list(array.shape)}, and entries of {width} numbers are moved with the image. Correct it"
+            f"{name!r} is {array.dtype.name}{list(array.shape)}, and entries of {width} numbers are moved with the image."
+            f" {'Make the further numbers a field of their own' if more else 'Correct it'}"
         )
     return array.astype(np.float64)

@@ -138,9 +138,11 @@ class FieldPlan:
             return fit(values, np.dtype(dtype), rounds=self.rounds)
         except ValueRefusedError as error:
             wider = "int64" if dtype == "<f8" else "float64"
-            raise ValueRefusedError(
-                f"{error}, for example fields={{{self.field.name!r}: {wider!r}}}"
-            ) from None
+            name, own = self.field.name, np.dtype(dtype)
+            told = f"{error}, for example fields={{{name!r}: {wider!r}}}"
+            if values.dtype.kind == own.kind == "f" and not self.rounds:
+                told += f", or {own.name!r}, to which floats are rounded"
+            raise ValueRefusedError(told) from None
 
     @property
     def described(self) -> str:
@@ -244,8 +246,14 @@ def plan_field(
     form: Form | None,
     channels: str | None = None,
     sized: Sized | None = None,
+    *,
+    shortened: bool = False,
 ) -> FieldPlan:
-    """Return the plan of a field from the values of some samples, at least one. sized: of `image`. Raises ValueRefusedError."""
+    """Return the plan of a field from the values of some samples, at least one.
+
+    sized: of `image`; shortened: other rows may have fewer entries, so the field is ragged unless a shape is declared.
+    Raises ValueRefusedError.
+    """
     color, asked = "", channels is not None
     if any(map(is_pillow, values)):
         color = _color(name, values, channels)
@@ -269,18 +277,20 @@ def plan_field(
     if sized is not None and name == IMAGE:
         plan = sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
     else:
-        plan = _plan_arrays(name, arrays, form, color)
+        plan = _plan_arrays(name, arrays, form, color, shortened)
     return replace(plan, asked=asked, rounds=form is not None)
 
 
-def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str) -> FieldPlan:
+def _plan_arrays(
+    name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str, shortened: bool
+) -> FieldPlan:
     shapes = list(dict.fromkeys(array.shape for array in arrays))
     filled = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
     dtype = form.dtype if form is not None and form.dtype is not None else np.result_type(*filled)
     if form is not None and form.ragged:
         return FieldPlan(ragged_field(name, dtype, form.shape or ()), color)
     declared = None if form is None else form.shape
-    if declared is None and len(shapes) > 1:
+    if declared is None and (len(shapes) > 1 or (shortened and shapes[0])):
         if len({shape[1:] for shape in shapes}) > 1 or any(not shape for shape in shapes):
             a, b = list(shapes[0]), list(shapes[1])
             raise ValueRefusedError(

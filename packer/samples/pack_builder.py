@@ -16,6 +16,7 @@ from packer.convert.conversion_task import RunResult
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.format.working_folder import WorkingFolder, check_output, failure
+from packer.samples.coordinates import Coordinates
 from packer.samples.field_plan import FieldPlan, Forms, plan_field, with_masks
 from packer.samples.packing import PackingOptions, raw_bytes
 from packer.samples.row_staging import RowStaging, StagedSamples
@@ -41,6 +42,7 @@ class PackBuilder:
 
     def __init__(self, run: Conversion, options: PackingOptions, notes: Sequence[str] = ()) -> None:
         self._run, self._options = run, options
+        self._coordinates = options.coordinates
         self._plans: dict[str, FieldPlan] = {}
         self._staging: RowStaging | None = None
         self._notes = list(notes)
@@ -78,10 +80,9 @@ class PackBuilder:
         number = self.rows
         self._check_open()
         rows: dict[str, Any] = {}
+        given = values
         try:
-            if self._staging is None:
-                self._options.coordinates.check(f"sample {number}", {n: [v] for n, v in values.items()})
-            values = self._options.coordinates.move(values)
+            values = self._coordinates.move(given)
         except ValueRefusedError as error:
             raise SourceError(f"sample {number}: {error}.") from None
         if self._staging is None:
@@ -93,6 +94,7 @@ class PackBuilder:
             except ValueRefusedError as error:
                 raise SourceError(f"sample {number}: field {name!r} {error}.") from None
             rows[name] = [row] if isinstance(row, bytes) else row[None]
+        self._coordinates.see({name: [value] for name, value in given.items()})
         self._add(rows, 1)
 
     def write_rows(self, **columns: Any) -> None:
@@ -123,10 +125,9 @@ class PackBuilder:
         count = next(iter(counts.values()), 0)
         if not count:
             return
+        given = columns
         try:
-            if self._staging is None:
-                self._options.coordinates.check(f"samples from {first} on", columns)
-            columns = self._options.coordinates.move_columns(columns)
+            columns = self._coordinates.move_columns(given)
         except ValueRefusedError as error:
             raise SourceError(f"samples from {first} on: {error}.") from None
         if self._staging is None:
@@ -150,6 +151,7 @@ class PackBuilder:
                 rows[name] = made if plan.field.ragged else np.stack(made)
             except ValueRefusedError as error:
                 raise SourceError(f"sample {first + at}: field {name!r} {error}.") from None
+        self._coordinates.see(given)
         self._add(rows, count)
 
     def finish(self) -> Report:
@@ -164,7 +166,9 @@ class PackBuilder:
         ------
         SourceError
             No sample was written.
-        UsageError, SpaceError, PackerError
+        UsageError
+            All boxes or keypoints look like shares of the image's sides, and no unit is given; or another option does not fit.
+        SpaceError, PackerError
         """
         self._check_open()
         self._ended = True
@@ -175,6 +179,7 @@ class PackBuilder:
                     raise SourceError(
                         f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
                     )
+                self._coordinates.check(run.out)
                 nbytes = self._staging.nbytes
                 try:
                     staged = self._staging.finish()
@@ -215,9 +220,10 @@ class PackBuilder:
         elif not self._ended:
             self.finish()
 
-    def plan(self, plans: Mapping[str, FieldPlan]) -> None:
-        """Begin with fields that were planned from samples already."""
+    def plan(self, plans: Mapping[str, FieldPlan], coordinates: Coordinates | None = None) -> None:
+        """Begin with fields that were planned from samples already. coordinates: see the samples, where `add_rows` gets their rows."""
         self._plans = dict(plans)
+        self._coordinates = coordinates or self._coordinates
         self._options.for_fields(None, [plan.field for plan in plans.values()])
         try:
             self._staging = RowStaging(
@@ -242,7 +248,12 @@ class PackBuilder:
         for name in names:
             try:
                 plans[name] = plan_field(
-                    name, first[name], (forms or {}).get(name), self._options.channels, self._options.sized
+                    name,
+                    first[name],
+                    (forms or {}).get(name),
+                    self._options.channels,
+                    self._options.sized,
+                    shortened=self._coordinates.shortens(name, first),
                 )
                 self._notes += notes_on(name, plans[name], first[name])
             except ValueRefusedError as error:

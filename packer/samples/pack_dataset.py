@@ -95,7 +95,8 @@ def pack_dataset(
         rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
     boxes_unit
         "relative": the fields ``boxes`` and ``keypoints`` beside an ``image`` are shares of its width and height, and become pixels;
-        "pixels". Default: pixels; coordinates that all look like shares are refused. They move as the image is resized.
+        "pixels". Default: pixels; coordinates that all look like shares are refused. They move as the image is resized; boxes are
+        xmin, ymin, xmax, ymax, and those that are cropped away are left out, with their entries of fields called ``box_...``.
     classes
         Names of the classes that labels number, as in convert_images. Default: those that the dataset tells.
     key
@@ -277,7 +278,10 @@ class _Job:
         columns = {}
         for name, found in source.fields.items():
             if found.values is not None:
-                columns[name] = ColumnField.of_list(name, found.where, found.values, forms.get(name), sized)
+                shortened = self._options.coordinates.shortens(name, source.fields)
+                columns[name] = ColumnField.of_list(
+                    name, found.where, found.values, forms.get(name), sized, shortened=shortened
+                )
             elif found.column is not None:
                 columns[name] = ColumnField.of_column(name, found.column, forms.get(name), sized)
         for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
@@ -328,6 +332,7 @@ class _Job:
                 ),
                 forks=forks,
             )
+            plan.coordinates.check(subject)
             notes = [*options.notes, *plan.notes]
             options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
@@ -367,7 +372,7 @@ class _Job:
         self._run.bar.start(None, "rows")
         skipped: list[dict[str, str]] = []
         with builder:
-            builder.plan(plan.plans)
+            builder.plan(plan.plans, plan.coordinates)
             for number, sample in itertools.chain(first, source):
                 try:
                     rows = plan.rows(sample)
@@ -386,13 +391,20 @@ class _Job:
 
     def _staged(self, source: ArraySource) -> Report:
         slabs = source.slabs()
-        first, forms = next(slabs), self._options.forms or {}
-        plan = {
-            name: ColumnField.of_column(
-                name, ArrayColumn(name, np.asarray(rows)), forms.get(name), self._options.sized
-            ).plan
-            for name, rows in first.items()
-        }
+        first, forms, coordinates = next(slabs), self._options.forms or {}, self._options.coordinates
+        try:
+            moved = coordinates.move_columns(first)
+        except ValueRefusedError as error:
+            raise SourceError(f"{source.subject}: {error}.") from None
+        plan = {}
+        for name, rows in moved.items():
+            form, sized = forms.get(name), self._options.sized
+            if rows is first[name]:
+                column = ColumnField.of_column(name, ArrayColumn(name, np.asarray(rows)), form, sized)
+            else:
+                shortened = coordinates.shortens(name, first)
+                column = ColumnField.of_list(name, name, rows, form, shortened=shortened)
+            plan[name] = column.plan
         fields = [one.field for one in plan.values()]
         options = self._options.for_fields(source.classes, fields)
         nbytes = source.rows * sum(f.row_bytes for f in fields if not f.ragged)
@@ -450,7 +462,8 @@ def _move_coordinates(source: ArraySource, coordinates: Coordinates) -> None:
             pieces = found.column.pieces() if found.column is not None else [found.values or ()]
             columns[name] = [value for piece in pieces for value in piece]
     try:
-        coordinates.check(source.subject, columns)
+        coordinates.see(columns)
+        coordinates.check(source.subject)
         moved = coordinates.move_columns(columns)
     except ValueRefusedError as error:
         raise SourceError(f"{source.subject}: {error}.") from None

@@ -87,11 +87,13 @@ class SamplePlan:
     def rows(self, sample: Any) -> dict[str, Any]:
         """Return a sample's rows by field, arrays and bytes. Raises ValueRefusedError."""
         rows = {}
-        for name, value in self.coordinates.move(self.layout.values(sample)).items():
+        given = self.layout.values(sample)
+        for name, value in self.coordinates.move(given).items():
             try:
                 rows[name] = self.plans[name].row(value)
             except ValueRefusedError as error:
                 raise ValueRefusedError(f"field {name!r} {error}") from None
+        self.coordinates.see({name: [value] for name, value in given.items()})
         return rows
 
 
@@ -103,27 +105,34 @@ def plan_samples(
     channels: str | None,
     coordinates: Coordinates,
 ) -> SamplePlan:
-    """Return the plan that the first samples of a dataset show. forms: as declared. Raises UsageError, SourceError."""
+    """Return the plan that some samples of a dataset show. forms: as declared; coordinates: see these samples.
+
+    Raises UsageError, SourceError.
+    """
     layout, notes = _layout(samples[0], subject, forms, rename)
     try:
         given = [layout.values(sample) for sample in samples]
         values = [coordinates.move(sample) for sample in given]
     except ValueRefusedError as error:
         raise SourceError(f"{subject}: a sample {error}.") from None
-    try:
-        coordinates.check(subject, {name: [sample[name] for sample in given] for name in layout.members})
-    except ValueRefusedError as error:
-        raise SourceError(f"{subject}: a sample's boxes or keypoints: {error}.") from None
     plans, ragged = {}, 0
     for name in layout.members:
         column = [sample[name] for sample in values]
         try:
-            plans[name] = plan_field(name, column, (forms or {}).get(name), channels, coordinates.sized)
+            plans[name] = plan_field(
+                name,
+                column,
+                (forms or {}).get(name),
+                channels,
+                coordinates.sized,
+                shortened=coordinates.shortens(name, layout.members),
+            )
             notes += notes_on(name, plans[name], column)
             if plans[name].field.ragged:
                 ragged += sum(len(plans[name].row(value)) for value in column) // len(column)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
+    coordinates.see({name: [sample[name] for sample in given] for name in layout.members})
     return SamplePlan(layout, with_masks(plans), coordinates, ragged, tuple(notes))
 
 

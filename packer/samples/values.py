@@ -92,10 +92,10 @@ def held(value: Any) -> Any:
         return bytes(value)
     if hasattr(value, "detach") and hasattr(value, "clone"):  # a tensor of torch
         return value.detach().clone()
-    with suppress(
-        *DAMAGE
-    ):  # an image that is read only now may be damaged, which is said where it becomes a row
-        return value.copy() if hasattr(value, "copy") else value  # arrays, Pillow images, bytearrays
+    if isinstance(value, (np.ndarray, bytearray)) or is_pillow(value) or hasattr(value, "iloc"):  # a frame
+        # An image that is read only now may be damaged, which is said where it becomes a row.
+        with suppress(*DAMAGE):
+            return value.copy()
     return value
 
 

@@ -21,6 +21,7 @@ from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import Pack
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader, decode_ragged
+from packer.samples import array_sources
 
 ROWS = 60
 draws = np.random.default_rng(0)
@@ -325,7 +326,7 @@ def test_floats_of_a_field_that_nobody_declared_are_not_rounded(way: str, tmp_pa
     with pytest.raises(
         SourceError,
         match=r"field 'x' has the value 0.1, and the field is float32. Declare a dtype that holds it, for example"
-        r" fields={'x': 'float64'}",
+        r" fields={'x': 'float64'}, or 'float32', to which floats are rounded",
     ):
         pack_dataset(source(), tmp_path / "out.h5")
     for dtype in ("float32", "float64"):  # declared, floats are rounded to it
@@ -1027,3 +1028,110 @@ def test_pillow_images_of_any_height(way: str, channels: str | None, tmp_path: P
         pack_dataset(given if way == "list" else iter(given), out, channels=channels, shuffle=False)
     for found, array in zip(rows_of(open_pack(out), "image"), arrays, strict=True):
         np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_boxes_of_a_compressed_file_are_checked_and_moved(
+    size: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one too large for memory they were planned before they moved, and taken for pixels."""
+    monkeypatch.setattr(array_sources, "_DECODED_BYTES", 0)
+    shares, labels = np.full((ROWS, 1, 4), [[0.0, 0.0, 0.5, 0.1]]), np.full((ROWS, 1), 7)
+    source, out = tmp_path / "data.h5", tmp_path / "out.h5"
+    with h5py.File(source, "w") as file:
+        for name, values in {"image": IMAGES, "boxes": shares, "box_label": labels}.items():
+            file.create_dataset(name, data=values, chunks=(10, *values.shape[1:]), compression="gzip")
+    with pytest.raises(UsageError, match=r"the largest coordinate of its boxes is 0\.5, as of shares"):
+        pack_dataset(source, out, size=size)
+    assert os.listdir(tmp_path) == ["data.h5"]
+    pack_dataset(source, out, boxes_unit="relative", size=size, shuffle=False)
+    pack = open_pack(out)  # of rows of 8x6 the middle 6x6 is seen with size=
+    for boxes, classes in zip(rows_of(pack, "boxes"), rows_of(pack, "box_label"), strict=True):
+        np.testing.assert_allclose(boxes, np.zeros((0, 4)) if size else [[0, 0, 3, 0.8]], rtol=1e-6)
+        assert classes.tolist() == ([] if size else [7])
+
+
+@pytest.mark.parametrize("way", ["generator", "builder", "builder rows"])
+def test_the_unit_of_boxes_is_told_by_all_samples(way: str, tmp_path: Path) -> None:
+    """It was told by the first sample, or the first 16."""
+
+    def pack(name: str, boxes: list[Any]) -> None:
+        samples = [{"image": image, "boxes": box} for image, box in zip(IMAGES, boxes, strict=False)]
+        options: dict[str, Any] = {"fields": {"image": None, "boxes": "float32[*,4]"}}
+        if way == "generator":
+            pack_dataset(iter(samples), tmp_path / name, **options)
+            return
+        with create(tmp_path / name, **options) as builder:
+            for sample in samples:
+                if way == "builder":
+                    builder.write(**sample)
+                else:
+                    builder.write_rows(**{field: [value] for field, value in sample.items()})
+
+    small, large, none = [[0, 0, 1, 1]], [[1, 1, 5, 5]], np.zeros((0, 4))
+    pack("pixels.h5", [small] * 20 + [large])
+    for boxes in ([none] * 20 + [small], [small], [none] * 3 + [small] * 30):
+        with pytest.raises(UsageError, match=r"shares\.h5: the largest coordinate of its boxes is 1, as of"):
+            pack("shares.h5", boxes)
+    assert os.listdir(tmp_path) == ["pixels.h5"]
+
+
+@pytest.mark.parametrize("way", ["samples", "generator", "arrays", "builder"])
+@pytest.mark.parametrize(
+    ("field", "entries", "words"),
+    [
+        (
+            "boxes",
+            [[1, 2, 3, 4], [5, 6, 3, 2]],
+            r"the entry \[5, 6, 3, 2\], which ends before it begins; entries are xmin, ymin, xmax, ymax\.",
+        ),
+        (
+            "boxes",
+            [[1, 2, 3, 4, 1]],
+            r"int64\[1, 5\], and .* Make the further numbers a field of their own\.",
+        ),
+        ("keypoints", [[1, 2, 1]], r"int64\[1, 3\], and .* Make the further numbers a field of their own\."),
+    ],
+    ids=["x, y, width, height", "scores", "visible"],
+)
+def test_entries_of_other_forms_are_not_moved(
+    field: str, entries: Any, words: str, way: str, tmp_path: Path
+) -> None:
+    """Boxes in x, y, width, height were left out without a word."""
+    sample = {"image": IMAGES[0], field: np.array(entries)}
+    with pytest.raises(SourceError, match=f"'{field}' (has|is) {words}"):
+        if way == "builder":
+            with create(tmp_path / "out.h5", size=4) as pack:
+                pack.write(**sample)
+        else:
+            columns = {name: np.stack([value] * 3) for name, value in sample.items()}
+            source = {"arrays": columns, "generator": iter([sample] * 3)}.get(way, [sample] * 3)
+            pack_dataset(source, tmp_path / "out.h5", size=4)
+
+
+@pytest.mark.parametrize("way", ["samples", "generator", "arrays", "builder"])
+def test_one_box_an_image_may_be_cropped_away(way: str, tmp_path: Path) -> None:
+    """The field had rows of one box, and the run ended at the first image without."""
+    boxes = np.array([[[0, 2, 3, 6]]] * (ROWS - 1) + [[[0, 0, 6, 1]]])
+    columns = {"image": IMAGES, "boxes": boxes, "box_label": np.full((ROWS, 1), 7)}
+    samples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    out = tmp_path / "out.h5"
+    if way == "builder":
+        with create(out, size=6, shuffle=False) as pack:
+            for sample in samples:
+                pack.write(**sample)
+    else:
+        source = {"arrays": columns, "generator": iter(samples)}.get(way, samples)
+        pack_dataset(source, out, size=6, shuffle=False)
+    found = open_pack(out)
+    assert [len(row) for row in rows_of(found, "boxes")] == [1] * (ROWS - 1) + [0]
+    assert [row.tolist() for row in rows_of(found, "box_label")] == [[7]] * (ROWS - 1) + [[]]
+    assert rows_of(found, "boxes")[0].tolist() == [[0, 1, 3, 5]]
+
+
+def test_a_value_whose_copy_takes_arguments_is_one_sentence(tmp_path: Path) -> None:
+    class Record:
+        def copy(self, deep: bool) -> None: ...
+
+    with pytest.raises(SourceError, match=r"field 'label' is of type Record; .* are stored\. Convert it"):
+        pack_dataset(iter([{"label": Record()}]), tmp_path / "out.h5")
