@@ -30,20 +30,24 @@ if TYPE_CHECKING:
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
 _ROWS_AT_ONCE = 1024  # that are made to be compared
+_SCRATCH_BYTES = 256 << 20  # about, of these
 _BYTES_AT_ONCE = 16 << 20
 
 Hashes = NDArray[np.uint64]
 Rows = NDArray[np.int64]
 
 
-def duplicate_samples(task: ConversionTask, pack: Pack, scratch: str, running: RunOptions) -> Iterator[int]:
+def duplicate_samples(
+    task: ConversionTask, pack: Pack, scratch: str, running: RunOptions, row_bytes: float
+) -> Iterator[int]:
     """Yield the samples of a task whose rows a pack has already.
 
-    scratch: the name of a pack for rows that are made to be compared.
+    scratch: the name of a pack for rows that are made to be compared; row_bytes: of one of them, about.
     """
     samples = np.asarray(task.order.samples[:])
     new = _hashes(task.maker.key(sample).encode("utf-8", "surrogateescape") for sample in samples.tolist())
-    for chosen, rows in _coinciding(new, key_hashes(pack)):
+    step = max(1, min(_ROWS_AT_ONCE, int(_SCRATCH_BYTES / row_bytes)))
+    for chosen, rows in _coinciding([new, key_hashes(pack)], step):
         some = replace(task, order=SampleOrder(samples[chosen], {}), plan=None, skipped=())
         quietly = replace(running, skip=True, overwrite=True, resume=False, progress=lambda rows: None)
         try:
@@ -60,21 +64,14 @@ def duplicate_samples(task: ConversionTask, pack: Pack, scratch: str, running: R
 
 def duplicate_rows(packs: Sequence[Pack]) -> Iterator[tuple[int, int]]:
     """Yield (number of a pack, row in it) of the rows that a pack before it has already; the packs have keys."""
-    before: list[Hashes] = [key_hashes(packs[0])]
-    for number, pack in enumerate(packs[1:], 1):
-        hashes = key_hashes(pack)
-        firsts = np.cumsum([0, *map(len, before)])
-        for chosen, rows in _coinciding(hashes, np.concatenate(before)):
-            owners = np.searchsorted(firsts, rows, "right") - 1
-            seen = {
-                content
-                for owner in np.unique(owners).tolist()
-                for content in row_digests(packs[owner], rows[owners == owner] - firsts[owner])
-            }
-            for row, content in zip(chosen.tolist(), row_digests(pack, chosen), strict=True):
+    for chosen in _coinciding([key_hashes(pack) for pack in packs], _ROWS_AT_ONCE):
+        seen: set[bytes] = set()
+        for number, (pack, rows) in enumerate(zip(packs, chosen, strict=True)):
+            own = row_digests(pack, rows) if len(rows) else []
+            for row, content in zip(rows.tolist(), own, strict=True):
                 if content in seen:
                     yield number, row
-        before.append(hashes)
+            seen.update(own)
 
 
 def key_hashes(pack: Pack) -> Hashes:
@@ -91,21 +88,25 @@ def _hashes(keys: Iterable[bytes]) -> Hashes:
     return np.frombuffer(b"".join(digest([key])[:8] for key in keys), "<u8")
 
 
-def _coinciding(new: Hashes, old: Hashes) -> Iterator[tuple[Rows, Rows]]:
-    """Yield the numbers of new and of old rows with equal hashes, some of them at a time, those of one hash together."""
-    common = np.intersect1d(new, old)
-    held = []
-    for hashes in (new, old):
-        rows = np.flatnonzero(np.isin(hashes, common))
-        rows = rows[np.argsort(hashes[rows], kind="stable")]
-        held.append((rows, hashes[rows]))
-    for start in range(0, len(common), _ROWS_AT_ONCE):
-        first, last = common[start], common[min(start + _ROWS_AT_ONCE, len(common)) - 1]
-        mine, its = (
-            np.sort(rows[np.searchsorted(sorted, first) : np.searchsorted(sorted, last, "right")])
-            for rows, sorted in held
-        )
-        yield mine, its
+def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
+    """Yield the rows of each pack, rising, whose hash another one has, too: those of `step` hashes at a time.
+
+    packs: the hash of each row of each pack.
+    """
+    firsts = np.cumsum([0, *map(len, packs)])
+    hashes = np.concatenate(packs)
+    rows = np.argsort(hashes, kind="stable")  # those of one hash pack after pack
+    hashes = hashes[rows]
+    bounds = np.concatenate([[0], 1 + np.flatnonzero(hashes[1:] != hashes[:-1]), [len(rows)]])
+    repeated = np.flatnonzero(np.diff(bounds) > 1)
+    begins, ends = bounds[repeated], bounds[repeated + 1]
+    first, last = (np.searchsorted(firsts, rows[at], "right") for at in (begins, ends - 1))
+    begins, ends = begins[first != last], ends[first != last]
+    for start in range(0, len(begins), step):
+        spans = zip(begins[start : start + step], ends[start : start + step], strict=True)
+        some = np.sort(np.concatenate([rows[begin:end] for begin, end in spans]))
+        parts = np.split(some, np.searchsorted(some, firsts[1:-1]))
+        yield [part - before for part, before in zip(parts, firsts, strict=False)]
 
 
 def row_digests(pack: Pack, rows: Rows) -> list[bytes]:

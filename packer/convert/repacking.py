@@ -328,7 +328,7 @@ def append_images(
         how = {**task.plan, "pack": pack.seal.hex(), "duplicates": duplicates}
         with staging_folder(run, adding(name), how) as place:
             run.bar.start(plan.rows)
-            left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates)
+            left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates, plan)
             notes = [*plan.notes, *left_out(len(left), name)]
             if len(left) == plan.rows:
                 return run.report(RunResult(pack.header, before=pack, cleared=place.cleared), notes)
@@ -337,12 +337,18 @@ def append_images(
 
 
 def _known_samples(
-    task: ConversionTask, pack: Pack, place: WorkingFolder, run: Conversion, duplicates: str
+    task: ConversionTask,
+    pack: Pack,
+    place: WorkingFolder,
+    run: Conversion,
+    duplicates: str,
+    plan: ConversionPlan,
 ) -> list[int]:
     """Return the samples whose rows a pack has already. Raises UsageError for the first one unless duplicates are skipped."""
     scratch = os.path.join(place.path, "attempts")
     os.makedirs(scratch, exist_ok=True)
-    found = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running)
+    row_bytes = plan.bytes / plan.rows
+    found = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running, row_bytes)
     if duplicates == "error":
         refuse(
             f"{task.maker.name(sample)}: is in {pack.path} already, with the same bytes" for sample in found

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.duplicate_rows import duplicate_rows
+from packer.convert.duplicate_rows import _coinciding, duplicate_rows
 from packer.convert.image_conversion import convert_images
+from packer.convert.part_run import write_part
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError
@@ -84,6 +85,31 @@ def test_images_that_are_in_the_pack(photo_folder: Path, more: Path, tmp_path: P
     assert keys_of(out) == old + Counter(["red/1.jpg", "red/new.png"])
     append_images(out, more, duplicates="keep", workers=1)
     assert sum(keys_of(out).values()) == 26 + 25
+
+
+def test_rows_are_compared_so_many_bytes_at_a_time(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[int] = []
+
+    def counted(task: Any, *rest: Any) -> Any:
+        made.append(len(task.order.samples))
+        return write_part(task, *rest)
+
+    convert_images(photo_folder, tmp_path / "p", size=16, shard_rows=10, workers=1)
+    monkeypatch.setattr("packer.convert.duplicate_rows.write_part", counted)
+    monkeypatch.setattr("packer.convert.duplicate_rows._ROWS_AT_ONCE", 1024)
+    for most, counts in ((1 << 20, [24]), (24 << 10, [6, 6, 6, 6])):
+        made.clear()
+        monkeypatch.setattr("packer.convert.duplicate_rows._SCRATCH_BYTES", most)
+        assert append_images(tmp_path / "p", photo_folder, duplicates="skip", workers=1).rows == 0
+        assert made == counts
+
+
+def test_rows_of_equal_hashes_are_found_in_all_packs():
+    packs = [np.array(hashes, "<u8") for hashes in ([5, 1, 5], [], [7, 7, 2], [5, 2, 9], [1, 5])]
+    found = [[rows.tolist() for rows in some] for some in _coinciding(packs, 2)]
+    assert found == [[[1], [], [2], [1], [0]], [[0, 2], [], [], [0], [1]]]
 
 
 def test_a_shard_that_lacks_known_images_is_not_repaired(photo_folder: Path, more: Path, tmp_path: Path):
