@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
 _ROWS_AT_ONCE = 1024  # that are made to be compared
-_SCRATCH_BYTES = 256 << 20  # about, of these
+_SCRATCH_BYTES = 128 << 20  # about, of these; they may lie twice on the disk for a moment
 _BYTES_AT_ONCE = 16 << 20
 
 Hashes = NDArray[np.uint64]
