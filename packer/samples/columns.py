@@ -151,11 +151,15 @@ class ColumnField:
         form: Form | None,
         sized: Sized | None = None,
         *,
+        channels: str | None = None,
         shortened: bool = False,
     ) -> ColumnField:
-        """Return the field that a list of values becomes, one a sample; shortened: see plan_field. Raises UsageError, SourceError."""
+        """Return the field that a list of values becomes, one a sample. Raises UsageError, SourceError.
+
+        channels: of Pillow images, as they were asked for; shortened: see plan_field.
+        """
         try:
-            plan = plan_field(name, values, form, sized=sized, shortened=shortened)
+            plan = plan_field(name, values, form, channels, sized, shortened=shortened)
         except ValueRefusedError as error:
             raise UsageError(f"{where}: {error}.") from None
         rows: list[Any] = []

@@ -280,7 +280,13 @@ class _Job:
             if found.values is not None:
                 shortened = self._options.coordinates.shortens(name, source.fields)
                 columns[name] = ColumnField.of_list(
-                    name, found.where, found.values, forms.get(name), sized, shortened=shortened
+                    name,
+                    found.where,
+                    found.values,
+                    forms.get(name),
+                    sized,
+                    channels=self._options.channels,
+                    shortened=shortened,
                 )
             elif found.column is not None:
                 columns[name] = ColumnField.of_column(name, found.column, forms.get(name), sized)

@@ -1030,6 +1030,13 @@ def test_pillow_images_of_any_height(way: str, channels: str | None, tmp_path: P
         np.testing.assert_array_equal(found, array)
 
 
+def test_columns_of_pillow_images_have_the_channels_that_are_asked_for(tmp_path: Path) -> None:
+    images = [Image.fromarray(array) for array in IMAGES]
+    pack_dataset({"image": images}, tmp_path / "out.h5", channels="gray", shuffle=False)
+    expected = [np.asarray(image.convert("L"))[..., None] for image in images]
+    np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), expected)
+
+
 @pytest.mark.parametrize("size", [None, 4])
 def test_boxes_of_a_compressed_file_are_checked_and_moved(
     size: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
