@@ -1,0 +1,31 @@
+"""Keywords of other libraries, and of earlier designs, that a function does not take: one table, one decorator, one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+from packer.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_REMEDIES: dict[str, dict[str, str]] = {}
+"""Class or function -> keyword -> remedy, which completes the sentence "<name>=: is no argument of <function>; ..."."""
+
+
+def refuses_foreign_words(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function or ``__init__``: a foreign keyword raises UsageError with its remedy, any other wrong one TypeError."""
+    name = function.__qualname__.partition(".")[0]
+    taken, remedies = signature(function).parameters, _REMEDIES.get(name, {})
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for word in kwargs:
+            if word not in taken and word in remedies:
+                raise UsageError(f"{word}=: is no argument of {name}; {remedies[word]}.")
+        return function(*args, **kwargs)
+
+    return checked
