@@ -12,7 +12,18 @@ from packer.errors import UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_REMEDIES: dict[str, dict[str, str]] = {}
+_STORAGE = {
+    "compress": 'pass store="zstd", "gzip" or "blosc2"',
+    "shard_rows": "pass shards=100_000, a number of rows",
+    "shard_size": 'pass shards="2GB"',
+}
+_REMEDIES: dict[str, dict[str, str]] = {
+    "convert_images": _STORAGE,
+    "convert_table": _STORAGE,
+    "create": _STORAGE,
+    "pack_dataset": _STORAGE,
+    "repack": _STORAGE,
+}
 """Class or function -> keyword -> remedy, which completes the sentence "<name>=: is no argument of <function>; ..."."""
 
 

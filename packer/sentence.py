@@ -39,8 +39,8 @@ class Call:
 
     then: what is called next.
 
-    >>> str("Run " + Call("repack", ("a.h5", "b"), Option("shard_size", "2GB")))
-    "Run repack('a.h5', 'b', shard_size='2GB')"
+    >>> str("Run " + Call("repack", ("a.h5", "b"), Option("shards", "2GB")))
+    "Run repack('a.h5', 'b', shards='2GB')"
     """
 
     function: str

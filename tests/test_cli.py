@@ -325,6 +325,35 @@ def test_resume_of_a_whole_pack_leaves_it_and_another_is_refused(photos: Path, r
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--store", "jpeg", "--compress", "zstd"],
+            "--compress zstd: JPEG rows are compressed already. Pass --store raw, or no --compress.",
+        ),
+        (
+            ["--shard-rows", "5", "--shard-size", "2GB"],
+            "--shard-rows, --shard-size: both are given; one of them is used. Drop one.",
+        ),
+        (
+            ["--shard-size", "2000"],
+            "--shard-size 2000: is neither a number of rows nor a size with its unit. Pass for example"
+            " --shard-rows 100000 or --shard-size 2GB.",
+        ),
+        (
+            ["--format", "npy", "--compress", "gzip"],
+            "--compress gzip: .npy files are never compressed. Pass an output that ends in .h5, or --format h5.",
+        ),
+    ],
+)
+def test_options_of_storage_that_do_not_go_together(
+    photos: Path, run: Run, options: list[str], said: str
+) -> None:
+    done = run("convert", photos, "p", *options)
+    assert (done.code, said in done.err) == (2, True)
+
+
 def test_splits_shards_and_more_images(photos: Path, run: Run):
     shutil.copytree(photos, "more")
     (photos / "red" / "0.jpg").unlink()

@@ -54,7 +54,7 @@ def rows(*args, **options):
 
 def main():
     made = {
-        "raw.h5": {}, "npy": {}, "shards": {"shard_rows": 4}, "own.h5": {"size": "max=24", "store": "jpeg"}
+        "raw.h5": {}, "npy": {}, "shards": {"shards": 4}, "own.h5": {"size": "max=24", "store": "jpeg"}
     }
     for name, options in made.items():
         report = convert_images("photos", name, **{"size": 16, "workers": 2, **options})

@@ -59,7 +59,7 @@ ERRORS = {
     if isinstance(cls, type) and issubclass(cls, PackerError) and cls is not MissingDependencyError
 }
 ERRORS[FormatError] = FormatError("a: is cut short. Pass ", Option("on_error", "skip"), ".", part="rows")
-ERRORS[MissingDependencyError] = MissingDependencyError("zstandard", Option("compress", "zstd"))
+ERRORS[MissingDependencyError] = MissingDependencyError("zstandard", Option("store", "zstd"))
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=lambda error: type(error).__name__)
@@ -89,8 +89,8 @@ def test_sentences_join() -> None:
         ".",
     )
     assert str(first + " It helps.") == "Pass size=. It helps."
-    missing = MissingDependencyError("zstandard", Option("compress", "zstd"))
-    assert str(missing) == "compress='zstd': zstandard is not installed. Run: pip install zstandard"
+    missing = MissingDependencyError("zstandard", Option("store", "zstd"))
+    assert str(missing) == "store='zstd': zstandard is not installed. Run: pip install zstandard"
 
 
 def test_a_sentence_is_text_wherever_text_goes() -> None:

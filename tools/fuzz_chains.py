@@ -163,10 +163,10 @@ class Chain:
         if store == "jpeg":
             found["quality"] = self.random.choice([90, 95])
         elif self.random.random() < 0.3:
-            found["compress"] = self.random.choice(["zstd", "gzip"])
+            found["store"] = self.random.choice(["zstd", "gzip"])
         if self.random.random() < 0.4:
-            found["shard_rows"] = self.random.randint(1, 6)
-        elif "compress" not in found and self.random.random() < 0.4:
+            found["shards"] = self.random.randint(1, 6)
+        elif found["store"] in ("raw", "jpeg") and self.random.random() < 0.4:
             found["format"] = "npy"
         return found
 
@@ -186,15 +186,15 @@ class Chain:
         }
         if options["size"] in (32, 64):
             options["fit"] = self.random.choice(["crop", "pad", "stretch"])
-        elif options.get("compress"):
-            del options["compress"]
+        elif options["store"] in ("zstd", "gzip"):
+            options["store"] = "raw"
         if self.boxed:
             options |= {"label": "label", "boxes": "xmin,ymin,xmax,ymax", "keypoints": "x1,y1"}
         if not self.split_folders and self.random.random() < 0.4:
             options["split"] = self.random.choice(
                 ["train=0.7,val=0.3", {"train": 0.5, "val": 0.25, "test": 0.25}]
             )
-        out = self.path(".h5" if "shard_rows" not in options and options.get("format") != "npy" else "")
+        out = self.path(".h5" if "shards" not in options and options.get("format") != "npy" else "")
         self.call(packer.convert_images, source, out, **options)
         lossy = storing["store"] == "jpeg" or self.suffix == ".jpg"
         state = State(
@@ -215,7 +215,7 @@ class Chain:
             return state
         if not packer.open_pack(state.path).shards:
             shards = self.path()
-            self.call(packer.repack, state.path, shards, shard_rows=self.random.randint(2, 9))
+            self.call(packer.repack, state.path, shards, shards=self.random.randint(2, 9))
             state = replace(state, path=shards)
         drawn = any(p.split for p in state.pictures.values()) and not self.split_folders
         self.call(packer.append_images, state.path, source, **self.beside(source))
@@ -227,7 +227,7 @@ class Chain:
         source, pictures = self.draw(self.random.randint(1, 8))
         if not pictures:
             return state
-        keep = {k: v for k, v in state.base.items() if k not in ("labels", "pairs", "shard_rows", "format")}
+        keep = {k: v for k, v in state.base.items() if k not in ("labels", "pairs", "shards", "format")}
         other = self.path(".h5")
         self.call(packer.convert_images, source, other, **{**keep, **self.beside(source)})
         right = self.checked(
@@ -263,7 +263,7 @@ class Chain:
         options = {**storing, "shuffle": self.random.random() < 0.5, "seed": self.random.randint(0, 9)}
         if self.random.random() < 0.3:
             options["size"] = self.random.choice([32, "max=48"])
-        out = self.path(".h5" if "shard_rows" not in options and options.get("format") != "npy" else "")
+        out = self.path(".h5" if "shards" not in options and options.get("format") != "npy" else "")
         self.call(packer.repack, state.path, out, **options)
         loss = "jpeg" if storing["store"] == "jpeg" else state.loss
         base = {**state.base, **storing}
@@ -293,7 +293,7 @@ class Chain:
         out = self.path(".h5")
         self.call(packer.convert_images, source, out, size=size, store="raw", **options)
         base = {**state.base, "size": size, "store": "raw"}
-        for name in ("quality", "compress", "shard_rows", "format", "split", "fit"):
+        for name in ("quality", "shards", "format", "split", "fit"):
             base.pop(name, None)
         return self.checked(replace(state, path=out, loss="jpeg", base=base))
 

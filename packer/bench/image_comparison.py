@@ -52,7 +52,7 @@ def image_field(pack: Pack) -> Field:
         raise UsageError(
             f"{pack.path}: its images are compressed in blocks ({(image.codec or {}).get('name')}); bench compares raw and"
             " JPEG rows. Repack it with ",
-            Option("compress", "none"),
+            Option("store", "raw"),
             ", or pass another pack.",
         )
     if not {"fit", "channels", "max_pixels"} <= _options(pack).keys():

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from packer.cli.options import COMPRESS
 from packer.path_text import UNSEEN
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
@@ -56,7 +57,12 @@ def _typed(part: Option | Call) -> str:
 
 
 def _typed_option(option: Option) -> str:
-    name = "--" + _OPTIONS.get(option.name, option.name).replace("_", "-")
+    name = _OPTIONS.get(option.name, option.name).replace("_", "-")
+    if option.name == "shards":
+        name = "shard-rows" if isinstance(option.value, int) else "shard-size"
+    elif option.name == "store" and option.value in COMPRESS:
+        name = "compress"
+    name = f"--{name}"
     match option.value:
         case None | True:
             return name

@@ -18,7 +18,7 @@ from packer.cli.conversion_output import (
     tell_notes,
     tell_skipped,
 )
-from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption
+from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_storage
 from packer.errors import UsageError
 from packer.path_text import as_text
 from packer.source_kinds import is_array_file, is_table
@@ -83,7 +83,7 @@ def convert(
                     f"{parameter.opts[0]}: is about {about}; {sources[0]} is {found[kind]}. Leave it out."
                 )
             del options[name]
-    run(sources, out, as_json=as_json, quiet=quiet, **options)
+    run(sources, out, as_json=as_json, quiet=quiet, **merge_storage(options))
 
 
 _ENDINGS = {TABLES: "neither .csv nor .parquet ...", ARRAYS: "neither .h5 nor .npy ..."}

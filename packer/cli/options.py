@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from packer.errors import UsageError
 from packer.path_text import as_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -17,6 +18,7 @@ IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
 _PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
 UNITS = ("relative", "pixels")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
+COMPRESS = ("none", "gzip", "zstd", "blosc2")
 
 PATH = click.Path(readable=False)
 """A path, which shells complete; whether it can be read is said elsewhere."""
@@ -100,6 +102,22 @@ ON_ERROR = option("--on-error", ("stop", "skip"),
 REWORKING = options(WORKERS, JSON, QUIET)
 
 
+def merge_storage(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options in which `store` and `shards` of the library stand for --compress, --shard-rows and --shard-size."""
+    compress, rows, size = (given.pop(name, None) for name in ("compress", "shard_rows", "shard_size"))
+    if rows is not None and size is not None:
+        raise UsageError("--shard-rows, --shard-size: both are given; one of them is used. Drop one.")
+    if compress not in (None, "none"):
+        if given.get("store") == "jpeg":
+            raise UsageError(
+                f"--compress {compress}: JPEG rows are compressed already. Pass --store raw, or no --compress."
+            )
+        given["store"] = compress
+    elif compress == "none" and given.get("store") is None:
+        given["store"] = "raw"
+    return given | {"shards": rows if size is None else size}
+
+
 # The lines are a table. Their order is that of the help.
 # fmt: off
 CONVERT = options(
@@ -117,8 +135,7 @@ CONVERT = options(
     option("--store", STORE,
            "Rows as pixels, or each as a JPEG file: a tenth of the size, decoded while loading.", "raw", about=_PICTURES),
     option("--quality", "N", "Of JPEG rows, 1 to 100.", 90, about=_PICTURES),
-    option("--compress", "NAME",
-           "Compress blocks of raw rows without loss (HDF5 only); docs/commands.md lists the names.", "none"),
+    option("--compress", COMPRESS, "Compress blocks of raw rows without loss (HDF5 only); default: none."),
     option("--labels", "FILE",
            "CSV of files (first column) and labels, for folders that do not say the class; or COCO's JSON of boxes.", about=IMAGES),
     option("--label", "COLUMN,...",

@@ -13,6 +13,7 @@ from packer.cli.console import print_json, say
 from packer.cli.conversion_output import announce_plan, tell_cleared, tell_left_out, tell_notes, tell_skipped
 from packer.cli.convert_command import parse_pairs
 from packer.cli.options import (
+    COMPRESS,
     DUPLICATES,
     FIT,
     FORMAT,
@@ -24,6 +25,7 @@ from packer.cli.options import (
     SPLIT,
     STORE,
     Word,
+    merge_storage,
     option,
     options,
 )
@@ -180,7 +182,7 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
     option("--format", FORMAT, "As for convert."),
     option("--store", STORE, "As for convert; default: as PACK has it."),
     option("--quality", "N", "Of JPEG rows; default: as PACK has it."),
-    option("--compress", "NAME", "As for convert; default: as PACK has it."),
+    option("--compress", COMPRESS, "As for convert; default: as PACK has it."),
     option("--shard-rows", "N", "Begin another file every N rows."),
     SHARD_SIZE,
     option("--shuffle/--no-shuffle", None, "Mix the rows, or those of each split.", False),
@@ -199,7 +201,7 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
     """
     from packer.convert.repacking import repack as run
 
-    report = run(pack, out, progress=not quiet, **given)
+    report = run(pack, out, progress=not quiet, **merge_storage(given))
     _tell("repack", report, as_json=as_json, quiet=quiet)
 
 

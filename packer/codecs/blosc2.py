@@ -85,7 +85,7 @@ class Blosc2:
             raise ValueError(
                 f"a block of {len(source):,} bytes; whole items of {self.item}, up to 2 GiB, are packed"
             )
-        zstandard = zstd.library(Option("compress", "blosc2"))
+        zstandard = zstd.library(Option("store", "blosc2"))
         parameters = zstandard.ZstdCompressionParameters.from_level(
             _LEVEL, source_size=self._part(len(source)), hash_log=_HASH_LOG
         )
@@ -148,7 +148,7 @@ class Blosc2:
 
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
-        return zstd.versions(Option("compress", "blosc2"))
+        return zstd.versions(Option("store", "blosc2"))
 
     def _part(self, nbytes: int) -> int:
         return min(PART_BYTES // self.item * self.item, nbytes)

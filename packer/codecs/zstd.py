@@ -49,7 +49,7 @@ class Zstd:
 
     def compress(self, array: NDArray[Any]) -> bytes:
         """See BlockCodec."""
-        zstandard = library(Option("compress", "zstd"))
+        zstandard = library(Option("store", "zstd"))
         frame: bytes = zstandard.ZstdCompressor(level=self.level).compress(array.data)
         return frame
 
@@ -78,7 +78,7 @@ class Zstd:
 
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
-        return versions(Option("compress", "zstd"))
+        return versions(Option("store", "zstd"))
 
 
 def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:

@@ -16,6 +16,7 @@ from packer.arguments import ON_ERROR, check_workers, choice
 from packer.convert.conversion_task import ConversionTask, Engine, RunOptions, RunResult
 from packer.convert.engines import DistributedEngine
 from packer.convert.part_run import write_part
+from packer.convert.row_storage import RowStorage
 from packer.convert.shard_run import write_shards
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import InputFile, remove
@@ -109,21 +110,21 @@ class Conversion:
         """The pack's place in a store, if others take it there, else ""."""
         return "" if self.others is None else self.others.url
 
-    def check_shards(self, format: str, *, sharded: bool) -> None:
+    def check_shards(self, storing: RowStorage) -> None:
         """Refuse what is not made of shards where several processes are to make it. Raises UsageError."""
         shared = self.others is not None
-        if self.running.only is not None and (shared or not sharded):
+        if self.running.only is not None and (shared or not storing.sharded):
             raise UsageError(
                 "only_shards: is of packs of several files that this machine makes. Pass ",
-                Option("shard_size", "1GB"),
+                Option("shards", "1GB"),
                 ", and no ",
                 Option("engine"),
                 ".",
             )
-        if shared and (format == "npy" or not sharded):
+        if shared and (storing.format == "npy" or not storing.sharded):
             raise UsageError(
                 f"{self.url or self.out}: other processes make one shard of HDF5 each. Pass ",
-                Option("shard_size", "1GB"),
+                Option("shards", "1GB"),
                 ", or leave out ",
                 Option("engine"),
                 ".",

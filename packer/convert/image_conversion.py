@@ -24,9 +24,9 @@ from packer.convert.row_storage import RowStorage, StorageEstimate, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.convert.whole_pictures import check_stored, partner_versions
 from packer.errors import ImageError, UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
-from packer.format.working_folder import format_of
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import Source, open_source
@@ -65,6 +65,7 @@ class ConversionPlan:
     notes: tuple[str, ...]
 
 
+@refuses_foreign_words
 @published
 def convert_images(
     source: Source,
@@ -77,7 +78,6 @@ def convert_images(
     format: str | None = None,
     store: str = "raw",
     quality: int = 90,
-    compress: str = "none",
     labels: str | os.PathLike[str] | None = None,
     label: str | Sequence[str] | None = None,
     label_file_column: str | None = None,
@@ -94,8 +94,7 @@ def convert_images(
     split: str | Mapping[str, float] | None = None,
     shuffle: bool = True,
     seed: int = 0,
-    shard_rows: int | None = None,
-    shard_size: int | str | None = None,
+    shards: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
     max_pixels: int = MAX_PIXELS,
@@ -134,9 +133,9 @@ def convert_images(
         "uint8" (the default): of 16-bit images the high byte is stored. "uint16": their values are stored as they are, those of 8-bit
         images times 257 and those of TIFF files of 9 to 15 bits stretched, so that white is 65,535 in all; bands of another type than
         dtype are refused. Raw rows; rgb, gray or a number of bands.
-    store, quality, compress
-        "raw" pixels, or "jpeg": each row a JPEG file of that quality, decoded while loading. compress is "none", or the codec of
-        blocks of raw rows (HDF5 only).
+    store, quality
+        "raw" pixels; "jpeg": each row a JPEG file of that quality, decoded while loading; or blocks of rows compressed without loss by
+        "gzip", "zstd" or "blosc2" (HDF5 only).
     labels, label, label_file_column
         A CSV file that says of each image (first column, or label_file_column) what its label is; label is its column, or columns
         (default: the second). Or COCO's JSON of boxes. Without labels: the label to take of WebDataset's tars or Parquet files.
@@ -157,8 +156,8 @@ def convert_images(
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other. shuffle
         stores the rows (of each split) in a random order; without it a class folder's pack is sorted by class.
-    shard_rows, shard_size
-        Begin another file after so many rows, or about so many bytes ("2GB"); out is then a directory.
+    shards
+        Begin another file after so many rows (100_000), or about so many bytes ("2GB", "512MiB"); out is then a directory.
     workers
         Processes (threads where forking is not safe); default: one for each core. The result does not depend on it.
     on_error, max_pixels
@@ -212,7 +211,7 @@ def convert_images(
         engine=engine_of(engine, address),
     )
     out = run.out
-    sharded = shard_rows is not None or shard_size is not None
+    storing = RowStorage.parse(out, format, store, quality, shards)
     match = None if like is None else ReferencePack.of(like)
     if size is None:
         pixels: Any = [256, 256] if match is None else match.size
@@ -243,14 +242,9 @@ def convert_images(
         "keypoints": _columns(keypoints),
         "boxes_unit": None if boxes_unit is None else choice("boxes_unit", boxes_unit, UNITS),
         "soft": _soft(soft, pairs or {}),
-        "format": format or format_of(out, sharded=sharded),
-        "store": store,
-        "quality": whole("quality", quality) if store == "jpeg" else None,
-        "compress": None if compress == "none" else compress,
-        "shard_rows": None if shard_rows is None else whole("shard_rows", shard_rows),
+        **storing.options(),
     }
-    RowStorage.of(options)
-    run.check_shards(options["format"], sharded=sharded)
+    run.check_shards(storing)
     run.check_output()
     with ExitStack() as stack:
         task, plan = plan_conversion(
@@ -260,7 +254,6 @@ def convert_images(
             out=out,
             labels=labels,
             pairs=pairs or {},
-            shard_size=shard_size,
             classes=None if classes is None else parse_classes(classes),
             like=match,
             skip=run.running.skip,
@@ -290,7 +283,6 @@ def plan_conversion(
     out: str,
     labels: str | os.PathLike[str] | None,
     pairs: Mapping[str, str | os.PathLike[str]],
-    shard_size: int | str | None = None,
     made: Pack | None = None,
     classes: Sequence[str] | None = None,
     like: ReferencePack | None = None,
@@ -308,7 +300,7 @@ def plan_conversion(
     size = RowSize.of_option(options["size"])
     _check_deep(options)
     if size.ragged:
-        check_stored(size, options["store"], options["channels"], options.get("compress"))
+        check_stored(size, options["store"], options["channels"])
     spool = os.path.dirname(os.path.abspath(out))
     given = dict(options)
     fields = {} if made is None else {f.name: f for f in made.fields}
@@ -385,13 +377,14 @@ def plan_conversion(
     )
     order = _order(opened, targets, options)
     trades = estimate(maker, storing, order, compare=compare)
-    storing = storing.sharded(trades[0].row_bytes, shard_size)
+    storing = storing.with_rows(trades[0].row_bytes)
     said = {
         **given,
         "label_as": options["label_as"] if made is None else given.get("label_as"),
         "label_separator": targets.separator if made is None else given.get("label_separator"),
         "pairs": sorted(pairs) or None,
         "shard_rows": storing.shard_rows,
+        "shard_bytes": None,
     }
     provenance = {
         "options": {name: value for name, value in said.items() if value is not None},

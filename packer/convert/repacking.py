@@ -33,6 +33,7 @@ from packer.convert.shard_appending import adding, append_shards, check_alike, c
 from packer.convert.shard_run import list_shards
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
 from packer.errors import FormatError, UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file, remove
 from packer.format.header import NORMALIZE, Field
@@ -57,7 +58,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     Parameters
     ----------
     out
-        As it was passed to each ``convert_images(source, out, shard_size=..., only_shards="K/N")``.
+        As it was passed to each ``convert_images(source, out, shards="1GB", only_shards="K/N")``.
     overwrite
         Replace an existing pack.
 
@@ -76,7 +77,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     --------
     >>> from packer import convert_images, merge_shards
     >>> for part in ("1/2", "2/2"):
-    ...     made = convert_images("photos", "parts", size=32, shard_rows=6, only_shards=part)
+    ...     made = convert_images("photos", "parts", size=32, shards=6, only_shards=part)
     >>> merge_shards("parts").rows
     24
     """
@@ -376,6 +377,7 @@ def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
     )
 
 
+@refuses_foreign_words
 def repack(
     path: PathLike,
     out: PathLike,
@@ -385,9 +387,7 @@ def repack(
     format: str | None = None,
     store: str | None = None,
     quality: int | None = None,
-    compress: str | None = None,
-    shard_rows: int | None = None,
-    shard_size: int | str | None = None,
+    shards: int | str | None = None,
     shuffle: bool = False,
     seed: int = 0,
     workers: int | None = None,
@@ -402,13 +402,14 @@ def repack(
     ----------
     size
         Images can only shrink; masks, boxes and keypoints follow. Images of sizes of their own also to "max=256" or "min=256".
-    store, quality, compress
-        Default: as the pack has them. Rows of JPEG files are passed on untouched unless size, store or quality change. Images of sizes
-        of their own keep these when the store changes.
+    store, quality
+        Default: as the pack has them; "raw" also undoes compression. Rows of JPEG files are passed on untouched unless size, store
+        or quality change. Images of sizes of their own keep these when the store changes.
     shuffle, seed
         Mix the rows (of each split), drawn from seed; else they keep their order.
-    out, fit, format, shard_rows, shard_size, workers, overwrite, resume, progress, on_progress
-        As in convert_images. Of packs of tables size, store and quality are refused.
+    out, fit, format, shards, workers, overwrite, resume, progress, on_progress
+        As in convert_images. Of packs of tables size, quality and
+        store="jpeg" are refused.
 
     Raises
     ------
@@ -434,7 +435,11 @@ def repack(
     opened = open_pack(path)
     table, spec, rule = is_table(opened), None, None
     if table:
-        for name, given in (("size", size), ("store", store), ("quality", quality)):
+        for name, given in (
+            ("size", size),
+            ("store", store if store == "jpeg" else None),
+            ("quality", quality),
+        ):
             if given is not None:
                 raise UsageError(
                     f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
@@ -448,17 +453,15 @@ def repack(
             spec = _spec(image, rule, fit)
             if image.shape is not None and image.shape[:2] == spec.size:
                 spec = None
-    sharded = shard_rows is not None or shard_size is not None
     source = _opened(
         [opened],
         run.out,
         spec=spec,
         rule=rule,
-        format=format or format_of(run.out, sharded=sharded),
+        format=format,
         store=store,
         quality=None if quality is None else whole("quality", quality),
-        compress=compress,
-        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
+        shards=shards,
     )
     order = arrange(_members(source.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
@@ -466,11 +469,11 @@ def repack(
         how = {"size": None if spec is None or rule is None else rule.option, "fit": fit} | (
             how if shuffle else {}
         )
-    if shard_size is not None:
+    if source.storing.shard_bytes is not None:
         row_bytes = source.row_bytes
         if not table:
             row_bytes = estimate(source.rows, source.storing, order, compare=False)[0].row_bytes
-        source = source._replace(storing=source.storing.sharded(row_bytes, shard_size))
+        source = source._replace(storing=source.storing.with_rows(row_bytes))
     said = {"repack": how, **source.storing.options()}
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed), notes)
@@ -512,7 +515,7 @@ class _PackSource(NamedTuple):
         """Return the task of writing a new pack. said: of its options, what was asked for; seed: of its order."""
         first, *others = (part.header.provenance.get("options", {}) for part in self.pack.parts)
         # What still says something of the rows, not how they are stored.
-        stored = ["format", "store", "quality", "compress", "shard_rows", "shard_size"]
+        stored = ["format", "store", "quality", "shard_rows", "shard_bytes"]
         if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
             stored.append(
                 NORMALIZE
@@ -590,7 +593,7 @@ def _whole(
     assert own is not None
     raw = storing.store == "raw"
     anew = quality is not None and rule is None and not raw
-    if rule is None and raw is (own.codec is None) and not anew and storing.compress == "none":
+    if rule is None and raw is (own.codec is None) and not anew and not storing.compressed:
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
     channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
@@ -598,7 +601,7 @@ def _whole(
         raise UsageError(
             "store jpeg: JPEG files hold 8 bits and no bands. Pass ", Option("store", "raw"), "."
         )
-    check_stored(rule, storing.store, channels, storing.compress)
+    check_stored(rule, storing.store, channels)
     spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
     masks = any("sampling" in f.about for f in pack.fields)
     return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, anew=anew)
@@ -611,8 +614,7 @@ def _storing(
     format: str | None = None,
     store: str | None = None,
     quality: int | None = None,
-    compress: str | None = None,
-    shard_rows: int | None = None,
+    shards: int | str | None = None,
 ) -> RowStorage:
     """Return the storage that was asked for, else the pack's own."""
     image = next((f for f in pack.fields if f.name == "image"), None)
@@ -621,20 +623,19 @@ def _storing(
     pixels = (
         image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
     )
-    store = store or ("raw" if pixels else "jpeg")
-    format = format or format_of(out)
+    format = format or format_of(out, sharded=shards is not None)
+    if store is None:
+        kept = main is not None and main.compressed and format == "h5"
+        store = str(codec["name"]) if kept else "raw" if pixels else "jpeg"
     if quality is None:
         quality = int(codec.get("quality", 90))
-    elif store == "raw":
+    elif store != "jpeg":
         raise UsageError(
             f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass ",
             Option("store", "jpeg"),
             ", or leave it out.",
         )
-    if compress is None:
-        kept = main is not None and main.compressed and store == "raw" and format == "h5"
-        compress = str(codec["name"]) if kept else "none"
-    return RowStorage(format, store, quality, compress, shard_rows)
+    return RowStorage.parse(out, format, store, quality, shards)
 
 
 def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Sequence[str] = ()) -> Report:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_bytes
+from packer.arguments import as_bytes, as_whole, choice, whole
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
 from packer.convert.row_maker import MadeRow, RowMaker
@@ -18,95 +18,95 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import ImageError, MissingDependencyError, UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
 from packer.format.pack_writer import FORMATS
+from packer.format.working_folder import format_of
 from packer.sentence import Option
 
-STORES = ("raw", "jpeg")
-COMPRESSIONS = ("none", *NAMES)
+STORES = ("raw", "jpeg", *NAMES)
 _LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they are beside larger ones
 
 
 @dataclass(frozen=True)
 class RowStorage:
-    """The choice. quality: of JPEG rows, 1 to 100; shard_rows: rows a shard, None for one part."""
+    """The choice.
+
+    store: "raw", "jpeg", or the codec of compressed blocks; quality: of JPEG rows, 1 to 100; shard_rows: rows a shard; shard_bytes:
+    bytes of a shard, until it is known how large a row is. Without both the pack has one part.
+    """
 
     format: str
     store: str = "raw"
     quality: int = 90
-    compress: str = "none"
     shard_rows: int | None = None
+    shard_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Check every value. Raises: UsageError."""
-        for name, value, allowed in (
-            ("format", self.format, FORMATS),
-            ("store", self.store, STORES),
-            ("compress", self.compress, COMPRESSIONS),
-        ):
-            if value not in allowed:
-                raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
-        if self.shard_rows is not None and self.shard_rows < 1:
-            raise UsageError(
-                f"shard_rows {self.shard_rows}: is too few; 1 is the least. Pass for example 100000."
-            )
+        choice("format", self.format, FORMATS)
+        choice("store", self.store, STORES)
         if not 1 <= self.quality <= 100:
             raise UsageError(f"quality {self.quality}: is not within 1 to 100. Pass for example 90.")
-        if self.compress != "none":
+        if self.compressed:
             self.versions()  # asks for the library it needs
-            if self.store == "jpeg":
-                raise UsageError(
-                    "compress: JPEG rows are compressed already. Pass ",
-                    Option("store", "raw"),
-                    ", or no ",
-                    Option("compress"),
-                    ".",
-                )
             if self.format == "npy":
                 raise UsageError(
-                    f"compress {self.compress}: .npy files are never compressed. Pass an output that ends in .h5, or ",
+                    Option("store", self.store),
+                    ": .npy files are never compressed. Pass an output that ends in .h5, or ",
                     Option("format", "h5"),
                     ".",
                 )
 
     @classmethod
+    def parse(
+        cls, out: str, format: str | None, store: str, quality: int = 90, shards: int | str | None = None
+    ) -> RowStorage:
+        """Return the storage that the options of convert_images ask for. Raises UsageError."""
+        sharded = shards is not None
+        rows, nbytes = parse_shards(shards)
+        return cls(format or format_of(out, sharded=sharded), store, whole("quality", quality), rows, nbytes)
+
+    @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowStorage:
         """Read options as a pack records them. Raises UsageError."""
-        quality, compress = options.get("quality"), options.get("compress")
+        quality = options.get("quality")
         return cls(
             options["format"],
             options["store"],
             90 if quality is None else quality,
-            "none" if compress is None else compress,
             options.get("shard_rows"),
+            options.get("shard_bytes"),
         )
+
+    @property
+    def compressed(self) -> bool:
+        """True if blocks of rows are compressed without loss."""
+        return self.store in NAMES
+
+    @property
+    def sharded(self) -> bool:
+        """True if the pack has shards."""
+        return self.shard_rows is not None or self.shard_bytes is not None
 
     @property
     def name(self) -> str:
         """Name that estimates show."""
-        if self.store == "jpeg":
-            return f"jpeg, quality {self.quality}"
-        return self.store if self.compress == "none" else self.compress
+        return f"jpeg, quality {self.quality}" if self.store == "jpeg" else self.store
 
     @property
     def gathered(self) -> bool:
         """True if blocks lie in files of their own until the end, and so for a moment twice on the disk."""
-        return self.store == "jpeg" or self.compress != "none"
+        return self.store != "raw"
 
-    def sharded(self, row_bytes: float, shard_size: int | str | None) -> RowStorage:
-        """Return the same storage, in shards of about so many bytes ("2GB"). row_bytes: of a row as it is stored. Raises UsageError."""
-        if shard_size is None:
+    def with_rows(self, row_bytes: float) -> RowStorage:
+        """Return the same storage with shards of a number of rows. row_bytes: of a row as it is stored."""
+        if self.shard_bytes is None:
             return self
-        if self.shard_rows is not None:
-            raise UsageError("shard_rows, shard_size: both are given; one of them is used. Drop one.")
-        nbytes = as_bytes(shard_size)
-        if nbytes is None:
-            raise UsageError(f"size {shard_size}: is not a number of bytes. Pass for example 2GB or 512MiB.")
-        return replace(self, shard_rows=max(1, int(nbytes / row_bytes)))
+        return replace(self, shard_rows=max(1, int(self.shard_bytes / row_bytes)), shard_bytes=None)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what makes the stored bytes."""
         if self.store == "jpeg":
             return jpeg.versions()
-        return {} if self.compress == "none" else block_codec(self.compress, (), np.dtype("u1")).versions()
+        return block_codec(self.store, (), np.dtype("u1")).versions() if self.compressed else {}
 
     def fields(self, made: Sequence[Field]) -> tuple[Field, ...]:
         """Return the fields as they are stored. Raises UsageError for images that JPEG cannot hold."""
@@ -116,7 +116,7 @@ class RowStorage:
     def block_rows(self, maker: RowMaker, rows: int) -> int:
         """Return the rows of a block."""
         fixed = sum(f.row_bytes for f in maker.fields if not f.ragged)
-        coded = self.compress != "none" or fixed < maker.ragged_bytes
+        coded = self.compressed or fixed < maker.ragged_bytes
         return block_rows(rows, fixed + maker.ragged_bytes, CODED_BLOCK_BYTES if coded else BLOCK_BYTES)
 
     def options(self) -> dict[str, Any]:
@@ -124,10 +124,9 @@ class RowStorage:
         said: dict[str, Any] = {"format": self.format, "store": self.store}
         if self.store == "jpeg":
             said["quality"] = self.quality
-        if self.compress != "none":
-            said["compress"] = self.compress
-        if self.shard_rows is not None:
-            said["shard_rows"] = self.shard_rows
+        for name in ("shard_rows", "shard_bytes"):
+            if (count := getattr(self, name)) is not None:
+                said[name] = count
         return said
 
     def _field(self, f: Field, least: int) -> Field:
@@ -157,9 +156,29 @@ class RowStorage:
                 f.about,
                 {"name": "jpeg", "shape": list(f.shape), "quality": self.quality},
             )
-        if self.compress != "none" and f.row_bytes >= least:
-            return replace(f, codec=block_codec(self.compress, f.shape or (), np.dtype(f.dtype)).record())
+        if self.compressed and f.row_bytes >= least:
+            return replace(f, codec=block_codec(self.store, f.shape or (), np.dtype(f.dtype)).record())
         return f
+
+
+def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
+    """Return the rows, or the bytes, of a shard: 100_000, or "2GB". Raises UsageError for anything else, text without a unit included.
+
+    >>> parse_shards(100_000), parse_shards("2GB"), parse_shards(None)
+    ((100000, None), (None, 2000000000), (None, None))
+    """
+    rows = as_whole(shards, least=1)
+    nbytes = as_bytes(shards, unit=True) if isinstance(shards, str) else None
+    if shards is not None and rows is None and nbytes is None:
+        raise UsageError(
+            Option("shards", shards),
+            ": is neither a number of rows nor a size with its unit. Pass for example ",
+            Option("shards", 100_000),
+            " or ",
+            Option("shards", "2GB"),
+            ".",
+        )
+    return rows, nbytes
 
 
 _SAMPLES = 16

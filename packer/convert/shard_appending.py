@@ -39,7 +39,7 @@ def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
         add = Call(append, (grown, *sources))
         raise UsageError(
             f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that: ",
-            Call("repack", (pack.path, grown), Option("shard_size", "2GB"), add),
+            Call("repack", (pack.path, grown), Option("shards", "2GB"), add),
         )
 
 

@@ -126,7 +126,7 @@ class WholePictures:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None
 
 
-def check_stored(size: RowSize, store: str, channels: str | int, compress: str | None) -> None:
+def check_stored(size: RowSize, store: str, channels: str | int) -> None:
     """Raise UsageError unless rows of sizes of their own can be stored so."""
     allowed = ("rgb", "gray") if size.limits else ("rgb",)
     if store == "jpeg" and channels not in allowed:
@@ -137,12 +137,13 @@ def check_stored(size: RowSize, store: str, channels: str | int, compress: str |
             Option("channels", "rgb"),
             ".",
         )
-    if compress not in (None, "none"):
+    if store not in ("raw", "jpeg"):
         raise UsageError(
-            f"compress {compress}: is about rows of one size, and size {size.option} keeps whole pictures. Pass ",
+            Option("store", store),
+            f": is about rows of one size, and size {size.option} keeps whole pictures. Pass ",
             Option("store", "jpeg"),
-            ", or no ",
-            Option("compress"),
+            ", or ",
+            Option("store", "raw"),
             ".",
         )
 

@@ -208,7 +208,7 @@ def from_hf(
     fields : sequence of str, optional
         Columns that are packed; default: all.
     **options
-        Other arguments of pack_dataset: size, fit, store, shuffle, seed, shard_rows, workers, on_error, overwrite, resume, ...
+        Other arguments of pack_dataset: size, fit, store, shuffle, seed, shards, workers, on_error, overwrite, resume, ...
 
     Returns
     -------

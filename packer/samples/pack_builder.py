@@ -15,6 +15,7 @@ from packer.convert.conversion_run import Conversion, Report, check_room, interr
 from packer.convert.conversion_task import RunResult
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.working_folder import WorkingFolder, check_output, failure
 from packer.samples.coordinates import Coordinates
 from packer.samples.field_plan import FieldPlan, Forms, plan_field, with_masks
@@ -313,6 +314,7 @@ def _array(name: str, column: Any) -> Any:
     return found.tolist() if found.dtype.kind in "OUST" else found
 
 
+@refuses_foreign_words
 def create(
     out: str | os.PathLike[str],
     *,
@@ -325,12 +327,10 @@ def create(
     format: str | None = None,
     store: str = "raw",
     quality: int = 90,
-    compress: str = "none",
     split: str | Mapping[str, float] | Mapping[str, range] | None = None,
     shuffle: bool = True,
     seed: int = 0,
-    shard_rows: int | None = None,
-    shard_size: int | str | None = None,
+    shards: int | str | None = None,
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -351,7 +351,7 @@ def create(
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: as the first image.
     boxes_unit
         As in pack_dataset.
-    classes, store, quality, compress, split, shuffle, seed, shard_rows, shard_size, workers, overwrite, progress, on_progress
+    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress, on_progress
         As in convert_images. Splits get equal shares of each label.
 
     Returns
@@ -394,12 +394,10 @@ def create(
         format=format,
         store=store,
         quality=quality,
-        compress=compress,
         shuffle=shuffle,
         seed=seed,
         split=split,
-        shard_rows=shard_rows,
-        shard_size=shard_size,
+        shards=shards,
         boxes_unit=boxes_unit,
     )
     path = os.path.abspath(run.out)

@@ -14,6 +14,7 @@ from packer import units
 from packer.convert.conversion_run import Conversion, Report, check_room
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
@@ -42,6 +43,7 @@ from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
 
 
+@refuses_foreign_words
 def pack_dataset(
     dataset: Any,
     out: str | os.PathLike[str],
@@ -57,12 +59,10 @@ def pack_dataset(
     format: str | None = None,
     store: str = "raw",
     quality: int = 90,
-    compress: str = "none",
     split: str | Mapping[str, float] | Mapping[str, range] | None = None,
     shuffle: bool = True,
     seed: int = 0,
-    shard_rows: int | None = None,
-    shard_size: int | str | None = None,
+    shards: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
     overwrite: bool = False,
@@ -102,7 +102,7 @@ def pack_dataset(
     key
         Of a dataset: what identifies its content, for example "birds v3". With it an interrupted run is gone on with; an equal key
         vouches for equal samples. Arrays and files need none, their values are compared.
-    store, quality, compress, split, shuffle, seed, shard_rows, shard_size, overwrite, resume, progress, on_progress
+    store, quality, split, shuffle, seed, shards, overwrite, resume, progress, on_progress
         As in convert_images. Splits get equal shares of each label where labels are arrays. Or `split` says which samples each has, as
         ranges: ``{"train": range(50000), "test": range(50000, 60000)}``. A dataset's draws from the global
         generators of Python, NumPy and torch are keyed by (seed, sample).
@@ -165,12 +165,10 @@ def pack_dataset(
         format=format,
         store=store,
         quality=quality,
-        compress=compress,
         shuffle=shuffle,
         seed=seed,
         split=split,
-        shard_rows=shard_rows,
-        shard_size=shard_size,
+        shards=shards,
         boxes_unit=boxes_unit,
     )
     run.check_output()
@@ -414,7 +412,7 @@ class _Job:
         fields = [one.field for one in plan.values()]
         options = self._options.for_fields(source.classes, fields)
         nbytes = source.rows * sum(f.row_bytes for f in fields if not f.ragged)
-        twice = options.storing.compress == "none" and options.storing.store == "raw"
+        twice = options.storing.store == "raw"
         notes = [*options.notes, *source.notes]
         self._begin(source.subject, fields, source.rows, nbytes, notes, staged=nbytes if twice else 0)
         with PackBuilder(self._run, options, notes) as builder:

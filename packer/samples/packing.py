@@ -19,7 +19,6 @@ from packer.convert.sample_order import arrange, members_of, parse_spans, parse_
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
-from packer.format.working_folder import format_of
 from packer.pixels.coordinate_units import UNITS
 from packer.pixels.decode_resize import FITS
 from packer.pixels.row_size import note_on_size, parse_size
@@ -54,7 +53,6 @@ class PackingOptions:
     channels: str | None
     classes: tuple[str, ...] | None
     storing: RowStorage
-    shard_size: int | str | None
     shuffle: bool
     seed: int
     split: dict[str, float] | None
@@ -75,24 +73,14 @@ class PackingOptions:
         format: str | None,
         store: str,
         quality: int,
-        compress: str,
         shuffle: bool,
         seed: int,
         split: str | Mapping[str, float] | Mapping[str, range] | None,
-        shard_rows: int | None,
-        shard_size: int | str | None,
+        shards: int | str | None,
         boxes_unit: str | None,
     ) -> PackingOptions:
         """Check them all. Raises UsageError."""
-        sharded = shard_rows is not None or shard_size is not None
-        storing = RowStorage(
-            format or format_of(run.out, sharded=sharded),
-            store,
-            whole("quality", quality),
-            compress,
-            None if shard_rows is None else whole("shard_rows", shard_rows),
-        )
-        storing.sharded(1.0, shard_size)  # what it says is checked now, before any work
+        storing = RowStorage.parse(run.out, format, store, quality, shards)
         if not isinstance(shuffle, bool):
             raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
         forms = parse_fields(fields)
@@ -112,7 +100,6 @@ class PackingOptions:
             check_color(channels),
             None if classes is None else tuple(parse_classes(classes)),
             storing,
-            shard_size,
             shuffle,
             whole("seed", seed),
             None if split is None or spanned else parse_split(split),  # type: ignore[arg-type]
@@ -193,9 +180,9 @@ class PackingOptions:
             members = members_of(self.spans, count)
         order = arrange(members, shuffle=self.shuffle, seed=self.seed)
         storing = self.storing
-        if self.shard_size is not None:
+        if storing.shard_bytes is not None:
             row = in_child(lambda: estimate(maker, storing, order, compare=False), forks=forks)
-            storing = storing.sharded(row[0].row_bytes, self.shard_size)
+            storing = storing.with_rows(row[0].row_bytes)
         options = {
             "seed": self.seed if self.shuffle else None,
             "split": self.split

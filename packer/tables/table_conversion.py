@@ -19,9 +19,10 @@ from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.errors import FormatError, UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack, open_pack
-from packer.format.working_folder import check_space, format_of, holds_parts
+from packer.format.working_folder import check_space, holds_parts
 from packer.tables.reading.table_source import ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import Staged
 from packer.tables.table_order import parse_parts, table_order
@@ -70,6 +71,7 @@ class TableReport(Report):
         return self.rows / self.seconds
 
 
+@refuses_foreign_words
 @published
 def convert_table(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -99,12 +101,11 @@ def convert_table(
     skip_rows: int = 0,
     comment: str | None = None,
     format: str | None = None,
-    compress: str = "none",
+    store: str = "raw",
     split: str | Mapping[str, float | str] | None = None,
     shuffle: bool = True,
     seed: int = 0,
-    shard_rows: int | None = None,
-    shard_size: int | str | None = None,
+    shards: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
     overwrite: bool = False,
@@ -127,7 +128,7 @@ def convert_table(
     ----------
     source : path, glob or sequence of them
         Files that follow each other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or .parquet, .arrow, .feather.
-    out, format, compress, shuffle, seed, shard_rows, shard_size, workers, overwrite, resume, progress
+    out, format, store, shuffle, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     label : str or sequence of str, optional
         Column, or columns, to predict: texts become classes (int64 codes, names in the header), whole numbers int64, other numbers
@@ -230,13 +231,8 @@ def convert_table(
         dtype=dtype,
         max_categories=whole("max_categories", max_categories),
     )
-    sharded = shard_rows is not None or shard_size is not None
-    storing = RowStorage(
-        format or format_of(out, sharded=sharded),
-        compress=compress,
-        shard_rows=None if shard_rows is None else whole("shard_rows", shard_rows),
-    )
-    run.check_shards(storing.format, sharded=sharded)
+    storing = RowStorage.parse(out, format, store, shards=shards)
+    run.check_shards(storing)
     run.check_output()
     transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
     table = open_table(_names(source), reading if transform is None else _read_alike(reading, transform))
@@ -252,7 +248,6 @@ def convert_table(
         "split_seed": whole("seed", seed) if split is not None else None,
         "seed": whole("seed", seed) if shuffle else None,
         **storing.options(),
-        "shard_size": None if shard_size is None else str(shard_size),
     }
     provenance = {
         "options": {name: value for name, value in options.items() if value is not None},
@@ -265,7 +260,7 @@ def convert_table(
         plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns),
         transform,
         lambda rows: table_order(rows, split=split, shuffle=shuffle, seed=seed),
-        lambda row_bytes: storing.sharded(row_bytes, shard_size),
+        lambda row_bytes: storing.with_rows(row_bytes),
         provenance,
         on_stage,
         indexes,
@@ -380,7 +375,7 @@ def append_table(
     codec = next((f.codec for f in pack.fields if f.compressed), None)
     storing = RowStorage(
         pack.format,
-        compress=str(codec["name"]) if codec else "none",
+        str(codec["name"]) if codec else "raw",
         shard_rows=pack.shards[0].rows,
     )
     provenance = {

@@ -147,12 +147,12 @@ def test_an_image_that_is_damaged_now_is_named(photo_folder: Path, stored: Path)
 
 def test_packs_that_cannot_be_compared_are_refused(photo_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.h5"
-    convert_images(photo_folder, out, size=32, compress="gzip")
+    convert_images(photo_folder, out, size=32, store="gzip")
     with pytest.raises(UsageError) as error:
         check(photo_folder, out)
     assert str(error.value) == (
         f"{out}: its images are compressed in blocks (gzip); bench compares raw and JPEG rows."
-        " Repack it with compress='none', or pass another pack."
+        " Repack it with store='raw', or pass another pack."
     )
     for size in (32, "max=40"):
         convert_images(photo_folder, out, size=size, dtype="uint16", overwrite=True)

@@ -312,7 +312,7 @@ def test_unknown_records_are_refused(record: dict[str, object]) -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         block_codec("lz4", (), np.dtype(np.uint8))
-    assert str(caught.value) == "compress='lz4': unknown; gzip, zstd, blosc2 are known. Pass one of them."
+    assert str(caught.value) == "store='lz4': unknown; gzip, zstd, blosc2 are known. Pass one of them."
 
 
 @pytest.mark.parametrize("name", ["zstd", "blosc2"])
@@ -322,7 +322,7 @@ def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "zstandard", None)
     install = "zstandard is not installed. Run: pip install zstandard"
     uses: dict[str, Callable[[], object]] = {
-        f"compress={name!r}: {install}": lambda: codec.compress(np.zeros(100, np.uint8)),
+        f"store={name!r}: {install}": lambda: codec.compress(np.zeros(100, np.uint8)),
         f"reading {name} blocks: {install}": lambda: codec.decompress_into(data, np.zeros(100, np.uint8)),
     }
     for message, use in uses.items():

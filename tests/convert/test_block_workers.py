@@ -65,7 +65,7 @@ WAYS: dict[str, RowStorage] = {
     "h5": RowStorage("h5"),
     "npy": RowStorage("npy"),
     "shards": RowStorage("npy", shard_rows=23),
-    "gzip": RowStorage("h5", compress="gzip"),
+    "gzip": RowStorage("h5", store="gzip"),
 }
 every_way = pytest.mark.parametrize("storing", WAYS.values(), ids=list(WAYS))
 

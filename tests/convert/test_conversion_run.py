@@ -25,10 +25,10 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "npy": ("p", {}),
     "jpeg": ("p.h5", {"store": "jpeg"}),
     "jpeg npy": ("p", {"store": "jpeg"}),
-    "gzip": ("p.h5", {"compress": "gzip"}),
-    "shards": ("p", {"shard_rows": 7}),
-    "npy shards": ("p", {"shard_rows": 7, "format": "npy"}),
-    "gzip shards": ("p", {"shard_rows": 7, "compress": "gzip"}),
+    "gzip": ("p.h5", {"store": "gzip"}),
+    "shards": ("p", {"shards": 7}),
+    "npy shards": ("p", {"shards": 7, "format": "npy"}),
+    "gzip shards": ("p", {"shards": 7, "store": "gzip"}),
     "keep": ("p.h5", {"size": "keep", "store": "jpeg"}),
     "max": ("p.h5", {"size": "max=20", "store": "jpeg"}),
 }
@@ -167,7 +167,7 @@ def test_shards_are_the_single_file_cut(
     options = {"format": "npy" if way == "npy" else "h5", **options}
     single, sharded = (
         convert(photo_folder, "one", **options),
-        convert(photo_folder, "p", shard_rows=5, **options),
+        convert(photo_folder, "p", shards=5, **options),
     )
     parts = [shard.rows for shard in sharded.shards]
     assert len(parts) == 5
@@ -182,7 +182,7 @@ def test_shards_are_the_single_file_cut(
 
 
 def test_shards_of_a_size(photo_folder: Path, convert: Convert):
-    pack = convert(photo_folder, "p", shard_size="20kB")
+    pack = convert(photo_folder, "p", shards="20kB")
     rows = pack.header.provenance["options"]["shard_rows"]
     assert [shard.rows for shard in pack.shards] == [rows] * (24 // rows) + [24 % rows] * bool(24 % rows)
     assert rows == 6
@@ -191,7 +191,7 @@ def test_shards_of_a_size(photo_folder: Path, convert: Convert):
 
 def test_a_shard_of_nothing_but_bad_inputs(photo_folder: Path, convert: Convert):
     spoil(photo_folder, *(f"blue/{k}.jpg" for k in range(8)))
-    pack = convert(photo_folder, "p", shard_rows=4, shuffle=False)
+    pack = convert(photo_folder, "p", shards=4, shuffle=False)
     assert pack.rows == 16
     assert [s["key"] for s in pack.header.skipped] == [f"blue/{k}.jpg" for k in range(8)]
     assert verify_pack(pack.path).ok
@@ -215,7 +215,7 @@ def test_drawn_splits_stay_right_when_inputs_are_skipped(
     for keys in whole.values():
         assert len({key.split("/")[0] for key in keys}) == 3
         assert shuffle or keys == sorted(keys)
-    gone = whole["test"][:: 2 if "shard_rows" in options else 1]  # a shard needs a good row
+    gone = whole["test"][:: 2 if "shards" in options else 1]  # a shard needs a good row
     spoil(photo_folder, *SOME, *gone)
     holed = convert(photo_folder, f"b/{out}", **options)
     rows = split_rows(holed)
@@ -259,7 +259,7 @@ def test_folders_that_are_splits_are_not_split_again(photo_folder: Path, tmp_pat
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"shard_rows": 5}, {"compress": "gzip"}, {"store": "jpeg"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"shards": 5}, {"store": "gzip"}, {"store": "jpeg"}], ids=str)
 def test_pairs_boxes_and_points_go_with_their_rows(
     photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
 ):
@@ -299,13 +299,13 @@ def test_pairs_boxes_and_points_go_with_their_rows(
 
 def test_progress_counts_the_rows_of_all_shards(photo_folder: Path, tmp_path: Path):
     steps: list[int] = []
-    convert_images(photo_folder, tmp_path / "p", size=32, shard_rows=7, on_progress=steps.append)
+    convert_images(photo_folder, tmp_path / "p", size=32, shards=7, on_progress=steps.append)
     assert steps == sorted(steps)
     assert steps[-1] == 24
 
 
 def test_overwriting_one_kind_of_pack_with_another(photo_folder: Path, tmp_path: Path):
-    for options in ({}, {"shard_rows": 5}, {"shard_rows": 9, "format": "npy"}, {"store": "jpeg"}):
+    for options in ({}, {"shards": 5}, {"shards": 9, "format": "npy"}, {"store": "jpeg"}):
         convert_images(photo_folder, tmp_path / "p", size=32, overwrite=True, **options)
         assert open_pack(tmp_path / "p").rows == 24
         assert verify_pack(tmp_path / "p").ok

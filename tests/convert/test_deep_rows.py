@@ -100,7 +100,7 @@ def test_what_is_done_to_packs_keeps_values(
     convert_images(
         root / kind / "a",
         "s",
-        shard_rows=2,
+        shards=2,
         format="h5",
         classes=["a", "b"],
         labels=labels(root / kind / "a"),
@@ -118,7 +118,7 @@ def test_what_is_done_to_packs_keeps_values(
     packer.append_images("s", root / kind / "b", labels=labels(root / kind / "b"))
     assert len(rows_of(Path("s"))) == 2 * before == 6
 
-    packer.repack("p.h5", "z.h5", **({"compress": "gzip"} if size == "12x10" else {"seed": 3}))
+    packer.repack("p.h5", "z.h5", **({"store": "gzip"} if size == "12x10" else {"seed": 3}))
     assert same(rows_of(Path("z.h5")), values[kind])
     packer.merge_packs(["p.h5", "p.h5"], "m.h5", duplicates="keep")
     assert same(rows_of(Path("m.h5")), values[kind])

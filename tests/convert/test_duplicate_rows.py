@@ -55,7 +55,7 @@ def more(photo_folder: Path, tmp_path: Path) -> Path:
     [
         {},
         {"store": "jpeg"},
-        {"compress": "gzip"},
+        {"store": "gzip"},
         {"format": "npy"},
         {"split": "a=0.5,b=0.5"},
         {"size": "max=16"},
@@ -64,7 +64,7 @@ def more(photo_folder: Path, tmp_path: Path) -> Path:
 )
 def test_images_that_are_in_the_pack(photo_folder: Path, more: Path, tmp_path: Path, options: dict[str, Any]):
     out = tmp_path / "p"
-    convert_images(photo_folder, out, **{"size": 16, **options}, shard_rows=10, workers=1)
+    convert_images(photo_folder, out, **{"size": 16, **options}, shards=10, workers=1)
     before, old = files_of(out), keys_of(out)
     with pytest.raises(UsageError) as error:
         append_images(out, photo_folder, workers=1)
@@ -96,7 +96,7 @@ def test_rows_are_compared_so_many_bytes_at_a_time(
         made.append(len(task.order.samples))
         return write_part(task, *rest)
 
-    convert_images(photo_folder, tmp_path / "p", size=16, shard_rows=10, workers=1)
+    convert_images(photo_folder, tmp_path / "p", size=16, shards=10, workers=1)
     monkeypatch.setattr("packer.convert.duplicate_rows.write_part", counted)
     monkeypatch.setattr("packer.convert.duplicate_rows._ROWS_AT_ONCE", 1024)
     for most, counts in ((1 << 20, [24]), (24 << 10, [6, 6, 6, 6])):
@@ -114,7 +114,7 @@ def test_rows_of_equal_hashes_are_found_in_all_packs():
 
 def test_a_shard_that_lacks_known_images_is_not_repaired(photo_folder: Path, more: Path, tmp_path: Path):
     out = tmp_path / "p"
-    convert_images(photo_folder, out, size=16, shard_rows=10, workers=1)
+    convert_images(photo_folder, out, size=16, shards=10, workers=1)
     append_images(out, more, duplicates="skip", workers=1)
     shard = out / "00003.h5"
     data = bytearray(shard.read_bytes())
@@ -195,7 +195,7 @@ def test_files_of_tables_that_are_in_the_pack(tmp_path: Path):
     first, second = write(tmp_path / "a.csv", range(9)), write(tmp_path / "b.csv", range(9, 20))
     convert_table(first, tmp_path / "one.h5", label="y", workers=1)
     out = tmp_path / "p"
-    repack(tmp_path / "one.h5", out, shard_rows=4)
+    repack(tmp_path / "one.h5", out, shards=4)
     append_table(out, second, workers=1)
     before = files_of(out)
     for source in (first, second):
@@ -241,7 +241,7 @@ def test_packs_of_the_same_tables_are_not_merged(tmp_path: Path):
 def test_a_renamed_table_is_the_same(tmp_path: Path):
     first = write(tmp_path / "a.csv", range(9))
     renamed = shutil.copyfile(first, tmp_path / "renamed.csv")
-    convert_table(first, tmp_path / "p", label="y", shard_rows=4, workers=1)
+    convert_table(first, tmp_path / "p", label="y", shards=4, workers=1)
     convert_table(renamed, tmp_path / "r.h5", like=tmp_path / "p", seed=4, workers=1)
     with pytest.raises(UsageError) as error:
         append_table(tmp_path / "p", renamed)

@@ -84,7 +84,7 @@ def masks(photo_folder: Path, tmp_path: Path) -> Path:
         {"size": 32, "store": "jpeg", "shuffle": False},
         {"size": "keep", "store": "jpeg"},
         {"size": "max=24", "store": "jpeg", "labels": True},
-        {"size": 16, "split": "train=0.7,val=0.3", "channels": "gray", "compress": "zstd"},
+        {"size": 16, "split": "train=0.7,val=0.3", "channels": "gray", "store": "zstd"},
         {"size": 32, "pairs": True},
         {"size": 32, "labels": True},
     ],
@@ -99,9 +99,9 @@ def test_the_bytes_are_those_of_one_machine(
         given = {"labels": "boxes.csv", "boxes": "xmin,ymin,xmax,ymax", "label": "name"}
         options = options | given
     monkeypatch.chdir(tmp_path)  # others work in other folders
-    one = convert_images("photos", "one", shard_rows=7, format="h5", **options)
+    one = convert_images("photos", "one", shards=7, format="h5", **options)
     elsewhere = Elsewhere()
-    other = convert_images("photos", "other", shard_rows=7, engine=elsewhere, **options)
+    other = convert_images("photos", "other", shards=7, engine=elsewhere, **options)
     assert content(tmp_path / "other") == content(tmp_path / "one")
     assert len(elsewhere.given) == 4
     assert (other.rows, other.bytes_read, other.bytes_written) == (
@@ -114,17 +114,17 @@ def test_the_bytes_are_those_of_one_machine(
 
 def test_a_task_holds_its_own_shard_only(photo_folder: Path, tmp_path: Path) -> None:
     elsewhere = Elsewhere()
-    convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=1, shuffle=False, engine=elsewhere)
+    convert_images(photo_folder, tmp_path / "out", size=32, shards=1, shuffle=False, engine=elsewhere)
     keys = [str(path.relative_to(photo_folder)).encode() for path in photo_folder.rglob("*.jpg")]
     assert [sum(key in given for key in keys) for given in elsewhere.given] == [1] * 24
 
 
 def test_processes_of_an_executor(photo_folder: Path, tmp_path: Path) -> None:
-    convert_images(photo_folder, tmp_path / "one", size=32, shard_rows=5)
+    convert_images(photo_folder, tmp_path / "one", size=32, shards=5)
     done: list[int] = []
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         convert_images(
-            photo_folder, tmp_path / "other", size=32, shard_rows=5, engine=pool, on_progress=done.append
+            photo_folder, tmp_path / "other", size=32, shards=5, engine=pool, on_progress=done.append
         )
         assert pool.submit(abs, -1).result() == 1  # it is the caller's, and goes on
     assert content(tmp_path / "other") == content(tmp_path / "one")
@@ -136,7 +136,7 @@ def test_processes_of_an_executor(photo_folder: Path, tmp_path: Path) -> None:
 def test_skipped_images(photo_folder: Path, tmp_path: Path, empty: bool) -> None:
     for image in sorted((photo_folder / "blue").iterdir())[: 7 if empty else 3]:
         image.write_bytes(b"no image")
-    options: dict[str, Any] = {"size": 32, "shard_rows": 7, "shuffle": False, "on_error": "skip"}
+    options: dict[str, Any] = {"size": 32, "shards": 7, "shuffle": False, "on_error": "skip"}
     one = convert_images(photo_folder, tmp_path / "one", **options)
     other = convert_images(photo_folder, tmp_path / "other", engine=Elsewhere(), **options)
     assert content(tmp_path / "other") == content(tmp_path / "one")
@@ -148,7 +148,7 @@ def test_a_bad_image_ends_it_and_what_is_made_is_kept(photo_folder: Path, tmp_pa
     bad = sorted(photo_folder.rglob("*.jpg"))[20]
     good = bad.read_bytes()
     bad.write_bytes(b"no image")
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5, "shuffle": False}
+    options: dict[str, Any] = {"size": 32, "shards": 5, "shuffle": False}
     with pytest.raises(SourceError, match=r"photos/red/4\.jpg: .*\(On .*\).* run the same command again"):
         convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
     assert not (tmp_path / "out").exists()
@@ -162,7 +162,7 @@ def test_the_driver_goes_on_with_what_is_there(photo_folder: Path, tmp_path: Pat
         if number == 3:
             raise OSError("the machine is gone")
 
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     with pytest.raises(PackerError, match=r"out/0000\d\.h5: could not be made \(the machine is gone\)"):
         convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
     elsewhere = Elsewhere()
@@ -180,7 +180,7 @@ def test_a_shard_that_this_machine_had_begun(photo_folder: Path, tmp_path: Path)
         if done > 5:
             raise KeyboardInterrupt
 
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     with pytest.raises(KeyboardInterrupt):
         convert_images(photo_folder, tmp_path / "out", on_progress=stop, **options)
     pack = tmp_path / "out.packing/pack"
@@ -192,7 +192,7 @@ def test_a_shard_that_this_machine_had_begun(photo_folder: Path, tmp_path: Path)
 
 
 def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
 
     def lost(number: int) -> None:
         if number == 3:
@@ -209,7 +209,7 @@ def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tm
 
 
 def test_an_attempt_that_finishes_late_changes_nothing(photo_folder: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     late: list[Future[Any]] = []
 
     def overlap(number: int) -> None:
@@ -234,7 +234,7 @@ def test_an_attempt_that_finishes_late_changes_nothing(photo_folder: Path, tmp_p
 
 def test_a_late_attempt_while_this_machine_makes_the_shard(photo_folder: Path, tmp_path: Path) -> None:
     """Of a process that outlived its driver."""
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     convert_images(photo_folder, tmp_path / "one", **options)
     late: list[Path] = []
 
@@ -256,12 +256,12 @@ def test_other_libraries_are_refused_by_name(
     with pytest.raises(
         SourceError, match=rf"opencv is {versions['opencv']}, here it is 4\.0\.0\. Install the same"
     ):
-        convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=Elsewhere())
+        convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine=Elsewhere())
     assert not (tmp_path / "out").exists()
 
 
 def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
 
     def lost(number: int) -> None:
         if number == 3:
@@ -299,7 +299,7 @@ def test_shards_are_looked_at_before_the_pack_gets_its_name(
             if how == "replaced":
                 shutil.copy(shard.with_name("00001.h5"), shard)
 
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     with pytest.raises(FormatError, match=r"pack/00000\.h5: is not the shard that was written there"):
         convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
     assert not (tmp_path / "out").exists()
@@ -316,14 +316,14 @@ def test_what_the_store_has_made_of_a_shard_is_looked_at(
             server.objects["bucket/train/00001.h5"] = server.objects["bucket/train/00000.h5"]
 
     with pytest.raises(FormatError, match=r"train/00001\.h5: is not the shard that was written there"):
-        convert_images(photo_folder, "s3://bucket/train/", size=32, shard_rows=5, engine=Elsewhere(mixed_up))
+        convert_images(photo_folder, "s3://bucket/train/", size=32, shards=5, engine=Elsewhere(mixed_up))
     assert "bucket/train/index.json" not in server.objects
 
 
 def test_images_of_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:
     for path in photo_folder.rglob("*.jpg"):
         server.objects[f"bucket/photos/{path.relative_to(photo_folder)}"] = path.read_bytes()
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     convert_images("s3://bucket/photos", tmp_path / "one", **options)
     convert_images("s3://bucket/photos", tmp_path / "other", engine=Elsewhere(), **options)
     assert content(tmp_path / "other") == content(tmp_path / "one")
@@ -336,8 +336,8 @@ def test_another_disk_of_this_machine(
     monkeypatch.setattr(shard_tasks, "remote_file_system", lambda path: "nfs")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    convert_images(photo_folder, tmp_path / "one", size=32, shard_rows=5)
-    convert_images(photo_folder, tmp_path / "other", size=32, shard_rows=5, engine=Elsewhere())
+    convert_images(photo_folder, tmp_path / "one", size=32, shards=5)
+    convert_images(photo_folder, tmp_path / "other", size=32, shards=5, engine=Elsewhere())
     assert content(tmp_path / "other") == content(tmp_path / "one")
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -345,11 +345,11 @@ def test_another_disk_of_this_machine(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, r"one shard of HDF5 each\. Pass shard_size='1GB', or leave out engine=\."),
-        ({"shard_rows": 5, "format": "npy"}, "one shard of HDF5 each"),
-        ({"shard_rows": 5, "engine": "dask"}, r"engine 'dask': is neither local nor ray nor an executor"),
-        ({"shard_rows": 5, "engine": "local", "address": "auto"}, r"Pass engine='ray', or leave it out"),
-        ({"shard_rows": 5, "only_shards": "1/2"}, r"and no engine="),
+        ({}, r"one shard of HDF5 each\. Pass shards='1GB', or leave out engine=\."),
+        ({"shards": 5, "format": "npy"}, "one shard of HDF5 each"),
+        ({"shards": 5, "engine": "dask"}, r"engine 'dask': is neither local nor ray nor an executor"),
+        ({"shards": 5, "engine": "local", "address": "auto"}, r"Pass engine='ray', or leave it out"),
+        ({"shards": 5, "only_shards": "1/2"}, r"and no engine="),
     ],
 )
 def test_what_other_processes_cannot_make(
@@ -368,7 +368,7 @@ def test_threads_are_refused() -> None:
 def test_archives_are_refused(photo_folder: Path, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "photos"), "zip", tmp_path, "photos")
     with pytest.raises(UsageError, match=r"photos\.zip: its images lie in other files"):
-        convert_images(archive, tmp_path / "out", size=32, shard_rows=5, engine=Elsewhere())
+        convert_images(archive, tmp_path / "out", size=32, shards=5, engine=Elsewhere())
     assert not list(tmp_path.glob("out*"))
 
 
@@ -376,7 +376,7 @@ def test_a_process_that_dies(photo_folder: Path, tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         pool.submit(signal.raise_signal, signal.SIGKILL)
         with pytest.raises(PackerError, match=r"a worker process died\)\. If an image crashes its decoder"):
-            convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=pool)
+            convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine=pool)
     assert not (tmp_path / "out").exists()
 
 
@@ -384,7 +384,7 @@ def test_processes_forked_meanwhile_hold_no_lock(photo_folder: Path, tmp_path: P
     bad = sorted(photo_folder.rglob("*.jpg"))[20]
     good = bad.read_bytes()
     bad.write_bytes(b"no image")
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5}
+    options: dict[str, Any] = {"size": 32, "shards": 5}
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         with pytest.raises(SourceError, match=r"red/4\.jpg: .* run the same command again"):
             convert_images(photo_folder, tmp_path / "out", engine=pool, **options)
@@ -404,7 +404,7 @@ def test_an_executor_that_takes_no_tasks(photo_folder: Path, tmp_path: Path, bro
             pool.shutdown()
         said = "a worker process died" if broken else "cannot schedule new futures after shutdown"
         with pytest.raises(PackerError, match=rf"out/00000\.h5: could not be made \({said}\)"):
-            convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=pool)
+            convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine=pool)
     assert not list(tmp_path.glob("out*"))
 
 
@@ -427,8 +427,8 @@ def test_tasks_of_an_earlier_run_make_nothing(
 
     earlier = Elsewhere(lost)
     with pytest.raises(PackerError):
-        convert_images(photo_folder, tmp_path / "out", size=16, shard_rows=5, engine=earlier)
-    report = convert_images(photo_folder, tmp_path / "out", size=32, shard_rows=5, engine=Elsewhere(late))
+        convert_images(photo_folder, tmp_path / "out", size=16, shards=5, engine=earlier)
+    report = convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine=Elsewhere(late))
     assert "size was 16x16, now it is 32x32" in report.cleared
-    convert_images(photo_folder, tmp_path / "one", size=32, shard_rows=5)
+    convert_images(photo_folder, tmp_path / "one", size=32, shards=5)
     assert content(tmp_path / "out") == content(tmp_path / "one")

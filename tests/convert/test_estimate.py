@@ -69,7 +69,7 @@ def test_raw_rows_are_told_exactly(photo_folder: Path, tmp_path: Path):
     [
         ("jpeg, quality 90", {"store": "jpeg"}),
         ("jpeg, quality 40", {"store": "jpeg", "quality": 40}),
-        ("gzip", {"compress": "gzip"}),
+        ("gzip", {"store": "gzip"}),
     ],
 )
 def test_others_are_told_from_samples(photo_folder: Path, tmp_path: Path, name: str, options: dict[str, Any]):
@@ -82,7 +82,7 @@ def test_others_are_told_from_samples(photo_folder: Path, tmp_path: Path, name: 
 def test_a_comparison_names_every_way_once_the_chosen_one_first(photo_folder: Path, tmp_path: Path):
     for codec in ("zstd", "blosc2"):
         pytest.importorskip({"zstd": "zstandard", "blosc2": "blosc2"}[codec])
-    found = trades(photo_folder, tmp_path, compare=True, compress="gzip")
+    found = trades(photo_folder, tmp_path, compare=True, store="gzip")
     assert [t.name for t in found] == ["gzip", "raw", "jpeg, quality 90", "zstd", "blosc2"]
     raw = trades(photo_folder, tmp_path, compare=True)
     assert raw[0].name == "raw"

@@ -137,15 +137,15 @@ CLASSES = ("cat/1.jpg", "cat/2.png", "cat/deep/3.jpg", "dog/1.jpg", "dog/2.JPG",
         {"channels": "gray"},
         {"channels": "rgba", "fit": "pad"},
         {"size": (8, 12)},
-        {"compress": "gzip"},
-        {"shard_rows": 4},
-        {"shard_rows": 4, "format": "npy"},
+        {"store": "gzip"},
+        {"shards": 4},
+        {"shards": 4, "format": "npy"},
     ],
     ids=str,
 )
 def test_class_folders_come_back_without_a_csv(tmp_path: Path, options: dict[str, Any]) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
-    out = tmp_path / ("pack" if "shard_rows" in options else "pack.h5")
+    out = tmp_path / ("pack" if "shards" in options else "pack.h5")
     convert_images(source, out, **{"size": 16, **options})
     progress: list[int] = []
     report = export_images(out, tmp_path / "images", on_progress=progress.append)

@@ -70,7 +70,7 @@ def test_bits_that_are_lost_are_counted(tmp_path: Path, store: str, shard_rows: 
     folder = folder_of(tmp_path / "a", *[(32, 32)] * 3)
     for number in (7, 8):
         Image.fromarray(np.full((32, 32), 4095, np.uint16)).save(folder / f"{number}.png")
-    found = notes(folder, tmp_path / "p", size=32, store=store, shard_rows=shard_rows)
+    found = notes(folder, tmp_path / "p", size=32, store=store, shards=shard_rows)
     assert found == [
         "2 of the 5 images looked at have more than 8 bits a channel, and only the high byte is stored, so the largest value seen, "
         "4,095, becomes 15. To store them as they are, pass dtype='uint16'.",

@@ -17,7 +17,7 @@ from packer.errors import BusyError, SourceError, UsageError
 from packer.progress import Progress
 from tests.convert.test_engines import content
 
-OPTIONS: dict[str, Any] = {"size": 32, "shard_rows": 5, "split": "train=0.7,val=0.3"}
+OPTIONS: dict[str, Any] = {"size": 32, "shards": 5, "split": "train=0.7,val=0.3"}
 
 
 def convert(source: Path, out: Path, part: str | None = None, **options: Any) -> Any:
@@ -144,7 +144,7 @@ def test_what_is_no_part(photo_folder: Path, tmp_path: Path, part: str) -> None:
 
 
 def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="Pass shard_size='1GB'"):
+    with pytest.raises(UsageError, match="Pass shards='1GB'"):
         convert_images(photo_folder, tmp_path / "out", size=32, only_shards="1/2")
     with pytest.raises(UsageError, match="out: no shards wait to be listed"):
         merge_shards(tmp_path / "out")

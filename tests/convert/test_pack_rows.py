@@ -18,7 +18,7 @@ from packer.pixels.decode_resize import DecodeResize, PixelSpec, place, resize
 @pytest.fixture
 def packs(photo_folder: Path, tmp_path: Path) -> list[Pack]:
     """One of blue and green photos in two shards, one of red photos and green ones; unshuffled."""
-    for name, classes, options in (("a", ("blue", "green"), {"shard_rows": 9}), ("b", ("green", "red"), {})):
+    for name, classes, options in (("a", ("blue", "green"), {"shards": 9}), ("b", ("green", "red"), {})):
         folder = tmp_path / f"{name} photos"
         folder.mkdir()
         for label in classes:
@@ -90,7 +90,7 @@ def test_jpeg_rows_shrink_as_their_files_would(photo_folder: Path, tmp_path: Pat
 
 
 def test_compressed_fields_are_made_uncompressed(photo_folder: Path, tmp_path: Path):
-    convert_images(photo_folder, tmp_path / "g.h5", size=32, compress="gzip", workers=1)
+    convert_images(photo_folder, tmp_path / "g.h5", size=32, store="gzip", workers=1)
     convert_images(photo_folder, tmp_path / "r.h5", size=32, workers=1)
     rows = PackRows(open_pack(tmp_path / "g.h5"), [], None, jpeg=False)
     assert all(f.codec is None for f in rows.fields)

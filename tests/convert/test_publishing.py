@@ -34,8 +34,8 @@ def test_a_file(server: ObjectServer, photo_folder: Path, tmp_path: Path, tempor
 
 
 def test_shards_come_before_their_index(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:
-    convert_images(photo_folder, "s3://bucket/train/", size=32, shard_rows=10)
-    convert_images(photo_folder, tmp_path / "local", size=32, shard_rows=10, format="h5")
+    convert_images(photo_folder, "s3://bucket/train/", size=32, shards=10)
+    convert_images(photo_folder, tmp_path / "local", size=32, shards=10, format="h5")
     local = {f"bucket/train/{path.name}": path.read_bytes() for path in (tmp_path / "local").iterdir()}
     assert server.objects == local
     assert server.written[-1] == "bucket/train/index.json"
@@ -48,7 +48,7 @@ def test_a_table(server: ObjectServer, tmp_path: Path) -> None:
     assert open_pack("s3://bucket/t.h5").rows == 3
 
 
-@pytest.mark.parametrize("options", [{}, {"shard_rows": 10}], ids=["file", "shards"])
+@pytest.mark.parametrize("options", [{}, {"shards": 10}], ids=["file", "shards"])
 def test_what_is_there_is_kept(server: ObjectServer, photo_folder: Path, options: dict[str, Any]) -> None:
     convert_images(photo_folder, "s3://bucket/train", size=32, **options)
     before = dict(server.objects)
@@ -78,7 +78,7 @@ def test_stores_get_hdf5(server: ObjectServer, photo_folder: Path) -> None:
         convert_images(photo_folder, "s3://bucket/train", size=32, format="npy")
 
 
-@pytest.mark.parametrize("options", [{}, {"shard_rows": 10}], ids=["file", "shards"])
+@pytest.mark.parametrize("options", [{}, {"shards": 10}], ids=["file", "shards"])
 def test_only_packs_are_replaced(server: ObjectServer, photo_folder: Path, options: dict[str, Any]) -> None:
     for name, sentence in {
         "train": "s3://bucket/train: is there, and is no pack; only packs are replaced. Pass another name, or remove it.",
@@ -98,7 +98,7 @@ def test_a_shard_does_not_take_the_name_of_something_else(
 ) -> None:
     server.objects = {"bucket/train/00001.h5": b"a thesis"}
     with pytest.raises(UsageError, match=r"^s3://bucket/train/00001\.h5: is there, and is no pack;"):
-        convert_images(photo_folder, "s3://bucket/train", size=16, shard_rows=10, overwrite=overwrite)
+        convert_images(photo_folder, "s3://bucket/train", size=16, shards=10, overwrite=overwrite)
     assert server.objects["bucket/train/00001.h5"] == b"a thesis"
 
 
@@ -107,7 +107,7 @@ def test_the_store_has_the_old_pack_or_the_new_one(
     server: ObjectServer, photo_folder: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     """Of the requests that write and remove, the first `failing` succeed."""
-    convert_images(photo_folder, "s3://bucket/train", size=16, shard_rows=10)
+    convert_images(photo_folder, "s3://bucket/train", size=16, shards=10)
     old = open_pack("s3://bucket/train").header
     done = []
 
@@ -124,7 +124,7 @@ def test_the_store_has_the_old_pack_or_the_new_one(
         for name in ("put_file", "delete"):
             patch.setattr(access, name, fail_after(getattr(access, name)))
         try:
-            report = convert_images(photo_folder, "s3://bucket/train", size=32, shard_rows=10, overwrite=True)
+            report = convert_images(photo_folder, "s3://bucket/train", size=32, shards=10, overwrite=True)
             assert report.notes[-1] == "What the replaced pack had is still there: s3://bucket: no more."
         except RemoteError:
             assert failing < 4  # three shards and the index
@@ -132,12 +132,12 @@ def test_the_store_has_the_old_pack_or_the_new_one(
     pack.confirm()
     assert pack.header.provenance["options"]["size"] == ([32, 32] if failing >= 4 else [16, 16])
     assert failing >= 4 or pack.header == old
-    convert_images(photo_folder, "s3://bucket/train", size=8, shard_rows=10, overwrite=True)
+    convert_images(photo_folder, "s3://bucket/train", size=8, shards=10, overwrite=True)
     assert open_pack("s3://bucket/train").header.provenance["options"]["size"] == [8, 8]
 
 
 def test_one_pack_replaces_another_of_the_other_kind(server: ObjectServer, photo_folder: Path) -> None:
-    for number, options in enumerate([{}, {"shard_rows": 12}, {"shard_rows": 12}, {}]):
+    for number, options in enumerate([{}, {"shards": 12}, {"shards": 12}, {}]):
         convert_images(photo_folder, "s3://bucket/train", size=8 << number, overwrite=True, **options)
         assert open_pack("s3://bucket/train").header.provenance["options"]["size"] == [8 << number] * 2
         names = {

@@ -143,12 +143,12 @@ def test_the_recorded_numbers_are_kept_by_packs_made_of_the_pack(
     train, test, shards = tmp_path / "train.h5", tmp_path / "test.h5", tmp_path / "shards"
     convert_images(photo_folder, train, size=16)
     convert_images(test_folder, test, like=train)
-    convert_images(test_folder, shards, like=train, format="npy", shard_rows=1)
+    convert_images(test_folder, shards, like=train, format="npy", shards=1)
     expected = open_pack(train).header.statistics["image"]
     append_images(shards, test_folder, duplicates="keep")
     assert open_pack(shards).header.normalization == expected
     assert open_pack(shards).parts[-1].header.normalization == expected
-    repack(test, tmp_path / "repacked", compress="none")
+    repack(test, tmp_path / "repacked", store="raw")
     merge_packs([test, shards], tmp_path / "alike.h5", duplicates="keep")
     parts = split_pack(tmp_path / "alike.h5", "a=0.5,b=0.5")
     for path in (tmp_path / "repacked", tmp_path / "alike.h5", *(r.out for r in parts.values())):
@@ -285,7 +285,7 @@ def test_labels_of_the_same_kind(photo_folder: Path, tmp_path: Path):
 
 
 def test_resumed_repaired_and_added_to(photo_folder: Path, test_folder: Path, tmp_path: Path):
-    options = {"size": 16, "classes": ALL[:2], "on_error": "skip", "shard_rows": 8}
+    options = {"size": 16, "classes": ALL[:2], "on_error": "skip", "shards": 8}
     convert_images(photo_folder, tmp_path / "p", **options)
     assert convert_images(photo_folder, tmp_path / "p", resume=True, **options).already
     with pytest.raises(UsageError, match="another than is asked for"):
@@ -345,7 +345,7 @@ def test_the_first_difference_is_named(
 @pytest.mark.parametrize(
     "name", ["a.npz", "a.zarr", "a.NPY", "a.pt", "a.tar", "a.zip", "a.lmdb", "a.beton", "a.parquet/"]
 )
-@pytest.mark.parametrize("options", [{}, {"shard_rows": 4}])
+@pytest.mark.parametrize("options", [{}, {"shards": 4}])
 def test_names_of_other_formats_are_refused(
     photo_folder: Path, tmp_path: Path, name: str, options: dict[str, int]
 ):

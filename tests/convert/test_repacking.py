@@ -106,7 +106,7 @@ def renamed(folder: Path, copy: Path) -> Path:
 # Merging
 
 
-@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"compress": "gzip"}, {"shard_rows": 5}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"store": "gzip"}, {"shards": 5}], ids=str)
 def test_merged_classes_are_those_of_all(
     photo_folder: Path, others: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
 ):
@@ -229,7 +229,7 @@ def test_soft_pairs_are_resampled_linearly_ever_after(tmp_path: Path):
         return {"pairs": {kind: tmp_path / f"{folder} {kind}" for kind in kinds}, "workers": 1}
 
     convert_images(
-        tmp_path / "images", tmp_path / "p", size=64, soft="depth, alpha", shard_rows=2, **given("images")
+        tmp_path / "images", tmp_path / "p", size=64, soft="depth, alpha", shards=2, **given("images")
     )
     append_images(tmp_path / "p", tmp_path / "more", **given("more"))
     pack = opened(tmp_path / "p")
@@ -327,11 +327,11 @@ def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, conve
 # Splitting
 
 
-@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"shard_rows": 5}, {"compress": "gzip"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"shards": 5}, {"store": "gzip"}], ids=str)
 def test_a_pack_is_dealt_out_with_equal_shares(
     photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
 ):
-    name = "p.h5" if "shard_rows" not in options else "p"
+    name = "p.h5" if "shards" not in options else "p"
     pack = convert(photo_folder, name, **options)
     before = files_of(tmp_path / name)
     reports = split_pack(tmp_path / name, "train=0.75,test=0.25", seed=3)
@@ -368,7 +368,7 @@ def test_an_addition_beside_another_and_after_one_of_other_images(
 ):
     monkeypatch.setattr("packer.format.working_folder._DYING_SECONDS", 0.05)
     out = tmp_path / "p"
-    convert(photo_folder, "p", shard_rows=10)
+    convert(photo_folder, "p", shards=10)
     place = WorkingFolder(f"{out}.adding", plan={"a": 1})
     place.record("made")
     with pytest.raises(BusyError) as error:
@@ -423,7 +423,7 @@ def split_of(pack: Pack) -> dict[str, str]:
     return {key: name for name, ((a, b),) in pack.header.splits.items() for key in pack.keys(a, b)}
 
 
-@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"shard_rows": 5}, {"format": "npy"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"shards": 5}, {"format": "npy"}], ids=str)
 def test_parts_of_a_pack_keep_its_splits(
     photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
 ):
@@ -440,7 +440,7 @@ def test_parts_of_a_pack_keep_its_splits(
         assert np.bincount(part.read("label", c, d).astype(int)).tolist() == [1, 1, 1]
     more = renamed(photo_folder, tmp_path / "more")
     for path in (tmp_path / "p.a", tmp_path / "p"):
-        repack(path, tmp_path / "grown", shard_rows=8, overwrite=True)
+        repack(path, tmp_path / "grown", shards=8, overwrite=True)
         append_images(tmp_path / "grown", more)
         grown = opened(tmp_path / "grown")
         assert {name: sum(b - a for a, b in spans) for name, spans in grown.header.splits.items()} == {
@@ -466,9 +466,9 @@ def test_shares_of_the_names_of_a_packs_splits_are_refused(
 KINDS: dict[str, dict[str, Any]] = {
     "h5": {"format": "h5"},
     "npy": {"format": "npy"},
-    "gzip": {"format": "h5", "compress": "gzip"},
-    "shards": {"shard_rows": 5},
-    "npy shards": {"shard_rows": 7, "format": "npy"},
+    "gzip": {"format": "h5", "store": "gzip"},
+    "shards": {"shards": 5},
+    "npy shards": {"shards": 7, "format": "npy"},
 }
 
 
@@ -478,7 +478,7 @@ def test_pixels_survive_every_way(
     photo_folder: Path, tmp_path: Path, convert: Convert, before: str, after: str
 ):
     pack = convert(photo_folder, "a", split="train=0.75,test=0.25", **KINDS[before])
-    options = {"compress": "none", **KINDS[after]}
+    options = {"store": "raw", **KINDS[after]}
     report = repack(tmp_path / "a", tmp_path / "b", workers=1, **options)
     found = opened(tmp_path / "b")
     assert (found.keys(), images_of(found)) == (pack.keys(), images_of(pack))
@@ -487,8 +487,8 @@ def test_pixels_survive_every_way(
     assert (found.header.classes, found.header.seed) == (pack.header.classes, pack.header.seed)
     assert found.header.statistics["image"]["std"] == pytest.approx(pack.header.statistics["image"]["std"])
     codec = found.header.field("image").codec
-    assert (codec and codec["name"]) == (KINDS[after].get("compress"))
-    assert (len(found.parts) > 1) == ("shard_rows" in KINDS[after])
+    assert (codec and codec["name"]) == (KINDS[after].get("store"))
+    assert (len(found.parts) > 1) == ("shards" in KINDS[after])
     assert found.format == KINDS[after].get("format", "h5")
     assert report.rows == 24
 
@@ -504,7 +504,7 @@ def test_splits_by_folders_keep_their_order(photo_folder: Path, tmp_path: Path, 
 
 def test_jpeg_rows_are_passed_on_untouched(photo_folder: Path, tmp_path: Path, convert: Convert):
     pack = convert(photo_folder, "a", store="jpeg", quality=70)
-    for name, options in (("b.h5", {}), ("c", {"quality": 70}), ("d", {"shard_rows": 5, "store": "jpeg"})):
+    for name, options in (("b.h5", {}), ("c", {"quality": 70}), ("d", {"shards": 5, "store": "jpeg"})):
         repack(tmp_path / "a", tmp_path / name, **options)
         found = opened(tmp_path / name)
         assert found.read_ragged("image") == pack.read_ragged("image")
@@ -530,7 +530,7 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
     photo_folder: Path, tmp_path: Path, convert: Convert
 ):
     Image.new("RGB", (90, 30), (9, 8, 7)).save(photo_folder / "red" / "wide.png")
-    pack = convert(photo_folder, "a", size="max=40", store="jpeg", shard_rows=10)
+    pack = convert(photo_folder, "a", size="max=40", store="jpeg", shards=10)
     sizes = [pack.read(name).tolist() for name in ("height", "width")]
     assert sorted({*zip(*sizes, strict=True)}) == [(13, 40), (33, 40)]
     repack(tmp_path / "a", tmp_path / "b.h5")
@@ -547,7 +547,7 @@ def test_whole_pictures_keep_their_sizes_until_they_get_one(
     assert [f.name for f in opened(tmp_path / "c").fields] == ["image", "label", "key"]
     append_images(tmp_path / "a", photo_folder, duplicates="keep")
     assert opened(tmp_path / "a").read("height").tolist() == sizes[0] * 2
-    other = convert(photo_folder, "other", size="max=20", store="jpeg", shard_rows=10)
+    other = convert(photo_folder, "other", size="max=20", store="jpeg", shards=10)
     for source in ("a", "b.h5"):
         repack(tmp_path / source, tmp_path / "small.h5", size="max=20", overwrite=True)
         small = opened(tmp_path / "small.h5")
@@ -603,14 +603,14 @@ def test_other_qualities_and_stores_are_encoded_anew(photo_folder: Path, tmp_pat
     again = opened(tmp_path / "k")
     assert again.read_ragged("image") == [jpeg.encode(image, 30) for image in pixels]
     assert again.header.field("image").codec == {"name": "jpeg", "shape": [32, 32, 3], "quality": 30}
-    for store in ({"store": "raw"}, {"store": "raw", "compress": "gzip"}):
+    for store in ({"store": "raw"}, {"store": "gzip"}):
         repack(tmp_path / "j", tmp_path / "r.h5", overwrite=True, **store)
         assert images_of(opened(tmp_path / "r.h5")) == [image.tobytes() for image in pixels]
     repack(tmp_path / "r.h5", tmp_path / "npy")
     assert images_of(opened(tmp_path / "npy")) == [image.tobytes() for image in pixels]
 
 
-@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"compress": "gzip"}, {"shard_rows": 1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"store": "gzip"}, {"shards": 1}], ids=str)
 @pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
 def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: dict[str, Any], fit: str):
     pack = boxed(tmp_path, "a", ["dog", "cat"], format="h5", **options)
@@ -666,9 +666,9 @@ def test_sizes_that_are_refused_or_nothing(photo_folder: Path, tmp_path: Path, c
 def test_from_shards_to_one_file_the_image_rows_are_a_direct_conversions(
     photo_folder: Path, tmp_path: Path, convert: Convert
 ):
-    for options in ({}, {"store": "jpeg"}, {"compress": "gzip"}):
+    for options in ({}, {"store": "jpeg"}, {"store": "gzip"}):
         direct = convert(photo_folder, "one.h5", overwrite=True, **options)
-        convert(photo_folder, "shards", overwrite=True, shard_rows=6, **options)
+        convert(photo_folder, "shards", overwrite=True, shards=6, **options)
         repack(tmp_path / "shards", tmp_path / "again.h5", overwrite=True)
         again = opened(tmp_path / "again.h5")
 
@@ -684,40 +684,40 @@ def test_from_shards_to_one_file_the_image_rows_are_a_direct_conversions(
 
 def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, convert: Convert):
     convert(photo_folder, "a")
-    repack(tmp_path / "a", tmp_path / "whole", shard_rows=7)
+    repack(tmp_path / "a", tmp_path / "whole", shards=7)
 
     def stop(rows: int) -> None:
         if rows > 8:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
-        repack(tmp_path / "a", tmp_path / "b", shard_rows=7, workers=1, on_progress=stop)
+        repack(tmp_path / "a", tmp_path / "b", shards=7, workers=1, on_progress=stop)
     with pytest.raises(
         UsageError, match=r"b: resume=True cannot go on with what .*b\.packing holds: options "
     ):
-        repack(tmp_path / "a", tmp_path / "b", shard_rows=8, resume=True)
-    report = repack(tmp_path / "a", tmp_path / "b", shard_rows=7, resume=True)
+        repack(tmp_path / "a", tmp_path / "b", shards=8, resume=True)
+    report = repack(tmp_path / "a", tmp_path / "b", shards=7, resume=True)
     assert report.resumed >= 7
     assert files_of(tmp_path / "b") == files_of(tmp_path / "whole")
-    again = repack(tmp_path / "a", tmp_path / "b", shard_rows=7, resume=True)
+    again = repack(tmp_path / "a", tmp_path / "b", shards=7, resume=True)
     assert (again.already, again.rows) == (True, report.rows)
     with pytest.raises(
         UsageError, match="b: is a whole pack, but another than is asked for: options shard_rows was 7"
     ):
-        repack(tmp_path / "a", tmp_path / "b", shard_rows=8, resume=True)
+        repack(tmp_path / "a", tmp_path / "b", shards=8, resume=True)
 
 
 # Appending
 
 
-@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"compress": "gzip"}, {"format": "npy"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"store": "gzip"}, {"format": "npy"}], ids=str)
 def test_appended_images_are_further_shards(
     photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
 ):
     renamed(photo_folder, tmp_path / "more")
     shutil.rmtree(tmp_path / "more" / "blue")
     (tmp_path / "more" / "red" / "n0.jpg").write_bytes(b"")
-    before = content(convert(photo_folder, "p", shard_rows=10, split="train=0.75,test=0.25", **options))
+    before = content(convert(photo_folder, "p", shards=10, split="train=0.75,test=0.25", **options))
     old = files_of(tmp_path / "p")
     plans: list[Any] = []
     report = append_images(tmp_path / "p", tmp_path / "more", on_error="skip", on_plan=plans.append)
@@ -747,7 +747,7 @@ def test_appending_to_a_pack_whose_index_has_no_headers_adds_them(
     photo_folder: Path, tmp_path: Path, convert: Convert
 ):
     """As packer 0.1 wrote it; those of the old run stand once beside those of the new one."""
-    old = convert(photo_folder, "p", shard_rows=12)
+    old = convert(photo_folder, "p", shards=12)
     write_index(str(tmp_path / "p"), read_index(str(tmp_path / "p")).shards)
     append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
     index = read_index(str(tmp_path / "p"))
@@ -761,7 +761,7 @@ def test_appending_to_a_pack_whose_index_has_no_headers_adds_them(
 def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
     photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ):
-    convert(photo_folder, "p", shard_rows=12)
+    convert(photo_folder, "p", shards=12)
     shutil.copytree(tmp_path / "p", tmp_path / "q")
     old = content(open_pack(tmp_path / "p"))
 
@@ -786,7 +786,7 @@ def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
 
 def test_files_of_others_beside_shards_stay(photo_folder: Path, tmp_path: Path, convert: Convert):
     """Also in a place that an append, which was killed, wanted for a shard of its own."""
-    convert(photo_folder, "p", shard_rows=12)
+    convert(photo_folder, "p", shards=12)
     (tmp_path / "p" / "00002.h5").write_bytes(b"mine")
     append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
     lines = read_index(str(tmp_path / "p")).shards
@@ -809,7 +809,7 @@ def test_an_append_goes_on_behind_whole_shards_and_bad_ones(
     photo_folder: Path, tmp_path: Path, convert: Convert
 ):
     """A new shard whose images are all bad is left out; what is done lies beside the pack, which can be replaced meanwhile."""
-    convert(photo_folder, "p", shard_rows=4, shuffle=False)
+    convert(photo_folder, "p", shards=4, shuffle=False)
     more = renamed(photo_folder, tmp_path / "more")
     for path in sorted((more / "blue").iterdir())[4:]:
         path.write_bytes(b"")
@@ -833,7 +833,7 @@ def test_an_append_goes_on_behind_whole_shards_and_bad_ones(
 
 def test_an_append_stopped_within_a_shard_goes_on(photo_folder: Path, tmp_path: Path, convert: Convert):
     for name in ("p", "q"):
-        convert(photo_folder, name, shard_rows=12)
+        convert(photo_folder, name, shards=12)
 
     def stop(rows: int) -> None:
         raise KeyboardInterrupt
@@ -853,12 +853,12 @@ def labels_of(tmp_path: Path, name: str) -> Path:
 
 
 def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
-    convert(photo_folder, "p", shard_rows=12)
+    convert(photo_folder, "p", shards=12)
     convert(photo_folder, "one.h5")
-    convert(photo_folder / "red", "flat", shard_rows=4)
+    convert(photo_folder / "red", "flat", shards=4)
     (tmp_path / "n.csv").write_text("\n".join(["file,n", *(f"{k}.jpg,{k}" for k in range(8))]))
-    convert(photo_folder / "red", "numbers", shard_rows=4, labels=tmp_path / "n.csv")
-    repack(tmp_path / "p", tmp_path / "repacked", size=16, shard_rows=6)
+    convert(photo_folder / "red", "numbers", shards=4, labels=tmp_path / "n.csv")
+    repack(tmp_path / "p", tmp_path / "repacked", size=16, shards=6)
     for name in ("train", "val"):
         shutil.copytree(photo_folder, tmp_path / "splits" / name)
     own = "Arrange the new images as those it was made of."
@@ -873,7 +873,7 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
             "one.h5",
             photo_folder,
             "{p}: is one file; only packs of shards grow. Make one of it, then add to that:"
-            f" repack('{{p}}', '{tmp_path / 'one'}', shard_size='2GB'); append_images('{tmp_path / 'one'}', '{photo_folder}')",
+            f" repack('{{p}}', '{tmp_path / 'one'}', shards='2GB'); append_images('{tmp_path / 'one'}', '{photo_folder}')",
         ),
         (
             "flat",
@@ -905,7 +905,7 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
 
 
 def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert: Convert):
-    convert(photo_folder, "p", shard_rows=12)
+    convert(photo_folder, "p", shards=12)
     (photo_folder / "red" / "0.jpg").write_bytes(b"")
     with pytest.raises(
         SourceError, match=re.escape("red/0.jpg: empty (0 bytes). Remove it, or pass on_error='skip'.")
@@ -924,7 +924,7 @@ def test_the_commands_that_make_a_pack_of_shards_of_one_file_work(photo_folder: 
             f": packer repack {tmp_path / name} {tmp_path / grown} --shard-size 2GB"
             f" && packer append {tmp_path / grown} {photo_folder}"
         )
-        repack(tmp_path / name, tmp_path / grown, shard_size="2GB")
+        repack(tmp_path / name, tmp_path / grown, shards="2GB")
         append_images(tmp_path / grown, photo_folder, duplicates="keep")
         assert opened(tmp_path / grown).rows == 48
         assert opened(tmp_path / name).rows == 24

@@ -33,11 +33,11 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "npy": ("p", {}),
     "jpeg": ("p.h5", {"store": "jpeg"}),
     "jpeg npy": ("p", {"store": "jpeg"}),
-    "gzip": ("p.h5", {"compress": "gzip"}),
+    "gzip": ("p.h5", {"store": "gzip"}),
     "keep": ("p.h5", {"size": "keep", "store": "jpeg"}),
     "min": ("p.h5", {"size": "min=16", "store": "jpeg"}),
-    "shards": ("p", {"shard_rows": 9}),
-    "npy shards": ("p", {"shard_rows": 9, "format": "npy"}),
+    "shards": ("p", {"shards": 9}),
+    "npy shards": ("p", {"shards": 9, "format": "npy"}),
     "splits": ("p.h5", {"split": "train=0.75,test=0.25"}),
 }
 ENDS = ("header", "trailer")  # beyond repair: the options of the conversion are there
@@ -268,7 +268,7 @@ def test_what_has_the_name_of_the_pack_made_again_is_left_alone(photos: Path, tm
     assert (tmp_path / "p.h5.repairing" / "photo.jpg").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("options", [{}, {"compress": "gzip"}], ids=["raw", "gzip"])
+@pytest.mark.parametrize("options", [{}, {"store": "gzip"}], ids=["raw", "gzip"])
 def test_blocks_are_repaired_where_another_hdf5_lays_files_out_otherwise(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ):
@@ -355,7 +355,7 @@ def test_labels_boxes_and_masks_are_made_again(photos: Path, tmp_path: Path):
     lines += [f"{k}.jpg,0,0,8,8,10,10" for k in range(0, 8, 3)]
     (tmp_path / "l.csv").write_text("\n".join(lines))
     given = {"labels": tmp_path / "l.csv", "pairs": {"mask": tmp_path / "masks"}}
-    for options in ({}, {"compress": "gzip", "soft": "mask"}, {"store": "jpeg"}):
+    for options in ({}, {"store": "gzip", "soft": "mask"}, {"store": "jpeg"}):
         pack = convert(
             photos / "red",
             tmp_path / "p.h5",
@@ -455,7 +455,7 @@ def test_packs_made_of_packs_are_refused(photos: Path, tmp_path: Path):
 
 
 def test_shards_that_were_appended_are_repaired_from_what_they_were_made_of(photos: Path, tmp_path: Path):
-    convert(photos, tmp_path / "p", shard_rows=9)
+    convert(photos, tmp_path / "p", shards=9)
     shutil.copytree(photos / "red", tmp_path / "more" / "red")
     append_images(tmp_path / "p", tmp_path / "more", duplicates="keep")
     pack = open_pack(tmp_path / "p")
@@ -469,7 +469,7 @@ def test_shards_that_were_appended_are_repaired_from_what_they_were_made_of(phot
 
 
 def test_images_that_were_appended_again(photos: Path, tmp_path: Path):
-    convert(photos, tmp_path / "p", shard_rows=9)
+    convert(photos, tmp_path / "p", shards=9)
     append_images(tmp_path / "p", photos, on_error="skip", duplicates="keep")
     pack = open_pack(tmp_path / "p")
     assert len(pack.parts) == 6
@@ -479,7 +479,7 @@ def test_images_that_were_appended_again(photos: Path, tmp_path: Path):
 
 def test_shards_behind_one_that_was_left_out(photos: Path, tmp_path: Path):
     """All inputs of a shard were skipped."""
-    pack = convert(photos, tmp_path / "p", shard_rows=1, shuffle=False)
+    pack = convert(photos, tmp_path / "p", shards=1, shuffle=False)
     assert [os.path.basename(part.path) for part in pack.parts][1:3] == ["00001.h5", "00003.h5"]
     for part in (pack.parts[1], pack.parts[2], pack.parts[-1]):
         check(tmp_path / "p", photos, lambda: flip(*place_of(part, "image")))  # noqa: B023

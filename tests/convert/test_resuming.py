@@ -36,9 +36,9 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "h5": ("p.h5", {}),
     "npy": ("p", {}),
     "jpeg": ("p.h5", {"store": "jpeg"}),
-    "gzip": ("p.h5", {"compress": "gzip"}),
-    "shards": ("p", {"shard_rows": 9}),
-    "npy shards": ("p", {"shard_rows": 9, "format": "npy", "store": "jpeg"}),
+    "gzip": ("p.h5", {"store": "gzip"}),
+    "shards": ("p", {"shards": 9}),
+    "npy shards": ("p", {"shards": 9, "format": "npy", "store": "jpeg"}),
 }
 every_way = pytest.mark.parametrize(("out", "options"), WAYS.values(), ids=list(WAYS))
 KEPT = (
@@ -193,7 +193,7 @@ def test_the_command_killed_while_it_works(slow_photos: Path, tmp_path: Path):
             time.sleep(0.005)
         work.kill()
         work.wait()
-    report = convert_images(slow_photos, out, size=512, shard_rows=30, resume=True)
+    report = convert_images(slow_photos, out, size=512, shards=30, resume=True)
     assert report.resumed > 0
     assert verify_pack(out).ok
     assert open_pack(out).rows == 40
@@ -272,7 +272,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "store": (lambda photos: None, {"store": "jpeg"}, r"options store was raw, now it is jpeg"),
     "shards": (
         lambda photos: None,
-        {"shard_rows": 9, "format": "npy"},
+        {"shards": 9, "format": "npy"},
         r"options shard_rows was not given, now it is 9",
     ),
     "split": (
@@ -593,7 +593,7 @@ def test_a_whole_pack_of_inputs_that_changed_since_is_not_left(photos: Path, tmp
     last = out
     if what in ("npy", "shards"):
         out = tmp_path / "p"
-        options = {"format": "npy"} if what == "npy" else {"shard_rows": 9}
+        options = {"format": "npy"} if what == "npy" else {"shards": 9}
         last = out / ("trailer" if what == "npy" else "index.json")
     elif what == "mask":
         changed = tmp_path / "masks" / "red" / "2.png"
@@ -699,5 +699,5 @@ def test_a_folder_that_was_removed_meanwhile_is_told(photos: Path, tmp_path: Pat
         shutil.rmtree(folder, ignore_errors=True)
 
     with pytest.raises(PackerError, match=r"removed|was replaced") as error:
-        convert(photos, folder / "p", shard_rows=3, on_progress=remove)
+        convert(photos, folder / "p", shards=3, on_progress=remove)
     assert "Free some space" not in str(error.value)

@@ -105,8 +105,8 @@ def test_a_decoder_that_crashes_is_named(
         ({}, True),
         ({"format": "npy"}, True),
         ({"store": "jpeg"}, False),
-        ({"compress": "gzip"}, False),
-        ({"shard_rows": 50}, False),
+        ({"store": "gzip"}, False),
+        ({"shards": 50}, False),
         ({"size": "keep", "store": "jpeg"}, False),
     ],
 )

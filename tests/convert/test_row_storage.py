@@ -30,18 +30,12 @@ class Maker:
     ("options", "sentence"),
     [
         ({"format": "zarr"}, "format 'zarr': is not one of h5, npy. Pass one of them."),
-        ({"store": "png"}, "store 'png': is not one of raw, jpeg. Pass one of them."),
-        ({"compress": "lz4"}, "compress 'lz4': is not one of none, gzip, zstd, blosc2. Pass one of them."),
-        ({"shard_rows": 0}, "shard_rows 0: is too few; 1 is the least. Pass for example 100000."),
+        ({"store": "png"}, "store 'png': is not one of raw, jpeg, gzip, zstd, blosc2. Pass one of them."),
         ({"store": "jpeg", "quality": 0}, "quality 0: is not within 1 to 100. Pass for example 90."),
         ({"store": "jpeg", "quality": 101}, "quality 101: is not within 1 to 100. Pass for example 90."),
         (
-            {"store": "jpeg", "compress": "gzip"},
-            "compress: JPEG rows are compressed already. Pass store='raw', or no compress=.",
-        ),
-        (
-            {"format": "npy", "compress": "gzip"},
-            "compress gzip: .npy files are never compressed. Pass an output that ends in .h5, or format='h5'.",
+            {"format": "npy", "store": "gzip"},
+            "store='gzip': .npy files are never compressed. Pass an output that ends in .h5, or format='h5'.",
         ),
     ],
 )
@@ -73,7 +67,7 @@ def test_jpeg_has_no_transparency():
 def test_compressed_are_the_large_fields_of_fixed_rows():
     small = Field("points", "<f4", (31, 2))
     large = Field("points", "<f4", (32, 2))
-    image, label, mask, boxes, points, more = RowStorage("h5", compress="gzip").fields(
+    image, label, mask, boxes, points, more = RowStorage("h5", "gzip").fields(
         (IMAGE, LABEL, MASK, BOXES, small, large)
     )
     assert [f.codec for f in (image, mask, more)] == [{"name": "gzip", "level": 1}] * 3
@@ -85,16 +79,16 @@ def test_compressed_are_the_large_fields_of_fixed_rows():
 def test_of_small_rows_alone_the_largest_are_compressed():
     """What was asked for is done: a table of few columns has no rows of 256 bytes."""
     features = Field("features", "<f4", (28,))
-    stored, label = RowStorage("h5", compress="gzip").fields((features, LABEL))
+    stored, label = RowStorage("h5", "gzip").fields((features, LABEL))
     assert stored.compressed
     assert label == LABEL
-    assert RowStorage("h5", compress="gzip").fields((LABEL,))[0].compressed
-    assert RowStorage("h5", compress="gzip").fields((BOXES,)) == (BOXES,)
+    assert RowStorage("h5", "gzip").fields((LABEL,))[0].compressed
+    assert RowStorage("h5", "gzip").fields((BOXES,)) == (BOXES,)
 
 
 def test_blosc2_compares_whole_pixels():
     pytest.importorskip("blosc2")
-    image, mask = RowStorage("h5", compress="blosc2").fields((IMAGE, MASK))
+    image, mask = RowStorage("h5", "blosc2").fields((IMAGE, MASK))
     assert (image.codec, mask.codec) == ({"name": "blosc2", "item": 3}, {"name": "blosc2", "item": 1})
 
 
@@ -103,7 +97,7 @@ def test_blocks_hold_so_many_bytes():
     raw = RowStorage("h5").block_rows(Maker(IMAGE, LABEL), 10**6)
     assert raw == -(-BLOCK_BYTES // row_bytes)
     assert RowStorage("h5").block_rows(Maker(IMAGE, LABEL), 7) == 7
-    coded = RowStorage("h5", compress="gzip").block_rows(Maker(IMAGE, LABEL), 10**6)
+    coded = RowStorage("h5", "gzip").block_rows(Maker(IMAGE, LABEL), 10**6)
     assert coded == -(-CODED_BLOCK_BYTES // row_bytes)
     kept = RowStorage("h5", "jpeg").block_rows(Maker(LABEL, ragged_bytes=5000), 10**6)
     assert kept == -(-CODED_BLOCK_BYTES // 5008)
@@ -114,7 +108,7 @@ def test_blocks_hold_so_many_bytes():
     [
         RowStorage("h5"),
         RowStorage("npy", "jpeg", 75),
-        RowStorage("h5", compress="gzip"),
+        RowStorage("h5", "gzip"),
         RowStorage("npy", shard_rows=1000),
     ],
 )
@@ -134,7 +128,7 @@ def test_only_what_is_not_the_rule_is_recorded():
 
 
 def test_options_that_are_none_are_the_rule():
-    options = {"format": "h5", "store": "raw", "quality": None, "compress": None, "shard_rows": None}
+    options = {"format": "h5", "store": "raw", "quality": None, "shard_rows": None}
     assert RowStorage.of(options) == RowStorage("h5")
 
 
@@ -143,7 +137,7 @@ def test_options_that_are_none_are_the_rule():
     [
         (RowStorage("h5"), "raw", False),
         (RowStorage("h5", "jpeg", 80), "jpeg, quality 80", True),
-        (RowStorage("h5", compress="gzip"), "gzip", True),
+        (RowStorage("h5", "gzip"), "gzip", True),
     ],
 )
 def test_names_and_room(storing: RowStorage, name: str, gathered: bool):
@@ -153,17 +147,28 @@ def test_names_and_room(storing: RowStorage, name: str, gathered: bool):
 def test_versions_are_those_of_what_makes_the_bytes():
     assert RowStorage("h5").versions() == {}
     assert RowStorage("h5", "jpeg").versions() == jpeg.versions()
-    assert list(RowStorage("h5", compress="gzip").versions()) == ["zlib"]
+    assert list(RowStorage("h5", "gzip").versions()) == ["zlib"]
 
 
 def test_shards_of_about_so_many_bytes():
-    assert RowStorage("h5").sharded(1000, None) == RowStorage("h5")
-    assert RowStorage("h5", shard_rows=5).sharded(1000, None).shard_rows == 5
-    assert RowStorage("h5").sharded(1000.5, "2MB").shard_rows == 1999
-    assert RowStorage("h5").sharded(1000, 10).shard_rows == 1
+    assert RowStorage("h5").with_rows(1000) == RowStorage("h5")
+    assert RowStorage("h5", shard_rows=5).with_rows(1000).shard_rows == 5
+    assert RowStorage.parse("p", None, "raw", shards="2MB").with_rows(1000.5) == RowStorage(
+        "h5", shard_rows=1999
+    )
+    assert RowStorage.parse("p", None, "raw", shards="10B").with_rows(1000).shard_rows == 1
+    assert RowStorage.parse("p", None, "raw", shards=np.int64(7)) == RowStorage("h5", shard_rows=7)
+    assert RowStorage.parse("p", None, "raw") == RowStorage("npy")
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2.5, True, "100000", "two", ""])
+def test_what_is_neither_rows_nor_a_size(shards: Any):
     with pytest.raises(UsageError) as error:
-        RowStorage("h5", shard_rows=5).sharded(1000, "2MB")
-    assert str(error.value) == "shard_rows, shard_size: both are given; one of them is used. Drop one."
+        RowStorage.parse("p", None, "raw", shards=shards)
+    assert str(error.value) == (
+        f"shards={shards!r}: is neither a number of rows nor a size with its unit."
+        " Pass for example shards=100000 or shards='2GB'."
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,6 +192,4 @@ def test_numbers_of_bytes(text: Any, number: int):
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "1.2.3MB", "2PB", "0", "0.4", "1e9", "2 G B", -3])
 def test_what_is_no_number_of_bytes(text: Any):
-    with pytest.raises(UsageError) as error:
-        RowStorage("h5").sharded(1, text)
-    assert str(error.value) == f"size {text}: is not a number of bytes. Pass for example 2GB or 512MiB."
+    assert as_bytes(text) is None

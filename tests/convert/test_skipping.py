@@ -35,7 +35,7 @@ def skips(options: dict[str, Any], source: str = "pets") -> dict[str, str]:
     assert header.rows == report.rows
     again = convert_images(source, "p.h5", size=16, on_error="skip", resume=True, **options)
     assert again.already
-    sharded = convert_images(source, "shards", size=16, on_error="skip", shard_rows=2, **options)
+    sharded = convert_images(source, "shards", size=16, on_error="skip", shards=2, **options)
     by_key = [sorted(s["key"] for s in r.skipped) for r in (report, sharded)]
     assert by_key[0] == by_key[1]
     assert sorted(open_pack("shards").keys()) == sorted(open_pack("p.h5").keys())
@@ -149,7 +149,7 @@ def test_appended_images_are_skipped_alike(pets: Path):
         "label_separator": "space",
         "label_file_column": "file",
     }
-    convert_images("pets", "p", size=16, shard_rows=4, **options)
+    convert_images("pets", "p", size=16, shards=4, **options)
     pack = open_pack("p")
     assert pack.header.classes == ("a", "b", "x,c")
     assert pack.parts[0].header.provenance["options"]["label_separator"] == " "
@@ -181,7 +181,7 @@ def test_nothing_is_left(pets: Path):
 def test_appending_behind_a_shard_that_was_left_out(pets: Path):
     """Its name is free, but the names behind it are not."""
     Path("pets/2.jpg").write_bytes(b"")
-    convert_images("pets", "shards", size=16, on_error="skip", shard_rows=1, shuffle=False)
+    convert_images("pets", "shards", size=16, on_error="skip", shards=1, shuffle=False)
     before = {path.name: path.read_bytes() for path in Path("shards").iterdir() if path.name != "index.json"}
     assert sorted(before) == [f"{number:05d}.h5" for number in (0, 1, 3, 4, 5, 6, 7)]
     Path("pets/2.jpg").unlink()

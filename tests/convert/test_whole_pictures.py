@@ -169,7 +169,7 @@ def test_packs_are_made_anew(data: Path, tmp_path: Path, kept: str, options: dic
 @pytest.mark.parametrize("store", ["raw", "jpeg"])
 def test_shards_are_appended_to_merged_split_and_repaired(data: Path, tmp_path: Path, store: str):
     pairs = {name: data / name for name in NAMES}
-    pack = convert(data, tmp_path / "p", size="max=32", store=store, shard_rows=3, format="h5")
+    pack = convert(data, tmp_path / "p", size="max=32", store=store, shards=3, format="h5")
     append_images(tmp_path / "p", data / "image", pairs=pairs, duplicates="keep")
     merge_packs([tmp_path / "p", tmp_path / "p"], tmp_path / "m.h5", shuffle=False, duplicates="keep")
     split_pack(tmp_path / "m.h5", "a=0.5,b=0.5")
@@ -227,8 +227,8 @@ def test_bytes_that_are_not_those_of_a_size_are_reported(tmp_path: Path):
          "store='raw', or channels='rgb'."),
         ({"size": "max=32", "store": "jpeg", "channels": "rgba"}, "size max=32: JPEG rows of it are rgb or gray, "
          "not rgba. Pass store='raw', or channels='rgb'."),
-        ({"size": "max=32", "compress": "gzip"}, "compress gzip: is about rows of one size, and size max=32 keeps whole "
-         "pictures. Pass store='jpeg', or no compress=."),
+        ({"size": "max=32", "store": "gzip"}, "store='gzip': is about rows of one size, and size max=32 keeps whole "
+         "pictures. Pass store='jpeg', or store='raw'."),
     ],
 )  # fmt: skip
 def test_what_whole_pictures_do_not_go_with(

@@ -222,7 +222,7 @@ def test_a_pack_beside_one_that_is_made_first_does_not_wait_for_it(images: Path,
         if not opened:
             opened.append(open_filling(str(images), str(tmp_path / "other.h5"), {"size": 32}))
 
-    pack = open_filling(str(images), str(tmp_path / "p.h5"), {"compress": "gzip"}, progress)
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {"store": "gzip"}, progress)
     assert opened
     opened[0].close()
     assert pack.rows == ROWS

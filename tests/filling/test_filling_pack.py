@@ -307,7 +307,7 @@ def test_a_bad_image_is_named_and_what_is_done_is_kept(images: Path, tmp_path: P
     assert out.read_bytes() == (tmp_path / "made.h5").read_bytes()
 
 
-@pytest.mark.parametrize("options", [{"store": "jpeg"}, {"compress": "gzip"}, {"shard_rows": 50}])
+@pytest.mark.parametrize("options", [{"store": "jpeg"}, {"store": "gzip"}, {"shards": 50}])
 def test_what_cannot_be_made_row_by_row_is_made_first(
     images: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:

@@ -81,7 +81,7 @@ def check_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> No
             np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-@pytest.mark.parametrize("options", [{}, {"shard_rows": 8, "workers": 2}], ids=["file", "shards"])
+@pytest.mark.parametrize("options", [{}, {"shards": 8, "workers": 2}], ids=["file", "shards"])
 def test_there_and_back_every_value_is_the_same(
     datasets: ModuleType, pack: Path, tmp_path: Path, options: dict[str, Any]
 ):

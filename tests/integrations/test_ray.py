@@ -123,7 +123,7 @@ def test_the_example_trains_on_every_row_once_an_epoch_though_a_worker_dies(
 
 @pytest.mark.usefixtures("_cluster")
 def test_its_tasks_make_the_shards_of_packs(photo_folder: Path, tmp_path: Path):
-    options: dict[str, Any] = {"size": 32, "shard_rows": 5, "on_error": "skip"}
+    options: dict[str, Any] = {"size": 32, "shards": 5, "on_error": "skip"}
     next(photo_folder.rglob("*.jpg")).write_bytes(b"no image")
     one = convert_images(photo_folder, tmp_path / "one", **options)
     done: list[int] = []
@@ -140,7 +140,7 @@ def test_its_tasks_make_the_shards_of_packs(photo_folder: Path, tmp_path: Path):
     table = tmp_path / "table.csv"
     table.write_text("x,kind\n" + "".join(f"{row / 7},{'ab'[row % 2]}\n" for row in range(500)))
     for name, engine in (("one", "local"), ("other", "ray")):
-        convert_table(table, tmp_path / f"{name} table", label="kind", shard_rows=200, engine=engine)
+        convert_table(table, tmp_path / f"{name} table", label="kind", shards=200, engine=engine)
     assert content(tmp_path / "other table") == content(tmp_path / "one table")
     assert imported().is_initialized()  # it is the caller's, and goes on
 
@@ -149,9 +149,7 @@ def test_its_tasks_make_the_shards_of_packs(photo_folder: Path, tmp_path: Path):
 def test_no_cluster_answers(photo_folder: Path, tmp_path: Path):
     imported().shutdown()
     with pytest.raises(UsageError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
-        convert_images(
-            photo_folder, tmp_path / "out", size=32, shard_rows=5, engine="ray", address="127.0.0.1:1"
-        )
+        convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine="ray", address="127.0.0.1:1")
 
 
 def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pytest.MonkeyPatch):

@@ -17,18 +17,18 @@ from packer import convert_images, convert_table
 from tests.convert.test_engines import content
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.soak]
-OPTIONS: dict[str, Any] = {"size": 64, "shard_rows": 1}
+OPTIONS: dict[str, Any] = {"size": 64, "shards": 1}
 DRIVER = """
 import sys, ray
 from packer import convert_images, convert_table
 ray.init(address=sys.argv[1], configure_logging=False, log_to_driver=False)
 if sys.argv[2].endswith(".csv"):
-    report = convert_table(sys.argv[2], sys.argv[3], engine="ray", label="kind", keep="name", shard_rows=4000)
+    report = convert_table(sys.argv[2], sys.argv[3], engine="ray", label="kind", keep="name", shards=4000)
 else:
-    report = convert_images(sys.argv[2], sys.argv[3], engine="ray", size=64, shard_rows=1)
+    report = convert_images(sys.argv[2], sys.argv[3], engine="ray", size=64, shards=1)
 print(report.resumed)
 """
-TABLE: dict[str, Any] = {"label": "kind", "keep": "name", "shard_rows": 4000}
+TABLE: dict[str, Any] = {"label": "kind", "keep": "name", "shards": 4000}
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ MASK = {"sampling": "nearest"}
 KINDS: dict[str, dict[str, Any]] = {
     "p.h5": {},
     "p": {},
-    "shards": {"shard_rows": 7},
+    "shards": {"shards": 7},
     "jpeg.h5": {"store": "jpeg"},
-    "gzip.h5": {"compress": "gzip"},
+    "gzip.h5": {"store": "gzip"},
     "gray.h5": {"channels": "gray"},
     "plain.h5": {"shuffle": False},
 }

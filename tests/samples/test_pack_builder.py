@@ -70,9 +70,9 @@ def test_the_bytes_are_those_of_a_generator_and_of_any_workers(tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [
-        {"shard_rows": 20},
+        {"shards": 20},
         {"split": "a=0.5,b=0.5"},
-        {"compress": "gzip"},
+        {"store": "gzip"},
         {"format": "npy"},
         {"store": "jpeg"},
     ],

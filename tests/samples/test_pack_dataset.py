@@ -145,9 +145,9 @@ def test_images_and_labels(kind: str, format: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"shard_rows": 25},
-        {"shard_size": 3000},
-        {"compress": "gzip"},
+        {"shards": 25},
+        {"shards": "3000B"},
+        {"store": "gzip"},
         {"split": "train=0.8,val=0.2"},
         {"shuffle": False},
         {"seed": 3},
@@ -167,7 +167,7 @@ def test_options_and_any_number_of_workers(kind: str, options: Any, tmp_path: Pa
         header = open_pack(out).header
         assert header.seed == (None if options.get("shuffle") is False else options.get("seed", 0))
     assert packs[0] == packs[1]
-    if "shard_rows" in options:
+    if options.get("shards") == 25:
         assert [shard.rows for shard in open_pack(out).shards] == [25, 25, 10]
     if "split" in options:
         assert {name: spans[0][1] - spans[0][0] for name, spans in header.splits.items()} == {
@@ -409,7 +409,7 @@ class Opened:
 def test_workers_do_not_share_the_position_of_an_open_file(tmp_path: Path) -> None:
     np.arange(40).repeat(1 << 15).tofile(tmp_path / "values")
     dataset = Opened(tmp_path / "values")
-    pack_dataset(dataset, tmp_path / "out.h5", workers=4, shuffle=False, compress="gzip")
+    pack_dataset(dataset, tmp_path / "out.h5", workers=4, shuffle=False, store="gzip")
     dataset.close()
     assert [int(row[0]) for row in rows_of(open_pack(tmp_path / "out.h5"), "value")] == list(range(40))
 
@@ -574,7 +574,7 @@ def test_threads_ask_a_dataset_for_one_sample_at_a_time(
     for module in ("packer.convert.block_workers", "packer.samples.pack_dataset"):
         monkeypatch.setattr(f"{module}.forks_safely", lambda: False)
     for workers in (1, 4):
-        pack_dataset(Samples(draw), tmp_path / f"{workers}.h5", workers=workers, compress="gzip")
+        pack_dataset(Samples(draw), tmp_path / f"{workers}.h5", workers=workers, store="gzip")
     assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "4.h5").read_bytes()
 
 
@@ -975,7 +975,7 @@ def test_other_values_are_not_gone_on_with(large: Any, tmp_path: Path) -> None:
 def test_a_dataset_without_a_key_leaves_nothing(large: Any, tmp_path: Path) -> None:
     images, labels = large
     source = Samples(lambda i: (images[i], labels[i]), 400)
-    for options in ({}, {"shard_rows": 100}):
+    for options in ({}, {"shards": 100}):
         with pytest.raises(KeyboardInterrupt):
             pack_dataset(source, tmp_path / "out", workers=1, on_progress=interrupted_at(250), **options)
         assert os.listdir(tmp_path) == []
@@ -997,7 +997,7 @@ def test_a_hugging_face_dataset(tmp_path: Path) -> None:
 def test_shards_of_jpeg_rows_by_size(tmp_path: Path) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     for name, source in {"a": (noise, np.arange(40)), "b": list(zip(noise, range(40), strict=True))}.items():
-        pack_dataset(source, tmp_path / name, store="jpeg", shard_size="50kB", format="h5")
+        pack_dataset(source, tmp_path / name, store="jpeg", shards="50kB", format="h5")
         shards = open_pack(tmp_path / name).shards
         assert len(shards) > 3
         assert all(shard.nbytes < 75_000 for shard in shards)

@@ -76,7 +76,7 @@ def test_split_and_merge(fields: dict[str, Any], path: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("given", ["arrays", "dataset", "generator"])
-@pytest.mark.parametrize("options", [{}, {"shuffle": False, "shard_rows": 15}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"shuffle": False, "shards": 15}], ids=str)
 def test_splits_that_are_given_as_ranges(given: str, options: dict[str, Any], tmp_path: Path) -> None:
     numbers = [{"label": number} for number in range(ROWS)]
     source: Any = {"arrays": {"label": ROW_NUMBERS}, "dataset": numbers, "generator": iter(numbers)}[given]
@@ -94,10 +94,10 @@ def test_splits_that_are_given_as_ranges(given: str, options: dict[str, Any], tm
 
 
 @pytest.mark.parametrize(
-    "options", [{"compress": "gzip"}, {"format": "npy"}, {"shard_rows": 15}, {"shuffle": True}], ids=str
+    "options", [{"store": "gzip"}, {"format": "npy"}, {"shards": 15}, {"shuffle": True}], ids=str
 )
 def test_repack(options: dict[str, Any], fields: dict[str, Any], path: Path, tmp_path: Path) -> None:
-    out = tmp_path / ("again" if {"format", "shard_rows"} & set(options) else "again.h5")
+    out = tmp_path / ("again" if {"format", "shards"} & set(options) else "again.h5")
     repack(path, out, **options)
     check(fields, out)
 

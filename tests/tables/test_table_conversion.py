@@ -228,7 +228,7 @@ def test_texts_of_files_with_nulls_are_texts(tmp_path: Path):
 def test_packs_of_shards_and_npy_hold_the_same(mixed: Path, tmp_path: Path):
     convert_table(mixed, tmp_path / "m.h5", label="grade", keep=["id"])
     convert_table(mixed, tmp_path / "m", label="grade", keep=["id"])
-    convert_table(mixed, tmp_path / "s", label="grade", keep=["id"], shard_rows=700)
+    convert_table(mixed, tmp_path / "s", label="grade", keep=["id"], shards=700)
     single, npy, shards = (open_pack(tmp_path / name) for name in ("m.h5", "m", "s"))
     assert len(shards.shards) == 5
     for name in ("features", "categories", "label"):
@@ -644,7 +644,7 @@ def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
             convert_table(source, tmp_path / "n.h5")
         said = f"source: is {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
         assert str(caught.value) == said
-    convert_table(numbers, tmp_path / "s", header=False, shard_rows=2000)
+    convert_table(numbers, tmp_path / "s", header=False, shards=2000)
     with pytest.raises(UsageError, match=r"^source: is a DataFrame; "):
         append_table(tmp_path / "s", frame)
     with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is a TextIOWrapper; "):

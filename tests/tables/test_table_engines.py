@@ -31,7 +31,7 @@ from tests.remote.server_fixtures import server
 
 __all__ = ["server"]
 ROWS = 1500
-OPTIONS: dict[str, Any] = {"label": "kind", "keep": ["name"], "shard_rows": 350}
+OPTIONS: dict[str, Any] = {"label": "kind", "keep": ["name"], "shards": 350}
 
 
 class Losing(Elsewhere):
@@ -109,7 +109,7 @@ def form(kind: str, table: Path, columns: dict[str, Any]) -> list[str]:
         ("csv", {}),
         ("mark", {"shuffle": False}),
         ("gz", {"split": "train=0.8,val=0.2", "missing": "mean", "standardize": True}),
-        ("utf-16", {"encoding": "utf-16", "compress": "zstd"}),
+        ("utf-16", {"encoding": "utf-16", "store": "zstd"}),
         ("parquet", {"one_hot": ["city"]}),
         ("feather", {"split": "train=0.8,val=0.2", "shuffle": False}),
     ],
@@ -393,12 +393,12 @@ def test_a_part_says_once_that_its_work_is_kept(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"shard_rows": None}, r"one shard of HDF5 each\. Pass shard_size='1GB', or leave out engine=\."),
+        ({"shards": None}, r"one shard of HDF5 each\. Pass shards='1GB', or leave out engine=\."),
         ({"format": "npy"}, "one shard of HDF5 each"),
         ({"only_shards": "1/2"}, r"and no engine="),
         ({"only_shards": "3/2", "engine": None}, r"is not K/N with K from 1 to N"),
         ({"engine": print}, "engine: writes packs of images; .* local, ray or an executor"),
-        ({"shard_rows": None, "only_shards": "1/2", "engine": None}, r"Pass shard_size='1GB'"),
+        ({"shards": None, "only_shards": "1/2", "engine": None}, r"Pass shards='1GB'"),
     ],
 )
 def test_what_is_refused_before_a_row_is_read(

@@ -217,9 +217,9 @@ def test_labels_that_are_numbers_are_dealt_out_as_well(tmp_path: Path):
     [
         ("r", {}),
         ("r.h5", {}),
-        ("s", {"shard_rows": 250}),
-        ("s", {"shard_size": "40kB"}),
-        ("s", {"format": "npy", "shard_rows": 400}),
+        ("s", {"shards": 250}),
+        ("s", {"shards": "40kB"}),
+        ("s", {"format": "npy", "shards": 400}),
     ],
 )
 def test_a_pack_is_stored_another_way(tables: Path, name: str, options: dict[str, Any]):
@@ -230,7 +230,7 @@ def test_a_pack_is_stored_another_way(tables: Path, name: str, options: dict[str
     assert rows_of(pack) == rows_of(whole)
     assert pack.header.splits == whole.header.splits
     assert mapping(pack) == mapping(whole)
-    assert bool(pack.shards) == ("shard_rows" in options or "shard_size" in options)
+    assert bool(pack.shards) == ("shards" in options or "shards" in options)
     repack(tables / name, tables / "back.h5")
     assert rows_of(opened(tables / "back.h5")) == rows_of(whole)
     assert np.array_equal(apply(pack, frame())["features"], apply(whole, frame())["features"])
@@ -241,9 +241,9 @@ def test_rows_can_be_compressed(tmp_path: Path, columns: int):
     table = pandas.DataFrame(np.arange(columns * 120).reshape(120, columns) % 97 / 4)
     table.to_csv(tmp_path / "t.csv", index=False, header=[f"c{i}" for i in range(columns)])
     convert_table(tmp_path / "t.csv", tmp_path / "t.h5")
-    convert_table(tmp_path / "t.csv", tmp_path / "c.h5", compress="gzip")
+    convert_table(tmp_path / "t.csv", tmp_path / "c.h5", store="gzip")
     assert opened(tmp_path / "c.h5").header.field("features").compressed
-    repack(tmp_path / "t.h5", tmp_path / "z.h5", compress="gzip")
+    repack(tmp_path / "t.h5", tmp_path / "z.h5", store="gzip")
     pack = opened(tmp_path / "z.h5")
     assert pack.header.field("features").compressed
     repack(tmp_path / "z.h5", tmp_path / "again.h5")
@@ -333,7 +333,7 @@ def test_interrupted_work_goes_on(tables: Path, kind: str):
 
 @pytest.fixture
 def shards(tables: Path) -> Path:
-    convert_table(tables / "a.csv", tables / "s", shard_rows=250, **OPTIONS)
+    convert_table(tables / "a.csv", tables / "s", shards=250, **OPTIONS)
     return tables / "s"
 
 
@@ -348,7 +348,7 @@ def test_rows_are_added_mapped_as_the_others(shards: Path, tables: Path):
     assert pack.header.table is not None
     assert not (tables / "s.adding.packing").exists()
     # Other workers, the same bytes.
-    convert_table(tables / "a.csv", tables / "t", shard_rows=250, **OPTIONS)
+    convert_table(tables / "a.csv", tables / "t", shards=250, **OPTIONS)
     append_table(tables / "t", tables / "b.csv", workers=3)
     assert files_of(tables / "t") == files_of(shards)
 
@@ -361,18 +361,18 @@ def test_titles_and_comments_are_passed_over_wherever_the_table_is_read_again(tm
         return tmp_path / name
 
     pack, read = tmp_path / "s", {"skip_rows": 2, "comment": "#"}
-    report = convert_table(table("a.csv", 0), pack, shard_rows=3, shuffle=False, **read)
+    report = convert_table(table("a.csv", 0), pack, shards=3, shuffle=False, **read)
     note = f"{tmp_path / 'a.csv'}: lines passed over at its beginning: 2, the first 'A title'."
     assert note in report.notes
-    assert convert_table(tmp_path / "a.csv", pack, shard_rows=3, shuffle=False, resume=True, **read).already
+    assert convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, **read).already
     with pytest.raises(UsageError, match="comment"):
-        convert_table(tmp_path / "a.csv", pack, shard_rows=3, shuffle=False, resume=True, skip_rows=2)
+        convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, skip_rows=2)
     before = files_of(pack)
     append_table(pack, table("b.csv", 6))
     assert opened(pack).read("features")[:, 0].tolist() == list(range(12))
     convert_table(tmp_path / "b.csv", tmp_path / "b.h5", like=pack, shuffle=False)
     assert opened(tmp_path / "b.h5").read("features")[:, 0].tolist() == list(range(6, 12))
-    convert_table(tmp_path / "a.csv", tmp_path / "t", shard_rows=3, shuffle=False, **read)
+    convert_table(tmp_path / "a.csv", tmp_path / "t", shards=3, shuffle=False, **read)
     shard = Path(opened(tmp_path / "t").parts[0].path)
     damaged = bytearray(shard.read_bytes())
     damaged[damaged.index(np.float32([1, 1]).tobytes())] ^= 1
@@ -382,11 +382,11 @@ def test_titles_and_comments_are_passed_over_wherever_the_table_is_read_again(tm
 
 
 def test_splits_are_drawn_for_added_rows(tables: Path):
-    convert_table(tables / "a.csv", tables / "s", shard_rows=600, split="train=0.75,val=0.25", **OPTIONS)
+    convert_table(tables / "a.csv", tables / "s", shards=600, split="train=0.75,val=0.25", **OPTIONS)
     append_table(tables / "s", tables / "b.csv")
     pack = opened(tables / "s")
     assert pack.header.splits == {"train": ((0, 450), (600, 750)), "val": ((450, 600), (750, 800))}
-    convert_table(tables / "a.csv", tables / "t", shard_rows=600, split="train=first:500,val=rest", **OPTIONS)
+    convert_table(tables / "a.csv", tables / "t", shards=600, split="train=first:500,val=rest", **OPTIONS)
     with pytest.raises(
         UsageError, match=r"t: has splits \(train, val\) that are no shares of a table's rows"
     ):
@@ -440,9 +440,9 @@ def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards:
     one, grown, more = tables / "one.h5", tables / "one", tables / "b.csv"
     assert str(error.value) == (
         f"{one}: is one file; only packs of shards grow. Make one of it, then add to that:"
-        f" repack('{one}', '{grown}', shard_size='2GB'); append_table('{grown}', '{more}')"
+        f" repack('{one}', '{grown}', shards='2GB'); append_table('{grown}', '{more}')"
     )
-    repack(one, grown, shard_size="2GB")
+    repack(one, grown, shards="2GB")
     append_table(grown, more)
     assert opened(grown).rows == 800
     with pytest.raises(
@@ -470,7 +470,7 @@ def damage(path: Path, block: int, array: str = "features") -> None:
 
 @pytest.mark.parametrize("name", ["p.h5", "p"])
 @pytest.mark.parametrize(
-    "extra", [{}, {"shard_rows": 250, "split": "train=0.8,val=0.2", "seed": 3}, {"shuffle": False}]
+    "extra", [{}, {"shards": 250, "split": "train=0.8,val=0.2", "seed": 3}, {"shuffle": False}]
 )
 def test_damaged_blocks_come_back_from_the_table(tables: Path, name: str, extra: dict[str, Any]):
     path = tables / name
@@ -502,7 +502,7 @@ def test_a_table_that_changed_and_packs_that_were_not_converted_are_refused(tabl
     convert_table(tables / "a.csv", tables / "p.h5", **options)
     convert_table(tables / "b.csv", tables / "q.h5", like=tables / "p.h5")
     repack(tables / "p.h5", tables / "r.h5")
-    repack(tables / "p.h5", tables / "s", shard_rows=400)
+    repack(tables / "p.h5", tables / "s", shards=400)
     append_table(tables / "s", tables / "b.csv")
     last = open_pack(tables / "s").parts[-1].path
     for path in (tables / "p.h5", tables / "q.h5", tables / "r.h5", Path(last)):
