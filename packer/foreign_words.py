@@ -23,6 +23,10 @@ _REMEDIES: dict[str, dict[str, str]] = {
     "create": _STORAGE,
     "pack_dataset": _STORAGE,
     "repack": _STORAGE,
+    "Buckets": {
+        "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",
+        "rows": "a bucket has the rows of 16 global batches. Leave it out",
+    },
 }
 """Class or function -> keyword -> remedy, which completes the sentence "<name>=: is no argument of <function>; ..."."""
 

@@ -39,7 +39,7 @@ from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
-from packer.orders.mixture import single_orders
+from packer.orders.mixture import Mixture, single_orders
 from packer.orders.regions import Regions
 from packer.orders.row_orders import Blocks, Rows
 from packer.orders.runs import one_run
@@ -89,9 +89,8 @@ class PackedBatchDataset(ResumableEpochs):
         True chooses "blocks" for a pack that was shuffled when it was made (of compressed rows those that are decoded whole),
         else "rows": as good as a uniform shuffle (`order_quality` scores 0.95 and more), by the pack alone.
     order : str or order, optional
-        "sequential", "slices", "blocks", "rows", "regions", or "auto", which chooses by size, memory and medium and logs why (on several
-        ranks by the pack alone); or Slices(rows=...), Blocks(window=...), Weighted(weights), Balanced("label"), or Buckets() for images
-        that differ in size. Wins over shuffle.
+        "sequential", "slices", "blocks", "rows", "regions", or Slices(rows=...), Blocks(window=...), Weighted(weights),
+        Balanced("label"), or Buckets() for images that differ in size. Wins over shuffle.
         Of packs with weights, the order of each pack's rows; Mixture(order, rows=...) says how long an epoch is, too.
     seed : int
         Seed of the order and of the augmentations' draws; each epoch differs. A Pipeline's own seed is added for its draws.
@@ -245,14 +244,10 @@ class PackedBatchDataset(ResumableEpochs):
         self.output, self.device = dataset_options.check_output(output, device)
         self._ranks = TrainingRanks(self.pack.path, rank, world_size)
         whole_batch = self.batch_size * self.world_size
-        about = order_choice.context(self._reader, self.subset, whole_batch, self._weights, self.world_size)
-        self.order, why = order_choice.parse_order(order, shuffle, about)
+        about = order_choice.context(self._reader, self.subset, whole_batch, self._weights)
+        self.order = order_choice.parse_order(order, shuffle, about)
         self.ends = dataset_options.parse_ends(ends, drop_last, ordered=self.order.fixed)
-        self._order_why = why or ("shuffle=True" if order is None and shuffle else "")
-        self._chosen = order_choice.chosen_here(order, shuffle)
-        self._by_pack = order_choice.order_by_pack(order, about)
-        if why:
-            _LOG.info("%s: %s", self.pack.path, why)
+        self._chosen = shuffle and (order.order if isinstance(order, Mixture) else order) is None
         if transform is not None and not isinstance(transform, PythonTransform):
             transform = PythonTransform(transform)
         self._transform = transform
@@ -366,11 +361,11 @@ class PackedBatchDataset(ResumableEpochs):
     def __repr__(self) -> str:
         """Return a summary over several lines: rows, fields, order, placement, device and ranks."""
         rank, world_size = self.rank, self.world_size
-        share = Share(self.order.length(self.rows), self._share_rows, world_size, rank, self.ends)
+        share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
         order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
         return self._summary(
             batches=f"{share.steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
-            order=f"{order} ({self._order_why})" if self._order_why else order,
+            order=f"{order} (shuffle=True)" if self._chosen else order,
             placement=f"{self.placement!r}: {self._placement_why}",
             device=f"{self.device!r}, output {self.output!r}",
             ranks=str(self._ranks),
@@ -412,8 +407,7 @@ class PackedBatchDataset(ResumableEpochs):
             positions = share.origin + mark.first * share.whole
             end = share.origin + share.steps * share.whole
             if not in_worker:
-                rows = share.n - end + share.whole if self.order.batch_rows is None else 0
-                told = AccelerateLoop.begun((share.rank, share.world_size), rows)
+                told = AccelerateLoop.begun((share.rank, share.world_size), share.n - end + share.whole)
             for batch in prefetcher.batches_of(requests, stats):
                 positions += whole
                 if told is not None and positions >= end:
@@ -510,10 +504,9 @@ class PackedBatchDataset(ResumableEpochs):
             prefetcher.close()
 
     def _reorder(self, order: RowOrder) -> None:
-        lengths = [(one.length(self.rows), one.batch_rows) for one in (order, self.order)]
-        if lengths[0] != lengths[1]:
+        if order.length(self.rows) != self.order.length(self.rows):
             self.close()  # batches may be larger than those that slots were made for
-        self.order, self._by_pack = order, None
+        self.order = order
         self._keep_blocks()
 
     def _sampled_state(self) -> dict[str, Any]:
@@ -528,22 +521,8 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _share(self, origin: int) -> Share:
         rank, world_size = self._ranks.now()
-        if world_size > 1 and self._by_pack is not None:
-            # order="auto" looked at this machine, and another rank's may be another one: what the pack says is alike on all.
-            self.order, self._by_pack = self._by_pack, None
-            self._order_why = "order='auto': on several ranks it is chosen by the pack alone"
-            _LOG.info(
-                "%s: order=%r: on several ranks it is chosen by the pack alone",
-                self.pack.path,
-                self.order.name,
-            )
         n = self.order.length(self.rows)
-        return Share(n, self._share_rows, world_size, rank, self.ends, origin)
-
-    @property
-    def _share_rows(self) -> int:
-        """Positions of a batch: its rows, or 1 where the order cuts batches itself."""
-        return self.batch_size if self.order.batch_rows is None else 1
+        return Share(n, self.batch_size, world_size, rank, self.ends, origin)
 
     def _warn_of(self, share: Share, stacklevel: int = 3) -> None:
         if share.differs and not self._warned:
@@ -574,9 +553,7 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _make(self) -> Prefetcher:
         fields, batch_rows = self.fields, self.batch_size
-        if self.order.batch_rows is not None:
-            batch_rows = self.order.batch_rows
-        elif self.ends != "pad":  # whose batches are full even where there are fewer rows
+        if self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(self.batch_size, self.order.length(self.rows)))
         workers: Workers | None = None
         if self._transform is not None and self.rows:

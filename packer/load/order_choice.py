@@ -1,4 +1,4 @@
-"""Which order the arguments of a dataset mean, and which is chosen where none is given: by the pack, by size and by the free memory."""
+"""Which order the arguments of a dataset mean, and what shuffle=True chooses, by the pack alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import machine
 from packer.errors import UsageError
-from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
@@ -25,9 +23,7 @@ from packer.read.gather import cut
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column
 from packer.sentence import Option
-from packer.units import size
 
-AUTO = "auto"
 # Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
 # 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
 SMALL_BYTES = 16 << 10
@@ -36,20 +32,10 @@ LARGE_BYTES = 1 << 30
 # Blocks of a window for each row of a batch, where a block holds one class: the class counts of batches vary 1 + 1 / 32 times as much
 # as in a uniform shuffle.
 MIXING_BLOCKS = 32
-# Of the memory at hand: the rest is for batches, the model and the epochs' other reads.
-CACHED_SHARE = 0.7
-# Of packs without weights that were all shuffled when they were made, so many are dealt evenly to batches, each in an order of its own.
-# Each takes some 10 us of a batch.
-DEALT_PACKS = 16
 
 
-def context(
-    reader: RowReader, subset: Subset, global_batch: int, weights: Sequence[float] = (), ranks: int = 1
-) -> Context:
-    """Return the properties of the pack and the machine that an order is bound to.
-
-    weights: of its members, if they have any. ranks: that share a global batch.
-    """
+def context(reader: RowReader, subset: Subset, global_batch: int, weights: Sequence[float] = ()) -> Context:
+    """Return the properties of the pack that an order is bound to. weights: of its members, if they have any."""
     pack, fields = reader.pack, reader.fields
 
     def labels(name: str) -> NDArray[np.int64]:
@@ -60,19 +46,22 @@ def context(
             )
         return read_column(pack, name, subset).astype(np.int64)
 
-    memory = machine.available_memory()
-    about = _facts(pack, fields, subset.rows, global_batch, memory)
-    members: list[Member] = []
-    if weights or 1 < len(pack.members) <= DEALT_PACKS:
-        for number, (member, places) in enumerate(zip(pack.members, _places(pack, subset), strict=True)):
-            own = memory * places.rows // max(1, subset.rows)
-            facts = _facts(member, fields, places.rows, global_batch, own)
-            members.append(Member(weights[number] if weights else places.rows, places, facts))
-        members = [member for member in members if weights or member.places.rows]
-    about = replace(about, labels=labels, pack_rows=pack.rows, place=subset.place, ranks=ranks)
-    if not weights:
-        about = replace(about, sizes=partial(_sizes, pack, subset))
-    return replace(about, members=tuple(members), weighted=bool(weights))
+    members = (
+        [
+            Member(weight, places, _facts(member, fields, places.rows, global_batch))
+            for weight, member, places in zip(weights, pack.members, _places(pack, subset), strict=True)
+        ]
+        if weights
+        else []
+    )
+    return replace(
+        _facts(pack, fields, subset.rows, global_batch),
+        labels=labels,
+        pack_rows=pack.rows,
+        place=subset.place,
+        members=tuple(members),
+        sizes=None if weights else partial(_sizes, pack, subset),
+    )
 
 
 def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
@@ -91,8 +80,8 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
     return np.stack([read_column(pack, name, subset) for name in ("height", "width")], axis=1)
 
 
-def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int, memory: int) -> Context:
-    """Return what an order of n rows of a pack is chosen by. memory: bytes that they may take."""
+def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int) -> Context:
+    """Return what an order of n rows of a pack is chosen by."""
     stored = sum(
         extent.nbytes
         for part in pack.parts
@@ -100,25 +89,17 @@ def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int, memor
         for name in f.arrays
         for extent in part.header.extents[name]
     )
+    packs, coded = pack.members or (pack,), any(f.compressed for f in fields)
     return Context(
         n=n,
         row_bytes=stored // max(1, pack.rows),
         block_rows=pack.header.block_rows,
         global_batch=global_batch,
-        # Rows of a pack joined of several lie as each of these has them: neighbours are of one pack.
-        shuffled=pack.header.seed is not None and len(pack.members) < 2,
-        coded=any(f.compressed for f in fields),
-        medium=_medium(pack),
-        memory_bytes=memory,
+        # Neighbours in a list of packs are rows of one pack. Yet blocks that are decoded whole cannot be read row by row.
+        shuffled=all(one.header.seed is not None for one in packs) and (coded or len(packs) == 1),
+        coded=coded,
+        remote=any(isinstance(one, RemotePack) for one in packs),
     )
-
-
-def _medium(pack: Pack) -> str:
-    """Return where the rows of a pack come from: see Context."""
-    packs = pack.members or (pack,)
-    if any(isinstance(one, RemotePack) for one in packs):
-        return "remote"
-    return "network" if any(remote_file_system(one.path) for one in packs) else "disk"
 
 
 def _places(pack: Pack, subset: Subset) -> list[Subset]:
@@ -130,72 +111,44 @@ def _places(pack: Pack, subset: Subset) -> list[Subset]:
     return [Subset(spans[owners == number]) for number in range(len(pack.members))]
 
 
-def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[RowOrder, str]:
-    """Return the order that the arguments of a dataset mean, bound, and a sentence that says why if it was chosen here, else "".
+def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> RowOrder:
+    """Return the order that the arguments of a dataset mean, bound.
 
-    order: a name, "auto", an order, or None: "sequential", or with shuffle what the pack alone decides (`shuffled_order`); of packs that
-    have weights, the order of each.
+    order: a name, an order, or None: "sequential", or with shuffle what the pack decides (`shuffled_order`); of packs that have
+    weights, the order of each.
     Raises UsageError for an unknown name, or shuffle=True with "sequential".
     """
-    dealt = bool(about.members) and all(member.about.shuffled for member in about.members)
-    if about.weighted or isinstance(order, Mixture) or (dealt and chosen_here(order, shuffle)):
-        return _mixture(order, shuffle, about)
+    if about.members:
+        mixture = order if isinstance(order, Mixture) else Mixture(order)
+        return mixture.of(
+            about.members, about.global_batch, lambda member: parse_order(mixture.order, shuffle, member)
+        )
+    if isinstance(order, Mixture):
+        raise UsageError(
+            "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7), ('b.h5', 0.3)],"
+            " or another order."
+        )
     if order is None:
-        return (shuffled_order(about) if shuffle else Sequential()).bind(about), ""
-    if order == AUTO:
-        chosen, why = choose_order(about)
-        return chosen.bind(about), why
+        return (shuffled_order(about) if shuffle else Sequential()).bind(about)
     if isinstance(order, str) and order in BY_NAME:
         order = BY_NAME[order]()
     if isinstance(order, type) or not isinstance(order, RowOrder):
         raise UsageError(
-            f"order={order!r}: is not one of {', '.join(map(repr, (*BY_NAME, AUTO)))}. Pass one of them,"
-            " or an order such as packer.Blocks(window='1GB')."
+            f"order={order!r}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an order such as"
+            " packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack."
         )
     if shuffle and order.fixed:
         raise UsageError(
             f"shuffle=True with order={order.name!r}: they contradict each other. Pass one of them."
         )
-    return order.bind(about), ""
-
-
-def _mixture(order: str | RowOrder | None, shuffle: bool, about: Context) -> tuple[Mixture, str]:
-    """Return the mixture of packs that have weights, each in the order that the arguments mean for it; see parse_order."""
-    mixture = order if isinstance(order, Mixture) else Mixture(order)
-    if not about.weighted and isinstance(order, Mixture):
-        raise UsageError(
-            "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7), ('b.h5', 0.3)],"
-            " or another order."
-        )
-    whys: list[str] = []
-
-    def choose(member: Context) -> RowOrder:
-        chosen, why = parse_order(mixture.order, shuffle, member)
-        whys.append(why)
-        return chosen
-
-    bound = mixture.of(about.members, about.global_batch, choose)
-    return bound, " ".join(f"Pack {number + 1}: {why}" for number, why in enumerate(whys) if why)
-
-
-def chosen_here(order: str | RowOrder | None, shuffle: bool) -> bool:
-    """Return True if the arguments of a dataset leave the choice of an order to `parse_order`."""
-    own = order.order if isinstance(order, Mixture) else order
-    return own == AUTO or (own is None and shuffle)
-
-
-def order_by_pack(order: str | RowOrder | None, about: Context) -> RowOrder | None:
-    """Return the order that several ranks take instead of "auto", which looks at the machine; None for any other order."""
-    if isinstance(order, Mixture) and order.order == AUTO:
-        return parse_order(replace(order, order=None), True, about)[0]
-    return parse_order(None, True, about)[0] if order == AUTO else None
+    return order.bind(about)
 
 
 def resumed_order(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOrder:
     """Return the order to go on with after a state was loaded.
 
-    bound: this dataset's. record: of the state's order. chosen: whether bound was chosen here, by order="auto" or by shuffle
-    without an order: then any order that is chosen so is taken from the state, since another machine may choose another.
+    bound: this dataset's. record: of the state's order. chosen: whether shuffle=True chose it, without an order:
+    then any order that can be chosen so is taken from the state, since another batch size may choose another.
     Raises UsageError if the state has an order that this dataset cannot have.
     """
     name = record.get("name") if isinstance(record, Mapping) else None
@@ -217,7 +170,7 @@ def shuffled_order(about: Context) -> RowOrder:
     of a batch: that takes every row by itself. Small rows of a large pack are read from a disk in short runs then, in a
     window of as many as it takes.
     """
-    if about.medium == "remote":
+    if about.remote:
         return Regions()
     if about.shuffled:
         return Blocks(whole=about.coded)
@@ -225,33 +178,3 @@ def shuffled_order(about: Context) -> RowOrder:
         return Rows()
     block = SMALL_BYTES // max(1, about.row_bytes)
     return Blocks(max(WINDOW_BYTES // about.row_bytes, MIXING_BLOCKS * about.global_batch * block), block)
-
-
-def choose_order(about: Context) -> tuple[RowOrder, str]:
-    """Return the best shuffle that rows can be read in at full speed, and a sentence that says why.
-
-    "rows" where all stay in memory after the first epoch and are neither small nor compressed in blocks, unless they come
-    from elsewhere; else what shuffle=True means (`shuffled_order`). Depends on this machine's memory: a resumed epoch takes its order
-    from the state.
-    """
-    nbytes, memory = size(about.n * about.row_bytes), size(about.memory_bytes)
-    made = f"the pack was {'' if about.shuffled else 'not '}shuffled when it was made"
-    rows = f"rows of {size(about.row_bytes)}"
-    resident = about.medium == "memory" or about.n * about.row_bytes <= CACHED_SHARE * about.memory_bytes
-    stay = f"{nbytes} stay in {memory} of memory" if about.memory_bytes else f"{nbytes} stay in memory"
-    order = shuffled_order(about)
-    if isinstance(order, Regions):
-        why = f"{nbytes} are fetched from elsewhere, each rank its own part of them alone"
-    elif isinstance(order, Rows):
-        why = f"{made}, so neighbours may be alike, and each row is drawn by itself"
-    elif about.coded:
-        why = f"rows are compressed in blocks of {about.block_rows:,}, which are decoded whole, and {made}"
-    elif not resident:
-        room = f"{memory} of memory" if about.memory_bytes else "an unknown amount of memory"
-        source = "network file system" if about.medium == "network" else "disk"
-        why = f"{nbytes} do not stay in {room}, so the {source} is read in long runs, and {made}"
-    elif about.row_bytes >= SMALL_BYTES:
-        order, why = Rows(), f"{stay}, where {rows} in any order cost no more than neighbours"
-    else:
-        why = f"{rows} come faster in runs than one by one, and {made}"
-    return order, f"order={order.name!r}: {why}."

@@ -50,11 +50,7 @@ def order_quality(
     found: dict[str, Quality] = {}
     measured: dict[RowOrder, Quality] = {}
     for one in BY_NAME if order == "all" else [order]:
-        bound, _ = parse_order(one, False, about)
-        if bound.batch_rows is not None:
-            raise UsageError(
-                f"order {bound.name!r}: cuts batches itself; batches of {batch_size:,} rows are measured. Leave its pixels out."
-            )
+        bound = parse_order(one, False, about)
         if bound.repeats:
             raise UsageError(
                 f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
@@ -62,7 +58,7 @@ def order_quality(
         measured[bound] = shuffle_quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
         found[bound.name] = measured[bound]
     if order == "all":
-        bound, _ = parse_order(None, True, about)
+        bound = parse_order(None, True, about)
         found[SHUFFLE] = measured.get(bound) or shuffle_quality.measure(
             bound, subset.rows, batch_size, labels=labels, seed=seed
         )

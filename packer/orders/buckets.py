@@ -9,7 +9,6 @@ whole numbers, so that every machine splits alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder, order_key, recorded, whole_number
+from packer.foreign_words import refuses_foreign_words
+from packer.orders.epochs import Context, RowOrder, order_key, recorded
 from packer.orders.runs import Runs, consecutive
 from packer.orders.sampling import check_same, digest_of, keys_of, permute_each
 
@@ -26,44 +26,30 @@ BATCHES = 16
 BUCKETS = 8
 
 
-@dataclass(frozen=True, eq=False)
 class Buckets(RowOrder):
     """Images of like height and width in each batch: for images that differ in size, padded or not.
 
-    Every row comes once an epoch. Rows of a bucket are mixed anew in each epoch, and batches come in a random order.
-
-    Parameters
-    ----------
-    rows : int, optional
-        Rows of a bucket, at most, but for images of one size; default: 16 global batches, or an eighth of all rows if
-        that is less. Fewer mean less padding, and batch-mates that meet again more often.
-    pixels : int, optional
-        Most pixels of a batch of a rank as it is padded (before Padding(multiple=...) rounds up): batches then have as many rows as fit,
-        at most batch_size. The state counts batches then, in place of rows.
+    Every row comes once an epoch. Rows of a bucket are mixed anew in each epoch, and batches come in a random order. A bucket has the
+    rows of 16 global batches, or an eighth of all rows if that is less.
 
     Examples
     --------
-    Three wide images and three tall ones, in batches of three:
-
     >>> from packer.orders.runs import one_run
-    >>> sizes = np.array([[20, 30], [30, 20], [20, 31], [31, 20], [21, 30], [30, 21]])
-    >>> about = Context(n=6, row_bytes=1, block_rows=6, global_batch=3, sizes=lambda: sizes)
-    >>> Buckets(rows=3).bind(about).place(one_run(0, 6), n=6, seed=0, epoch=0).rows().tolist()
-    [2, 4, 0, 3, 5, 1]
+    >>> sizes = np.array([[20, 30], [30, 20]] * 16)
+    >>> about = Context(n=32, row_bytes=1, block_rows=32, global_batch=4, sizes=lambda: sizes)
+    >>> rows = Buckets().bind(about).place(one_run(0, 32), n=32, seed=0, epoch=0).rows()
+    >>> (rows.reshape(8, 4) % 2).tolist()
+    [[0, 0, 0, 0]]
     """
 
-    rows: int | None = None
-    pixels: int | None = None
-    _cut: _Cut | None = field(default=None, repr=False)
     name: ClassVar[str] = "buckets"
 
-    def __post_init__(self) -> None:
-        for name, value, remedy in (
-            ("rows", self.rows, "Pass the rows of a bucket, some batches."),
-            ("pixels", self.pixels, "Pass the pixels of a batch, for example 4_000_000."),
-        ):
-            if value is not None:
-                object.__setattr__(self, name, whole_number(f"Buckets: {name}", value, remedy))
+    @refuses_foreign_words
+    def __init__(self, _cut: _Cut | None = None) -> None:
+        self._cut = _cut
+
+    def __repr__(self) -> str:
+        return "Buckets()"
 
     def bind(self, about: Context) -> Buckets:
         """Return the order with the rows by size. Raises UsageError if their sizes are not known."""
@@ -72,39 +58,15 @@ class Buckets(RowOrder):
                 "Buckets: the heights and widths of the rows are not known, as of packs with weights. Pass one pack, or another order."
             )
         sizes = np.ascontiguousarray(about.sizes(), np.int32).reshape(-1, 2)
-        batch = about.global_batch
-        each = batch // about.ranks
-        if self.pixels is not None:
-            _check_budget(self.pixels, sizes)
-            mean = int(sizes.prod(axis=1, dtype=np.int64).mean()) if len(sizes) else 1
-            each = min(each, max(1, self.pixels // max(1, mean)))
-            batch = about.global_batch // about.ranks
-        rows = self.rows or max(1, min(BATCHES * each * about.ranks, len(sizes) // BUCKETS))
-        return replace(self, rows=rows, _cut=_Cut.of(sizes, rows, batch, self.pixels))
-
-    @property
-    def batch_rows(self) -> int | None:
-        """The most rows of a batch, where batches are cut by pixels: positions are batches then."""
-        return None if self.pixels is None or self._cut is None else self._cut.batch
-
-    def length(self, n: int) -> int:
-        """Return the rows, or, where batches are cut by pixels, the batches of an epoch."""
-        return n if self.pixels is None else len(self._bound.ends)
-
-    def batches(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """Return the places of the rows of each batch, for `place`, where batches are cut by pixels: a run for each."""
-        ends = self._bound.ends
-        numbers = randomness.permute(positions.rows(), len(ends), order_key(seed, epoch, self.name))
-        starts = np.where(numbers > 0, ends[numbers - 1], 0)
-        return Runs(starts, ends[numbers] - starts)
+        most = max(1, min(BATCHES * about.global_batch, len(sizes) // BUCKETS))
+        return Buckets(_Cut.of(sizes, most, about.global_batch))
 
     def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """Return the rows at the positions, or, where batches are cut by pixels, at places that `batches` returned."""
+        """Return the rows at the positions."""
         if not len(positions.starts):
             return positions
-        bound, places = self._bound, positions.rows()
-        if self.pixels is None:
-            places = _permuted_batches(places, n, bound.batch, order_key(seed, epoch, self.name))
+        bound = self._bound
+        places = _permuted_batches(positions.rows(), n, bound.batch, order_key(seed, epoch, self.name))
         buckets = np.searchsorted(bound.buckets, places, "right")
         firsts = np.where(buckets > 0, bound.buckets[buckets - 1], 0)
         keys = keys_of(randomness.key(seed, epoch, "bucket"), buckets)
@@ -112,19 +74,15 @@ class Buckets(RowOrder):
         return consecutive(bound.rows[firsts + inside].astype(np.int64))
 
     def record(self) -> dict[str, Any]:
-        """Return the name, the rows of a bucket and of a global batch, or its pixels, and what tells these sizes from others."""
-        lengths = {"name": self.name, "rows": self.rows, "batch": self._bound.batch}
-        return lengths | {"pixels": self.pixels, "sizes": digest_of(self._bound.sizes)}
+        """Return the name, the rows of a bucket and of a global batch, and what tells these sizes from others."""
+        bound = self._bound
+        return {"name": self.name, "rows": bound.most, "batch": bound.batch, "sizes": digest_of(bound.sizes)}
 
     def resumed(self, record: Mapping[str, Any]) -> Buckets:
         """Return the order with the recorded lengths. Raises UsageError for other sizes, or the record of another order."""
         lengths = recorded(record, self.name, "rows", "batch")
-        pixels = record.get("pixels")
-        if pixels is not None:
-            pixels = recorded(record, self.name, "pixels")["pixels"]
         check_same("heights and widths", digest_of(self._bound.sizes), record.get("sizes"))
-        cut = _Cut.of(self._bound.sizes, lengths["rows"], lengths["batch"], pixels)
-        return replace(self, rows=lengths["rows"], pixels=pixels, _cut=cut)
+        return Buckets(_Cut.of(self._bound.sizes, lengths["rows"], lengths["batch"]))
 
     @property
     def _bound(self) -> _Cut:
@@ -133,41 +91,17 @@ class Buckets(RowOrder):
 
 
 class _Cut(NamedTuple):
-    """Rows by size. rows: bucket after bucket; buckets: where each ends; batch: rows of a batch, at most.
-
-    ends: where each batch ends, if batches are cut by pixels. sizes: int32 [n, 2].
-    """
+    """Rows by size. rows: bucket after bucket; buckets: where each ends; most: rows of one; batch: rows of a batch; sizes: int32 [n, 2]."""
 
     rows: NDArray[np.integer[Any]]
     buckets: NDArray[np.int64]
+    most: int
     batch: int
-    ends: NDArray[np.int64]
     sizes: NDArray[np.int32]
 
     @classmethod
-    def of(cls, sizes: NDArray[np.int32], most: int, batch: int, pixels: int | None) -> _Cut:
-        """most: rows of a bucket."""
-        rows, buckets = _split(sizes, most)
-        ends = np.empty(0, np.int64)
-        if pixels is not None and len(rows):
-            firsts = np.concatenate(([0], buckets[:-1]))
-            areas = np.maximum.reduceat(sizes[rows].astype(np.int64), firsts).prod(axis=1)
-            counts = buckets - firsts
-            each = np.clip(pixels // np.maximum(areas, 1), 1, batch)
-            batches = -(-counts // each)  # of a bucket, as even as can be
-            of = np.repeat(np.arange(len(buckets)), batches)
-            number = np.arange(len(of)) - np.repeat(np.cumsum(batches) - batches, batches) + 1
-            ends = firsts[of] + number * counts[of] // batches[of]
-        return cls(rows, buckets, batch, ends, sizes)
-
-
-def _check_budget(pixels: int, sizes: NDArray[np.int32]) -> None:
-    areas = sizes.prod(axis=1, dtype=np.int64)
-    if len(areas) and areas.max() > pixels:
-        height, width = sizes[areas.argmax()].tolist()
-        raise UsageError(
-            f"Buckets: pixels is {pixels:,}, and an image of {height} x {width} has more. Pass at least {areas.max():,}."
-        )
+    def of(cls, sizes: NDArray[np.int32], most: int, batch: int) -> _Cut:
+        return cls(*_split(sizes, most), most, batch, sizes)
 
 
 def _permuted_batches(places: NDArray[np.int64], n: int, batch: int, key: int) -> NDArray[np.int64]:

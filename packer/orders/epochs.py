@@ -34,11 +34,8 @@ class Context:
     global_batch: rows of a batch on all ranks together. labels: field -> the label of each of the n rows, int64 [n].
     pack_rows: rows of the whole pack, and place: rows of the subset -> rows of the pack; asked only where weights were given
     for the whole pack. shuffled: whether conversion shuffled the rows. coded: whether rows are compressed in blocks.
-    medium: where rows that are not in memory come from: "disk", "network" (a file system over it), "remote" (a pack at a URL); "memory"
-    where none do.
-    memory_bytes: of memory that rows may take, 0 where that is unknown. share: of an epoch that is this order's, in a mixture of packs.
-    members: the packs, where there are several, and weighted: whether they have weights of their own, or their sizes for weights.
-    ranks: that share a global batch. sizes: height and width of the image of each of the n rows, [n, 2].
+    remote: whether the pack is at a URL. share: of an epoch that is this order's, in a mixture of packs. members: the packs of a
+    mixture. sizes: height and width of the image of each of the n rows, [n, 2].
     """
 
     n: int
@@ -50,12 +47,9 @@ class Context:
     place: Callable[[Runs], Runs] | None = None
     shuffled: bool = True
     coded: bool = False
-    medium: str = "disk"
-    memory_bytes: int = 0
+    remote: bool = False
     share: float = 1.0
     members: tuple[Member, ...] = ()
-    weighted: bool = False
-    ranks: int = 1
     sizes: Callable[[], NDArray[np.integer[Any]]] | None = None
 
 
@@ -98,15 +92,6 @@ class RowOrder(Protocol):
         the caller has cut them from an epoch.
         """
         ...
-
-    @property
-    def batch_rows(self) -> int | None:
-        """The most rows of a batch of an order that cuts batches itself: its positions are batches then, of a rank. None: it does not."""
-        return None
-
-    def batches(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """Return what `place` takes for the rows of each batch, a run a batch, of an order that cuts batches itself."""
-        return positions
 
     def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the row at each of some scattered positions, int64 [k]."""
@@ -381,8 +366,7 @@ def read_requests(
     if stride > 1:
         yield from (read_request(epoch, share, begin, end, stride) for begin, end in parts)
         return
-    alone = epoch.order.by_run or epoch.order.batch_rows is not None
-    target, most_rows = 1, 0 if alone else PLACED_ROWS
+    target, most_rows = 1, 0 if epoch.order.by_run else PLACED_ROWS
     for begin, end in parts:
         some = [(begin, end)]
         while (some[-1][1] - begin) * share.batch_size < target and (more := next(parts, None)):
@@ -423,9 +407,6 @@ def read_request(epoch: Epoch, share: Share, first: int, last: int, stride: int 
     begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
     sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
     positions = share.positions(first, last)
-    if epoch.order.batch_rows is not None:
-        positions = epoch.order.batches(positions, epoch.subset.rows, epoch.seed, epoch.number)
-        sizes = positions.lengths.tolist()
     return ReadRequest(epoch, positions, sizes, (begin, min(stop, share.n)), begins=first < stride)
 
 

@@ -51,7 +51,7 @@ class Mixture(RowOrder):
     Parameters
     ----------
     order : str or order, optional
-        Order of each pack's rows: "rows", "blocks", "slices", "sequential", "auto", or an object. Default: what shuffle=True means
+        Order of each pack's rows: "rows", "blocks", "slices", "sequential", or an object. Default: what shuffle=True means
         for the pack, or, without shuffle, as they lie.
     rows : int, optional
         Rows of an epoch; default: as many as the packs have together.

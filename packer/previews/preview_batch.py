@@ -82,7 +82,7 @@ def first_rows(
     """Return the rows that a PackedBatchDataset yields first, int64 [rows or fewer]."""
     subset = select(pack, split=split)
     with_images = RowReader(pack, select_fields(pack, None))
-    bound, _ = parse_order(order, False, context(with_images, subset, rows))
+    bound = parse_order(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
     return read_request(sequence, Share(sequence.length, rows), 0, 1).rows().rows()
 

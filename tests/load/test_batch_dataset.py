@@ -306,8 +306,8 @@ def test_the_same_row_is_augmented_alike_whatever_the_batches(pack: Pack):
         ({"threads": 0}, "threads=0: is not a whole number of at least 1."),
         (
             {"order": "random"},
-            "order='random': is not one of 'sequential', 'slices', 'blocks', 'rows', 'regions', 'auto'. Pass one of them,"
-            " or an order such as packer.Blocks(window='1GB').",
+            "order='random': is not one of 'sequential', 'slices', 'blocks', 'rows', 'regions'. Pass one of them,"
+            " an order such as packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack.",
         ),
         (
             {"shuffle": True, "order": "sequential"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.dataset_options import auto_device
-from packer.load.order_choice import context
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")
@@ -131,22 +129,6 @@ def test_a_state_of_a_shuffled_dataset_is_refused_by_one_in_sequence(pack: Pack)
     with pytest.raises(UsageError, match="Pass the order that it was taken in"):
         PackedBatchDataset(pack, 8).load_state_dict(state)
     PackedBatchDataset(pack, 8, shuffle=True).load_state_dict(state)
-
-
-def test_an_automatic_order_is_the_same_on_every_rank(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    """However much memory each rank's machine has."""
-    found = []
-    for rank, memory in ((0, 0), (1, 1 << 40)):
-        monkeypatch.setattr("packer.machine.available_memory", lambda memory=memory: memory)
-        monkeypatch.setattr("packer.load.order_choice.SMALL_BYTES", 0)
-        monkeypatch.setattr(
-            "packer.load.order_choice.context", lambda *of: replace(context(*of), shuffled=True)
-        )
-        dataset = PackedBatchDataset(pack, 4, order="auto", rank=rank, world_size=2)
-        found += [row for batch in dataset for row in batch.label.tolist()]
-        alone = PackedBatchDataset(pack, 4, order="auto")
-        assert alone.order.name == ("rows" if memory else "blocks")
-    assert sorted(found) == [3 * row for row in range(40)]
 
 
 def small(sample: dict[str, Any]) -> dict[str, Any]:

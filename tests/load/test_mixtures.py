@@ -17,7 +17,7 @@ from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.mixture import Mixture
-from packer.orders.row_orders import Slices
+from packer.orders.row_orders import Rows, Slices
 from packer.orders.sampling import Balanced
 from tests.format.packs import write_pack
 from tests.load.conftest import ORDERS
@@ -58,9 +58,7 @@ def check(batch: Any) -> list[int]:
     return rows
 
 
-@pytest.mark.parametrize(
-    "options", [{"shuffle": True}, {}, *({"order": order} for order in (*ORDERS, "auto"))]
-)
+@pytest.mark.parametrize("options", [{"shuffle": True}, {}, *({"order": order} for order in ORDERS)])
 def test_batches_hold_the_packs_shares_and_rows_are_right(packs: list[Pack], options: dict[str, Any]) -> None:
     dataset = mixed(packs, **options)
     assert len(dataset) == 15
@@ -121,7 +119,7 @@ def test_the_rows_of_a_pack_follow_each_other_over_epochs_and_resuming(packs: li
 def test_the_state_of_an_order_that_was_chosen_is_taken(packs: list[Pack]) -> None:
     blocks = mixed(packs, order="blocks")
     state = blocks.state_dict() | {"rows": 30}
-    chosen = mixed(packs, order="auto")
+    chosen = mixed(packs, shuffle=True)
     assert chosen.order.record() != blocks.order.record()
     chosen.load_state_dict(state)
     assert chosen.order.record() == blocks.order.record()
@@ -141,13 +139,6 @@ def test_an_epoch_is_as_long_as_asked_for(packs: list[Pack]) -> None:
     assert mixed(packs, order=Slices(3)).order.record()["orders"] == [{"name": "slices", "rows": 3}] * 2
 
 
-def test_of_several_ranks_each_chooses_by_the_packs_alone(packs: list[Pack]) -> None:
-    for order in ("auto", Mixture("auto", rows=99)):
-        dataset = mixed(packs, order=order, rank=0, world_size=2)
-        list(dataset)
-        assert {inner["name"] for inner in dataset.order.record()["orders"]} == {"rows"}
-
-
 def test_a_list_without_weights_is_one_pack(packs: list[Pack]) -> None:
     paths = [pack.path for pack in packs]
     options: dict[str, Any] = {"output": "numpy", "fields": ("image", "label", "row")}
@@ -165,18 +156,16 @@ def test_a_list_without_weights_is_one_pack(packs: list[Pack]) -> None:
     assert rows.pack.path == f"{paths[0]} + {paths[1]}"
 
 
-def test_packs_that_were_shuffled_are_dealt_evenly(tmp_path: Path) -> None:
+def test_a_list_of_packs_is_shuffled_as_one_pack(tmp_path: Path) -> None:
     paths = []
     for name, rows in (("a.h5", 60), ("b.h5", 20)):
         write_pack(tmp_path / name, rows=rows, seed=1)
         paths.append(tmp_path / name)
     options: dict[str, Any] = {"output": "numpy", "fields": ("label", "row")}
     dataset = PackedBatchDataset(paths, 8, shuffle=True, **options)
-    assert [inner["name"] for inner in dataset.order.record()["orders"]] == ["blocks", "blocks"]
+    assert dataset.order == Rows()  # neighbours are rows of one pack
     for _ in range(3):
-        batches = [batch.row.tolist() for batch in dataset]
-        assert sorted(row for rows in batches for row in rows) == list(range(80))
-        assert {sum(row < 60 for row in rows) for rows in batches} == {6}
+        assert sorted(row for batch in dataset for row in batch.row.tolist()) == list(range(80))
     assert PackedBatchDataset(paths, 8, order="blocks", **options).order.name == "blocks"
     some = PackedBatchDataset(paths, 8, shuffle=True, subset=range(60), **options)
     assert sorted(row for batch in some for row in batch.row.tolist()) == list(range(60))

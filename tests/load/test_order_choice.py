@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.load.order_choice import choose_order, parse_order, resumed_order, shuffled_order
+from packer.load.order_choice import parse_order, resumed_order, shuffled_order
 from packer.orders import shuffle_quality
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.sampling import Balanced, Weighted
 from packer.orders.shuffle_quality import measure
-from packer.units import size
 
 PHOTO, TABLE = 196_608, 112
-MEMORY = 24_000_000_000
 
 
 def context(n: int = 10_000, row_bytes: int = PHOTO, **more: Any) -> Context:
-    return Context(n, row_bytes, **({"block_rows": 43, "global_batch": 256, "memory_bytes": MEMORY} | more))
+    return Context(n, row_bytes, **({"block_rows": 43, "global_batch": 256} | more))
 
 
 # --- arguments ---------------------------------------------------------------------------------------------
@@ -43,30 +41,22 @@ def context(n: int = 10_000, row_bytes: int = PHOTO, **more: Any) -> Context:
     ],
 )
 def test_arguments_mean_bound_orders(order: str | RowOrder | None, shuffle: bool, expected: RowOrder) -> None:
-    assert parse_order(order, shuffle, context()) == (expected, "")
+    assert parse_order(order, shuffle, context()) == expected
 
 
 def test_samplers_are_orders() -> None:
     about = context(3, labels=lambda _: [0, 1, 1])
     for order in (Weighted([1, 2, 3]), Balanced()):
-        bound, why = parse_order(order, True, about)
-        assert bound.record() == order.bind(about).record()
-        assert why == ""
+        assert parse_order(order, True, about).record() == order.bind(about).record()
 
 
-def test_auto_says_why() -> None:
-    order, why = parse_order("auto", True, context())
-    assert order == Rows()
-    assert why == choose_order(context())[1]
-
-
-@pytest.mark.parametrize("order", ["random", "", 3, Slices, "weighted"])
+@pytest.mark.parametrize("order", ["random", "", 3, Slices, "weighted", "auto"])
 def test_what_is_no_order_is_refused(order: Any) -> None:
     with pytest.raises(UsageError) as error:
         parse_order(order, False, context())
     assert str(error.value) == (
-        f"order={order!r}: is not one of 'sequential', 'slices', 'blocks', 'rows', 'regions', 'auto'. Pass one of them,"
-        " or an order such as packer.Blocks(window='1GB')."
+        f"order={order!r}: is not one of 'sequential', 'slices', 'blocks', 'rows', 'regions'. Pass one of them,"
+        " an order such as packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack."
     )
 
 
@@ -82,73 +72,7 @@ def test_shuffling_in_sequence_is_refused(order: str | RowOrder) -> None:
 # --- the choice --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("about", "order", "why"),
-    [
-        (
-            context(),
-            Rows(),
-            "order='rows': 1.97 GB stay in 24 GB of memory, where rows of 197 kB in any order cost no more than neighbours.",
-        ),
-        (
-            context(memory_bytes=0, medium="memory"),
-            Rows(),
-            "order='rows': 1.97 GB stay in memory, where rows of 197 kB in any order cost no more than neighbours.",
-        ),
-        (
-            context(10**6),
-            Blocks(),
-            "order='blocks': 197 GB do not stay in 24 GB of memory, so the disk is read in long runs,"
-            " and the pack was shuffled when it was made.",
-        ),
-        (
-            context(10**6, medium="network"),
-            Blocks(),
-            "order='blocks': 197 GB do not stay in 24 GB of memory, so the network file system is read in long runs,"
-            " and the pack was shuffled when it was made.",
-        ),
-        (
-            context(memory_bytes=0),
-            Blocks(),
-            "order='blocks': 1.97 GB do not stay in an unknown amount of memory, so the disk is read in long runs,"
-            " and the pack was shuffled when it was made.",
-        ),
-        (
-            context(10**6, shuffled=False),
-            Rows(),
-            "order='rows': the pack was not shuffled when it was made, so neighbours may be alike, and each row is drawn by itself.",
-        ),
-        (
-            context(10**6, TABLE),
-            Blocks(),
-            "order='blocks': rows of 112 bytes come faster in runs than one by one, and the pack was shuffled when it was made.",
-        ),
-        (
-            context(10**8, TABLE, shuffled=False),
-            Blocks(WINDOW_BYTES // TABLE, 146),
-            "order='blocks': rows of 112 bytes come faster in runs than one by one, and the pack was not shuffled when it was made.",
-        ),
-        (
-            context(coded=True, block_rows=6),
-            Blocks(whole=True),
-            "order='blocks': rows are compressed in blocks of 6, which are decoded whole,"
-            " and the pack was shuffled when it was made.",
-        ),
-        (
-            context(coded=True, block_rows=6, shuffled=False),
-            Rows(),
-            "order='rows': the pack was not shuffled when it was made, so neighbours may be alike, and each row is drawn by itself.",
-        ),
-    ],
-)
-def test_the_choice_and_its_sentence(about: Context, order: RowOrder, why: str) -> None:
-    assert choose_order(about) == (order, why)
-
-
-def test_shuffle_alone_depends_on_the_pack_alone() -> None:
-    machines = [{"memory_bytes": m, "medium": k} for m in (0, 10**13) for k in ("memory", "disk", "network")]
-    for pack in ({}, {"shuffled": False}, {"shuffled": False, "coded": True}):
-        assert len({shuffled_order(context(**pack, **machine)) for machine in machines}) == 1
+def test_shuffle_depends_on_the_pack_alone() -> None:
     assert shuffled_order(context()) == Blocks()
     assert shuffled_order(context(coded=True)) == Blocks(whole=True)
     assert (
@@ -243,17 +167,12 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
 
 @pytest.mark.parametrize("facts", [{}, {"shuffled": False}, {"coded": True}, {"row_bytes": TABLE}])
 def test_packs_at_a_url_are_read_in_regions(facts: dict[str, Any]) -> None:
-    about = context(400_000, **({"medium": "remote", "global_batch": 2048} | facts))
+    about = context(400_000, **({"remote": True, "global_batch": 2048} | facts))
     assert isinstance(shuffled_order(about), Regions)
-    assert parse_order(None, True, about)[0] == Regions().bind(about)
-    order, why = choose_order(about)
-    assert order == Regions()
-    assert why == (
-        f"order='regions': {size(about.n * about.row_bytes)} are fetched from elsewhere, each rank its own part of them alone."
-    )
-    assert parse_order("regions", True, context())[0] == Regions().bind(context())
+    assert parse_order(None, True, about) == Regions().bind(about)
+    assert parse_order("regions", True, context()) == Regions().bind(context())
     assert resumed_order(Rows(), Regions().bind(about).record(), chosen=True) == Regions().bind(about)
 
 
 def test_sequence_stays_the_default_of_packs_at_a_url() -> None:
-    assert parse_order(None, False, context(medium="remote"))[0] == Sequential()
+    assert parse_order(None, False, context(remote=True)) == Sequential()

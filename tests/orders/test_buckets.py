@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.orders.buckets import Buckets
+from packer.orders.buckets import Buckets, _Cut
 from packer.orders.epochs import Context, Epoch, Share, read_requests
 from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset
@@ -26,10 +26,11 @@ def sizes_of(n: int, seed: int = 0) -> NDArray[np.int32]:
     return np.maximum(sides, 4).astype(np.int32)
 
 
-def bound(sizes: Any, batch: int = 8, ranks: int = 1, **options: Any) -> Buckets:
-    return Buckets(**options).bind(
-        Context(len(sizes), 100, 10, batch * ranks, ranks=ranks, sizes=lambda: np.asarray(sizes))
-    )
+def bound(sizes: Any, batch: int = 8, ranks: int = 1, rows: int | None = None) -> Buckets:
+    """rows: of a bucket, at most."""
+    if rows is not None:
+        return Buckets(_Cut.of(np.asarray(sizes, np.int32), rows, batch * ranks))
+    return Buckets().bind(Context(len(sizes), 100, 10, batch * ranks, sizes=lambda: np.asarray(sizes)))
 
 
 def batches(
@@ -37,9 +38,8 @@ def batches(
 ) -> list[list[int]]:
     """The rows of each batch of a rank."""
     epoch = Epoch(order, Subset([(0, n)]), seed, number)
-    positions = 1 if order.batch_rows else batch
     share = {"ends": "uneven", **share}
-    requests = read_requests(epoch, Share(epoch.length, positions, **share), 1)
+    requests = read_requests(epoch, Share(epoch.length, batch, **share), 1)
     return [request.rows().rows().tolist() for request in requests]
 
 
@@ -53,31 +53,21 @@ def padding(sizes: NDArray[np.int32], rows: list[list[int]]) -> float:
     st.lists(st.tuples(st.integers(1, 9), st.sampled_from([3, 3, 3, 4, 70_000])), min_size=1, max_size=90),
     st.integers(1, 20),
     st.integers(1, 12),
-    st.booleans(),
     st.integers(0, 3),
 )
-def test_every_row_once(
-    sizes: list[tuple[int, int]], rows: int, batch: int, by_pixels: bool, epoch: int
-) -> None:
-    n, pixels = len(sizes), 1_000_000 if by_pixels else None
-    order = bound(sizes, batch, rows=rows, pixels=pixels)
+def test_every_row_once(sizes: list[tuple[int, int]], rows: int, batch: int, epoch: int) -> None:
+    n = len(sizes)
+    order = bound(sizes, batch, rows=rows)
     found = batches(order, n, batch, number=epoch)
     assert sorted(row for one in found for row in one) == [*range(n)]
     assert max(map(len, found)) <= batch
-    if by_pixels:
-        assert len(found) == order.length(n)
-        assert all(
-            len(one) * np.max([sizes[row] for row in one], axis=0).prod() <= 1_000_000 for one in found
-        )
-    else:
-        assert [len(one) for one in found[:-1]] == [batch] * (len(found) - 1)
+    assert [len(one) for one in found[:-1]] == [batch] * (len(found) - 1)
     assert found == batches(pickle.loads(pickle.dumps(order)), n, batch, number=epoch)
 
 
-@pytest.mark.parametrize("pixels", [None, 40_000])
-def test_batches_are_alike_and_new_each_epoch(pixels: int | None) -> None:
+def test_batches_are_alike_and_new_each_epoch() -> None:
     n, sizes = 3000, sizes_of(3000)
-    order = bound(sizes, pixels=pixels)
+    order = bound(sizes)
     first, second = (batches(order, n, number=epoch) for epoch in range(2))
     plain = padding(sizes, batches(Rows(), n))
     assert padding(sizes, first) < 0.15 * plain
@@ -89,16 +79,15 @@ def test_batches_are_alike_and_new_each_epoch(pixels: int | None) -> None:
     assert len(first) == len(second)
 
 
-@pytest.mark.parametrize("pixels", [None, 40_000])
-def test_an_epoch_goes_on_with_other_ranks(pixels: int | None) -> None:
+def test_an_epoch_goes_on_with_other_ranks() -> None:
     n, sizes = 1000, sizes_of(1000)
-    order = bound(sizes, ranks=2, pixels=pixels)
+    order = bound(sizes, ranks=2)
     ranks = [batches(order, n, world_size=2, rank=rank, ends="even") for rank in range(2)]
     assert len(ranks[0]) == len(ranks[1])
-    handed = 10 * 2 * (1 if pixels else 8)
+    handed = 10 * 2 * 8
     begun = [row for one in ranks for batch in one[:10] for row in batch]
     for world in (1, 3):
-        resumed = bound(sizes, ranks=world, pixels=pixels).resumed(order.record())
+        resumed = bound(sizes, ranks=world).resumed(order.record())
         rest = [
             row
             for rank in range(world)
@@ -111,17 +100,12 @@ def test_an_epoch_goes_on_with_other_ranks(pixels: int | None) -> None:
 def test_sequences_are_frozen() -> None:
     sizes = sizes_of(40)
     assert batches(bound(sizes, rows=12), 40)[0] == [22, 7, 39, 26, 9, 8, 34, 6]
-    assert batches(bound(sizes, rows=12, pixels=16_384), 40)[0] == [22, 7, 39, 26]
 
 
 def test_what_is_refused() -> None:
     sizes = sizes_of(40)
-    with pytest.raises(
-        UsageError, match=r"Buckets: pixels is 4,000, and an image of 64 x \d+ has more\. Pass at"
-    ):
-        bound(sizes, pixels=4000)
-    with pytest.raises(UsageError, match=r"Buckets: rows: is 0; whole numbers from 1 are allowed"):
-        Buckets(rows=0)
+    with pytest.raises(UsageError, match=r"pixels=: is no argument of Buckets; .* Pass a smaller batch_size"):
+        Buckets(pixels=4000)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"Buckets: the heights and widths of the rows are not known"):
         Buckets().bind(Context(4, 1, 1, 2))
     with pytest.raises(UsageError, match="was taken with other heights and widths"):
