@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from packer.augment import Pipeline, Transform
     from packer.augment.pass_stages import PreparedDraws
-    from packer.augment.ragged_images import RaggedImages
 
     One = str | Sequence[Transform] | Pipeline
     Augment = One | Mapping[str, One]
@@ -131,7 +130,7 @@ class Augmenter:
         """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""
         images = [getattr(batch, name if self.ragged else "image") for name in self._views]
         image = images[0]
-        where = image.field if isinstance(image, IndexedRows) else getattr(image, "pixels", image)
+        where = image.field if isinstance(image, IndexedRows) else image
         count = len(image.rows) if isinstance(image, IndexedRows) else len(image)
         for drawn in draws:
             drawn.on(where.device)  # of all batches of a portion in one copy
@@ -167,15 +166,11 @@ class _ImageView:
         self.pipeline, self._rows, self._spare = pipeline, rows, spare
         self._slots: Slots | None = None
 
-    def images(self, image: torch.Tensor | IndexedRows | RaggedImages, draws: PreparedDraws) -> torch.Tensor:
+    def images(self, image: torch.Tensor | IndexedRows, draws: PreparedDraws) -> torch.Tensor:
         """Return the augmented images of a batch."""
-        from packer.augment.ragged_images import RaggedImages
-
         pipeline = self.pipeline
         if isinstance(image, IndexedRows):
             return pipeline.apply(image.field, draws, rows=image.rows)
-        if isinstance(image, RaggedImages):  # where a cache keeps them
-            return pipeline.apply(pipeline.begin(image, draws), draws)
         if pipeline.ragged:
             return pipeline.apply(image.view(pipeline.first.result.dtype), draws)
         if image.device.type != "cpu" or pipeline.mixes or not pipeline.transforms:

@@ -615,12 +615,9 @@ class PackedBatchDataset(ResumableEpochs):
         if self.placement == "gpu" and device is not None:
             from packer.load.caches.gpu_cache import GpuCache, GpuRows
 
-            views = self._views if files.draws else ()
-            pictures = self.pack.header.field("image") if views else None
-            gpu = GpuCache(self._reader, self._stored, self.subset, self.device, pictures)
+            gpu = GpuCache(self._reader, self._stored, self.subset, self.device)
             # The pass that augments takes images from where they lie: no batch of them is put together before.
-            leave = ("image",) if self._views and not views else ()
-            return GpuRows(gpu, files, fields, device, leave=leave, views=views)
+            return GpuRows(gpu, files, fields, device, leave=("image",) if self._views else ())
         return None
 
     def _keep_blocks(self) -> None:

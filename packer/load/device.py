@@ -21,9 +21,7 @@ from packer.load.batch import Bytes, IndexedRows, allocate
 
 Arrays = Mapping[str, NDArray[np.generic]]
 if TYPE_CHECKING:
-    from packer.augment.ragged_images import RaggedImages
-
-    Tensors = dict[str, torch.Tensor | IndexedRows | RaggedImages]
+    Tensors = dict[str, torch.Tensor | IndexedRows]
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from packer import machine
 from packer.errors import UsageError
 from packer.filling.memory_pack import in_memory
 from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.load.batch import size_of
-from packer.orders.runs import Subset, one_run
-from packer.read.row_reader import RowReader, picture_sizes
-from packer.sentence import Option
+from packer.orders.runs import Subset
+from packer.read.row_reader import RowReader
 from packer.units import size
 
 PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
@@ -39,19 +36,6 @@ def parse_placement(
     become one array as they are read, "" if none does. Raises UsageError."""
     paths = [one.path for one in reader.pack.members or (reader.pack,)]
     if ragged:
-        if placement in ("auto", "gpu") and ragged == "augment" and device.startswith("cuda"):
-            nbytes = _picture_bytes(reader, fields, subset)
-            if nbytes is not None:
-                return choose_placement(
-                    placement, path=paths[0], device=device, nbytes=nbytes, decoded=False, pictures=True
-                )
-            if placement == "gpu":
-                raise UsageError(
-                    "placement='gpu' with augment: of images that differ in size it keeps raw ones without masks, of packs in files."
-                    " Pass placement='disk', or run packer repack with ",
-                    Option("store", "raw"),
-                    " first.",
-                )
         if placement not in ("auto", "disk"):
             raise UsageError(
                 f"placement={placement!r} with {ragged}: images that differ in size are decoded when they are read."
@@ -82,14 +66,12 @@ def choose_placement(
     nbytes: int,
     decoded: bool,
     present: bool = False,
-    pictures: bool = False,
 ) -> tuple[str, str]:
     """Return the placement, "gpu", "pinned", "ram" or "disk", and a phrase for the log that gives the reason.
 
     placement: one of PLACEMENTS. path: path of the pack. device: device of the batches. nbytes: bytes of the rows as they are
     loaded, without ragged fields. decoded: True if rows are stored as JPEG or compressed. present: True if a process of this
-    machine holds them in memory already, so that they cost no more memory. pictures: True for images that differ in size, which
-    are on the GPU or on the disk.
+    machine holds them in memory already, so that they cost no more memory.
 
     Raises UsageError for a placement that this machine does not have, or that has no room.
     """
@@ -98,26 +80,15 @@ def choose_placement(
             f"placement={placement!r}: is not one of {', '.join(map(repr, PLACEMENTS))}. Pass one of them."
         )
     if placement == "auto":
-        return _chosen_placement(path, device, nbytes, decoded, present, pictures)
+        return _chosen_placement(path, device, nbytes, decoded, present)
     if placement in ("gpu", "pinned") and not device.startswith("cuda"):
         raise UsageError(
             f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
         )
-    return placement, _asked_placement(placement, device, nbytes, present, pictures)
+    return placement, _asked_placement(placement, device, nbytes, present)
 
 
-def _picture_bytes(reader: RowReader, fields: Sequence[Field], subset: Subset) -> int | None:
-    """Return the bytes of all rows with images that differ in size, None if a GPU cannot keep these."""
-    own = [f.own_size for f in fields if f.own_size is not None]
-    if len(own) != 1 or own[0] is None or own[0].codec is not None or reader.pack.ahead_bytes is not None:
-        return None
-    sizes = picture_sizes(reader.pack, subset.place(one_run(0, subset.rows)).rows())
-    return size_of(fields, subset.rows) + int(sizes.astype(np.int64).prod(axis=1).sum()) * own[0].nbytes(1, 1)
-
-
-def _chosen_placement(
-    path: str, device: str, nbytes: int, decoded: bool, present: bool, pictures: bool
-) -> tuple[str, str]:
+def _chosen_placement(path: str, device: str, nbytes: int, decoded: bool, present: bool) -> tuple[str, str]:
     rows = f"{size(nbytes)} of rows"
     if not nbytes:
         return "disk", "no field has rows of one length"
@@ -129,8 +100,6 @@ def _chosen_placement(
         if nbytes <= free // GPU_SHARE:
             return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
         beyond = f"{rows} exceed an eighth of {size(free)} free on {device}"
-        if pictures:
-            return "disk", beyond
         if fits:
             return "pinned", f"{beyond}, but {room}"
         return "disk", f"{beyond}, and a quarter of {size(host)} of available memory"
@@ -145,7 +114,7 @@ def _chosen_placement(
     return "disk", f"{rows} {reason} but exceed a quarter of {size(host)} of available memory"
 
 
-def _asked_placement(placement: str, device: str, nbytes: int, present: bool, pictures: bool) -> str:
+def _asked_placement(placement: str, device: str, nbytes: int, present: bool) -> str:
     """Return the log phrase for a placement that the user asked for. Raises UsageError if there is no room for the rows."""
     if placement == "disk":
         return "as asked"
@@ -154,8 +123,7 @@ def _asked_placement(placement: str, device: str, nbytes: int, present: bool, pi
             f"placement={placement!r}: no field has rows of one length; others stay on the disk. Pass placement='disk'."
         )
     if placement == "gpu":
-        free, where = free_device_memory(device), f"free on {device}"
-        lower = "'disk'" if pictures else "'pinned' or 'disk'"
+        free, where, lower = free_device_memory(device), f"free on {device}", "'pinned' or 'disk'"
     elif present:
         return f"as asked; {size(nbytes)} of rows are in memory already"
     else:

@@ -421,9 +421,6 @@ class Prefetcher:
         if isinstance(value, IndexedRows):
             images = value.field.permute(0, 3, 1, 2)
             return [IndexedRows(images, rows) for rows in value.rows.split(sizes)]
-        if not hasattr(value, "split"):  # RaggedImages
-            stops = list(itertools.accumulate(sizes))
-            return [value[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
         if channels_last:
             value = value.permute(0, 3, 1, 2)
         split: Sequence[Any] = value.split(sizes) if len(sizes) > 1 else (value,)

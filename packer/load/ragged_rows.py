@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
-from packer.read.row_reader import RowReader, picture_sizes
+from packer.read.row_reader import RowReader
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
@@ -60,17 +59,6 @@ class AugmentedFileRows(FileRows):
         wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
         self._pixel, self._dtype = 4 if wider else channels, np.dtype(dtype_of(image))
         self._local = threading.local()
-
-    def ragged(self, request: ReadRequest) -> list[Future[ReadResult]]:
-        """Start to read the ragged fields but the images, and to draw for these, whose pixels are elsewhere."""
-        return [self.threads.submit(self._draw_part, request)]
-
-    def _draw_part(self, request: ReadRequest) -> ReadResult:
-        result = super()._read_part(request, 0, request.count, {}, self.read_fixed)
-        began = time.perf_counter()
-        sizes = picture_sizes(self.reader.pack, request.rows().rows()).astype(np.int64)
-        draws = self._augmenter.draw(request, sizes=sizes)
-        return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
 
     def _read_part(
         self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes], read: ReadFixed

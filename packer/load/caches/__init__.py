@@ -2,7 +2,6 @@
 
     memory_cache.py     rows in memory, decoded, pinned if need be (filling/memory_pack.py keeps them there)
     gpu_cache.py        rows on the device, gathered there
-    picture_places.py   images that differ in size, side by side in one memory there
 
 Start with memory_cache.py. Imports: augment, filling, format, load, orders, read.
 """

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.load.batch import IndexedRows, size_of
-from packer.load.caches.picture_places import PicturePlaces
 from packer.load.device import Device
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
 from packer.orders.epochs import ReadRequest
@@ -36,13 +35,12 @@ log = logging.getLogger("packer.load")
 
 
 class GpuCache:
-    """A cache of a subset's fixed fields as tensors on a device, and of images that differ in size. Thread-safe.
+    """A cache of a subset's fixed fields as tensors on a device. Thread-safe.
 
     A background thread fills it on its own CUDA stream; until then the loop reads rows from the files.
     For one process: it cannot be pickled or used in a forked child.
 
     fields: fields as they are loaded; ragged ones are not cached. device: "cuda" or "cuda:i"; "cpu" works too, for tests.
-    pictures: field of raw images that differ in size, which lie side by side in one memory.
     names: names of the cached fields. nbytes: bytes of their rows. failed: why the cache is empty (out of device memory, or an
     unreadable row), else None.
     """
@@ -53,14 +51,12 @@ class GpuCache:
         fields: Sequence[Field],
         subset: Subset,
         device: torch.device | str,
-        pictures: Field | None = None,
     ) -> None:
-        placed = None if pictures is None else PicturePlaces(reader.pack, pictures, subset)
         fields = [f for f in fields if not f.ragged]
         self.names = frozenset(f.name for f in fields)
-        self.nbytes = size_of(fields, subset.rows) + (placed.nbytes if placed else 0)
+        self.nbytes = size_of(fields, subset.rows)
         # Asked of a tensor, the device has its number: "cuda" is another one in each thread.
-        self._content = _GpuContent(fields, subset.rows, torch.empty(0, device=device).device, placed)
+        self._content = _GpuContent(fields, subset.rows, torch.empty(0, device=device).device)
         self._background = Background(
             self, "packer-upload", partial(_fill_or_drop, self._content, reader, subset)
         )
@@ -83,8 +79,7 @@ class GpuCache:
     def gather(self, runs: Runs, leave: Collection[str] = ()) -> Tensors | None:
         """Gather rows of all fields into new tensors [sum of lengths, *shape] on the device, for the current stream.
 
-        runs: row numbers within the subset. leave: fields to return as IndexedRows, not gathered. Images that differ in size are
-        RaggedImages: their places, and all pixels.
+        runs: row numbers within the subset. leave: fields to return as IndexedRows, not gathered.
         Returns None if not all rows are cached. Raises IndexError for rows that do not exist.
         """
         self._background.check()
@@ -93,8 +88,8 @@ class GpuCache:
         stop = int((runs.starts + runs.lengths).max(initial=0))
         if stop > content.rows:
             raise IndexError(f"row {stop - 1} of {content.rows}")
-        tensors, pixels, placed = content.tensors, content.pixels, content.placed
-        if stop > filled or tensors is None or (placed is not None and pixels is None):
+        tensors = content.tensors
+        if stop > filled or tensors is None:
             return None
         if event is not None and not event.query():
             torch.cuda.current_stream(content.device).wait_event(event)
@@ -109,11 +104,9 @@ class GpuCache:
             picked = {n: t.index_select(0, numbers) for n, t in tensors.items() if n not in leave}
         if content.device.type == "cuda":
             current = torch.cuda.current_stream(content.device)
-            for t in (*tensors.values(), *(() if pixels is None else (pixels,))):
+            for t in tensors.values():
                 t.record_stream(current)
         gathered: Tensors = {n: content.typed(n, t) for n, t in picked.items()}
-        if pixels is not None and placed is not None:
-            gathered[placed.field.name] = placed.images(pixels, runs.rows())
         if numbers is not None:
             gathered |= {n: IndexedRows(content.typed(n, tensors[n]), numbers) for n in tensors if n in leave}
         return gathered
@@ -145,11 +138,9 @@ class GpuRows(RowSource):
         device: Device,
         *,
         leave: Collection[str],
-        views: Collection[str] = (),
     ) -> None:
-        """leave: fields whose rows are only indexed, not gathered. views: what is made of images that differ in size."""
+        """leave: fields whose rows are only indexed, not gathered."""
         self._cache, self._files, self._device, self._leave = cache, files, device, leave
-        self._views = views
         self._numbered = ROW in fields
 
     @property
@@ -163,8 +154,6 @@ class GpuRows(RowSource):
         if tensors is None:
             return None
         self._files.reader.keep(0)
-        if self._views:
-            tensors |= dict.fromkeys(self._views, tensors.pop("image"))
         if self._numbered:
             tensors[ROW.name] = self._cache.upload(request.rows().rows())
         return FetchedRows({}, self._files.ragged(request), self._device.made(tensors))
@@ -177,10 +166,8 @@ class GpuRows(RowSource):
 class _GpuContent:
     """The cached tensors, [rows, words] in the widest integer type that divides a row, and the number of filled rows."""
 
-    def __init__(
-        self, fields: Sequence[Field], rows: int, device: torch.device, placed: PicturePlaces | None = None
-    ) -> None:
-        self.rows, self.device, self.placed = rows, device, placed
+    def __init__(self, fields: Sequence[Field], rows: int, device: torch.device) -> None:
+        self.rows, self.device = rows, device
         self.row_bytes = {f.name: f.row_bytes for f in fields}
         self.dtypes = {f.name: torch.from_numpy(np.empty(0, f.dtype)).dtype for f in fields}
         self.shapes = {f.name: f.shape or () for f in fields}
@@ -188,15 +175,11 @@ class _GpuContent:
         self.filled: tuple[int, torch.cuda.Event | None] = 0, None
         self.failed: str | None = None
         self.tensors: dict[str, torch.Tensor] | None = None
-        self.pixels: torch.Tensor | None = None  # [P, C] of the images that differ in size
         self.allocated: torch.cuda.Event | None = None
-        nbytes = size_of(fields, rows) + (placed.nbytes if placed else 0)
         try:
-            if placed is not None:
-                self.pixels = _empty(placed.pixels, placed.pixel_bytes, device).view(placed.dtype)
             self.tensors = {f.name: _empty(rows, f.row_bytes, device) for f in fields}
         except torch.cuda.OutOfMemoryError:
-            self.drop(f"{size(nbytes)} do not fit {device}")
+            self.drop(f"{size(size_of(fields, rows))} do not fit {device}")
             return
         if device.type == "cuda":
             # The memory may have belonged to a tensor that kernels queued on this stream still read.
@@ -205,7 +188,7 @@ class _GpuContent:
 
     def drop(self, why: str) -> None:
         """Free the tensors."""
-        self.tensors, self.pixels, self.filled, self.failed = None, None, (0, None), why
+        self.tensors, self.filled, self.failed = None, (0, None), why
 
     def typed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
         """View rows of a field, [N, words], in the field's dtype and shape: [N, *shape]."""
@@ -243,8 +226,6 @@ def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threa
     """Read rows into two pinned buffers in turn, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}
-    placed = content.placed
-    pixels = None if content.pixels is None else content.pixels.view(torch.uint8)
     cuda = content.device.type == "cuda"
     stream: torch.cuda.Stream | None = None
     if cuda:
@@ -252,15 +233,9 @@ def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threa
         stream = torch.cuda.Stream(content.device)
         assert content.allocated is not None
         stream.wait_event(content.allocated)
-        for t in (*content.tensors.values(), *(() if pixels is None else (pixels,))):
+        for t in content.tensors.values():
             t.record_stream(stream)
-    row_bytes = sum(content.row_bytes.values())
-    if placed is None:
-        count = max(1, min(content.rows, STEP_BYTES // row_bytes))
-        bounds = [*range(0, content.rows, count), content.rows]
-    else:
-        bounds = placed.steps(row_bytes, STEP_BYTES)
-        count = max(b - a for a, b in pairwise(bounds)) if content.rows else 0
+    count = max(1, min(content.rows, STEP_BYTES // sum(content.row_bytes.values())))
     buffers = [
         {
             name: torch.empty((count, nbytes), dtype=torch.uint8, pin_memory=cuda)
@@ -268,13 +243,8 @@ def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threa
         }
         for _ in range(2)
     ]
-    most = 0 if placed is None else int(np.diff(placed.firsts[bounds]).max(initial=0))
-    memories = [
-        None if pixels is None else torch.empty((most, pixels.shape[1]), dtype=torch.uint8, pin_memory=cuda)
-        for _ in range(2)
-    ]
     events: list[torch.cuda.Event | None] = [None, None]
-    for turn, (start, stop) in enumerate(pairwise(bounds)):
+    for turn, (start, stop) in enumerate(pairwise([*range(0, content.rows, count), content.rows])):
         if ending.is_set():
             return
         buffer, event = buffers[turn % 2], events[turn % 2]
@@ -283,15 +253,9 @@ def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threa
         runs = subset.place(one_run(start, stop))
         for name, host in buffer.items():
             reader.read(name, runs, host[: stop - start].numpy())
-        memory, first, last = memories[turn % 2], 0, 0
-        if placed is not None and memory is not None:
-            first, last = placed.firsts[[start, stop]].tolist()
-            placed.read(reader, runs, start, memory[: last - first].numpy())
         with torch.cuda.stream(stream):
             for name, host in buffer.items():
                 tensors[name][start:stop].copy_(host[: stop - start], non_blocking=cuda)
-            if pixels is not None and memory is not None:
-                pixels[first:last].copy_(memory[: last - first], non_blocking=cuda)
             if stream is not None:
                 event = events[turn % 2] = torch.cuda.Event()
                 event.record(stream)
