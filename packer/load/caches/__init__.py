@@ -3,5 +3,5 @@
     memory_cache.py     rows in memory, decoded, pinned if need be (filling/memory_pack.py keeps them there)
     gpu_cache.py        rows on the device, gathered there
 
-Start with memory_cache.py. Imports: augment, filling, format, load, orders, read.
+Start with memory_cache.py. Imports: filling, format, load, orders, read.
 """
