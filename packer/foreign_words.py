@@ -12,6 +12,7 @@ from packer.errors import UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_HERE = "a table is packed by this machine: leave it out"
 _STORAGE = {
     "compress": 'pass store="zstd", "gzip" or "blosc2"',
     "shard_rows": "pass shards=100_000, a number of rows",
@@ -19,7 +20,7 @@ _STORAGE = {
 }
 _REMEDIES: dict[str, dict[str, str]] = {
     "convert_images": _STORAGE,
-    "convert_table": _STORAGE,
+    "convert_table": {**_STORAGE, "engine": _HERE, "address": _HERE, "only_shards": _HERE},
     "create": _STORAGE,
     "pack_dataset": _STORAGE,
     "repack": _STORAGE,

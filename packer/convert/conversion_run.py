@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +33,7 @@ from packer.format.working_folder import (
 from packer.progress import Progress
 from packer.sentence import Call, Option
 
-STAGED = ".rows-{}-of-{}"
-"""Of the name of a pack, for the folder beside it in which rows are staged by each of several runs that make some shards of it."""
 _KEPT = "What has been done is kept"
-_STAGED = re.compile(re.escape(STAGED + PARTIAL_SUFFIX).replace(r"\{\}", "[0-9]+"))
 
 
 @dataclass(frozen=True)
@@ -291,15 +287,7 @@ def staging_folder(
 ) -> Iterator[WorkingFolder]:
     """Give the folder in which rows are made before the pack gets them; what it holds is kept if the work is interrupted."""
     with run.bar, interrupted(out):
-        # Processes of an executor outlive the run: they must not hold its lock.
-        place = WorkingFolder(
-            out,
-            overwrite=overwrite,
-            plan=plan,
-            resume=resume,
-            name=run.out,
-            inherited=run.others is None,
-        )
+        place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=run.out)
         try:
             yield place
         except BaseException as error:
@@ -336,16 +324,6 @@ def _identity(out: str) -> tuple[int, int] | None:
         status = os.stat(out)
         return status.st_dev, status.st_ino
     return None
-
-
-def clear_staged(out: str) -> None:
-    """Remove the rows that runs had staged of parts of a pack, which is finished, and that were killed; not those of a run at work."""
-    folder, name = os.path.split(os.path.abspath(out))
-    with suppress(OSError):
-        for found in os.listdir(folder):
-            if found.startswith(name) and _STAGED.fullmatch(found, len(name)):
-                with suppress(PackerError), locked(os.path.join(folder, found), out):
-                    remove(os.path.join(folder, found))
 
 
 def _free(folder: str, out: str) -> bool:

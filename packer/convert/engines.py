@@ -6,7 +6,6 @@ import os
 import socket
 import uuid
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -19,8 +18,6 @@ from concurrent.futures import (
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 from packer.convert.conversion_task import ConversionTask, Engine, NothingPackedError, RunOptions, RunResult
@@ -36,7 +33,6 @@ R = TypeVar("R")
 
 ENGINES = ("local", "ray")
 _AHEAD = 2  # tasks handed out for each that can run
-_MOST_READ = 32  # whose results are held at once: more than one process can take
 _TICK_SECONDS = 0.1
 _PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # of a shard whose process or machine was lost
@@ -78,15 +74,6 @@ class DistributedEngine:
             finally:
                 self._open = None
 
-    def map(self, fn: Callable[[S], R], items: Iterator[S], subject: str) -> Iterator[R]:
-        """Have a function applied to items; yields the results in order.
-
-        subject: what is read, for the error if the process is lost. Raises PackerError.
-        """
-        with self.opened() as pool:
-            for future in in_order(partial(_submit, pool, fn), items, min(_most(pool), _MOST_READ)):
-                yield _result(future, f"{subject}: could not be read", _AGAIN)
-
     def _make(self, work: ShardWork) -> Iterator[MadeShard]:
         if not work.numbers:
             return
@@ -102,20 +89,6 @@ class DistributedEngine:
 
 
 _AGAIN = Sentence("Run it again, or without ", Option("engine"), ".")
-
-
-def in_order(submit: Callable[[S], Future[R]], items: Iterator[S], most: int) -> Iterator[Future[R]]:
-    """Yield the futures of all items, in their order; at most so many are under way."""
-    waiting: deque[Future[R]] = deque()
-    try:
-        while True:
-            waiting.extend(map(submit, islice(items, most - len(waiting))))
-            if not waiting:
-                return
-            yield waiting.popleft()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def _most(pool: Executor) -> int:

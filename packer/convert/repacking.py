@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, Report, already, clear_staged, staging_folder
+from packer.convert.conversion_run import Conversion, Report, already, staging_folder
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.duplicate_rows import (
     DUPLICATES,
@@ -82,9 +82,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     24
     """
     run = Conversion(out, "shards", workers=1, overwrite=overwrite)
-    listed = RunResult(list_shards(run.out, overwrite=overwrite))
-    clear_staged(run.out)
-    return run.report(listed)
+    return run.report(RunResult(list_shards(run.out, overwrite=overwrite)))
 
 
 def merge_packs(

@@ -11,21 +11,17 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.engines import DistributedEngine, in_order
 from packer.convert.row_maker import ColumnRows
-from packer.convert.sample_order import Samples
-from packer.convert.shard_tasks import check_versions, told_where
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.file_io import pread_all, pwrite_all
@@ -34,19 +30,17 @@ from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.reading.type_inference import MARKS
-from packer.tables.table_order import ShuffledFile, not_shared
+from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_types import TEXT
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
-from packer.version import __version__
 
 FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
 _SHORT = 40  # characters of a text that may mean missing
 _AHEAD = 2  # pieces of the input read ahead, a worker
-_TASK_BYTES = 16 << 20  # of text or records, of a task of other processes
 
 
 @dataclass
@@ -86,13 +80,12 @@ def stage(
     like: TableTransform | None,
     skip: bool,
     workers: int,
-    engine: DistributedEngine | None,
     progress: Callable[[int], None],
 ) -> Staged:
     """Read a table, or the rest of it, into the workplace.
 
     like: the transform, where it is given; skip: leave bad rows out, else the first one ends the run; workers: threads that take
-    text apart; engine: what takes it apart instead; progress: called with the bytes of input read.
+    text apart; progress: called with the bytes of input read.
     Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
     """
     writer = _Writer(source, plan, place, like, skip)
@@ -101,7 +94,7 @@ def stage(
         if done or writer.staged.resumed:
             progress(writer.bytes_done)
         if not done:
-            for piece in _pieces(source, plan, writer.known, after, workers, engine):
+            for piece in _pieces(source, plan, writer.known, after, workers):
                 writer.add(piece)
                 progress(writer.bytes_done)
             writer.finish()
@@ -166,42 +159,21 @@ def _pieces(
     known: Mapping[int, Mapping[str, int]],
     after: list[Any] | None,
     workers: int,
-    engine: DistributedEngine | None,
 ) -> Iterator[_Piece]:
     """Yield the pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
-    chunks, read = source.chunks(plan.layout, after), partial(_read, plan=plan, known=known)
-    if engine is None:
-        with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
-            for future in in_order(partial(pool.submit, read), chunks, _AHEAD * workers):
-                yield future.result()
-    else:
-        for pieces in engine.map(
-            partial(_read_elsewhere, read, __version__), _tasks(chunks), source.names[0]
-        ):
-            for piece in pieces:
-                # Ray gives its own memory, to be read only.
-                piece.parsed.records = np.require(piece.parsed.records, requirements="W")
-                yield piece
-
-
-def _tasks(chunks: Iterator[TableChunk]) -> Iterator[list[TableChunk]]:
-    """Yield what is read at once by another process."""
-    task: list[TableChunk] = []
-    for chunk in chunks:
-        task.append(chunk)
-        if sum(c.held for c in task) >= _TASK_BYTES:
-            yield task
-            task = []
-    if task:
-        yield task
-
-
-def _read_elsewhere(
-    read: Callable[[TableChunk], _Piece], version: str, chunks: Sequence[TableChunk]
-) -> list[_Piece]:
-    check_versions({"packer": version}, {})
-    with told_where(chunks[0].name):
-        return [read(chunk) for chunk in chunks]
+    chunks = source.chunks(plan.layout, after)
+    waiting: deque[Future[_Piece]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
+        try:
+            while True:
+                some = islice(chunks, _AHEAD * workers - len(waiting))
+                waiting.extend(pool.submit(_read, chunk, plan, known) for chunk in some)
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 class _Writer:
@@ -430,27 +402,16 @@ class TableRows(ColumnRows):
         # A label that all files lack (with `like`) is no field; a kept column neither.
         made = mapper.map(np.zeros(0, self._dtype)).fields
         self.fields = tuple(f for f in mapper.transform.fields() if f.name in made)
-        self._samples: Samples | None = None  # of a part
-        self._path, size = os.path.abspath(staged.texts), os.path.getsize(staged.texts)
-        self._texts: bytes | mmap.mmap | None = None if size else b""
+        size = os.path.getsize(staged.texts)
+        self._texts: bytes | mmap.mmap = b""
+        if size:
+            with open(staged.texts, "rb") as file:
+                self._texts = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         ragged = sum(1 for f in self.fields if f.ragged)
         self.ragged_bytes = size // staged.rows + 8 * ragged
 
-    def part(self, samples: Samples) -> TableRows:
-        """See DividedRows."""
-        made = copy(self)
-        made._samples = samples
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_texts": self._texts if self._texts == b"" else None}
-
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return all fields of these rows. Raises UsageError if a number does not fit its field."""
-        if self._samples is not None:
-            samples = self._samples[samples]
-        if self._texts is None:
-            self._texts = self._mapped()
         records = self._records.take(samples).view(self._dtype).reshape(-1)
         mapped = self._mapper.map(records, memoryview(self._texts))
         if mapped.beyond is not None:
@@ -464,10 +425,3 @@ class TableRows(ColumnRows):
                 ".",
             )
         return mapped.fields
-
-    def _mapped(self) -> mmap.mmap:
-        try:
-            with open(self._path, "rb") as file:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
-            raise not_shared(self._path) from None

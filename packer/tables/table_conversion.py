@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import STAGED, Conversion, Report, clear_staged, staging_folder
+from packer.convert.conversion_run import Conversion, Report, staging_folder
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
-from packer.convert.engines import engine_of
 from packer.convert.publishing import published
 from packer.convert.row_storage import RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
@@ -22,7 +19,7 @@ from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack, open_pack
-from packer.format.working_folder import check_space, holds_parts
+from packer.format.working_folder import check_space
 from packer.tables.reading.table_source import ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import Staged
 from packer.tables.table_order import parse_parts, table_order
@@ -114,9 +111,6 @@ def convert_table(
     on_plan: Callable[[TablePlan], None] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-    engine: str | Executor | None = None,
-    address: str | None = None,
-    only_shards: str | None = None,
 ) -> TableReport:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
@@ -169,11 +163,6 @@ def convert_table(
         Stop at the first bad row, or skip such rows; rows without a label are bad.
     on_plan, on_stage, on_progress : callable, optional
         Called once before rows are read; when a part of the work begins; now and then with how much of the stage is done.
-    engine, address
-        As in convert_images: "ray" or an executor has the text taken apart and the shards made by others. They read the input and, beside
-        the output, the rows as this process has put them together; for an output in a store these lie in the folder that TMPDIR names.
-    only_shards
-        As in convert_images; each part reads the whole table.
 
     Returns
     -------
@@ -196,13 +185,7 @@ def convert_table(
         resume=resume,
         progress=progress,
         on_progress=on_progress,
-        engine=engine_of(engine, address),
-        only=only_shards,
     )
-    if run.engine is not None and run.others is None:
-        raise UsageError(
-            "engine: writes packs of images; those of tables are written by local, ray or an executor. Pass one of them."
-        )
     out = run.out
     texts = (na,) if isinstance(na, str) else tuple(na)
     reading = ReadOptions(
@@ -232,7 +215,6 @@ def convert_table(
         max_categories=whole("max_categories", max_categories),
     )
     storing = RowStorage.parse(out, format, store, shards=shards)
-    run.check_shards(storing)
     run.check_output()
     transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
     table = open_table(_names(source), reading if transform is None else _read_alike(reading, transform))
@@ -274,26 +256,11 @@ def convert_table(
         "newest file": str(table.newest()),
         "times of the files": [time for _, time in table.state],
     }
-    with ExitStack() as stack:
-        if run.others is not None:
-            stack.enter_context(run.others.opened())
-        if run.running.only is None and not holds_parts(out):
-            place = stack.enter_context(staging_folder(run, out, plan, overwrite=overwrite, resume=resume))
-            staged = stage_rows(job, place)
-            made, notes = write_rows(job, place, staged)
-            if not run.url:
-                place.publish()
-            written = RunResult(made, cleared=place.cleared)
-        else:  # others may be at work in the pack's own folder
-            part = out + STAGED.format(*run.running.only or (1, 1))
-            place = stack.enter_context(staging_folder(run, part, plan))
-            staged = stage_rows(job, place)
-            written, notes = store_rows(
-                job, staged, lambda task, nbytes: run.write(replace(task, plan=plan), nbytes)
-            )
-    if run.running.only is None:
-        clear_staged(out)
-    return _report(job, written, staged, notes)
+    with staging_folder(run, out, plan, overwrite=overwrite, resume=resume) as place:
+        staged = stage_rows(job, place)
+        made, notes = write_rows(job, place, staged)
+        place.publish()
+    return _report(job, RunResult(made, cleared=place.cleared), staged, notes)
 
 
 def append_table(

@@ -310,8 +310,7 @@ _KEPT = 2  # buckets a process keeps: workers that are threads are not all in th
 class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     """A file of records, read in the order of a SegmentedOrder; a context manager that removes its own file.
 
-    prepare() comes first, and once. take() then serves any number of threads, of processes forked afterwards, and of those that get it
-    pickled, on other machines, too, as long as this one is not closed.
+    prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
     OSError is raised as it comes (the disk may be full).
     """
 
@@ -342,43 +341,17 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         bucket_rows = max(1, share // (itemsize + _PLACE_COST), -(-self.rows // _MOST_BUCKETS))
         self._bucket_rows = self.rows if self.direct else min(bucket_rows, (1 << 32) - 1)
         self._deal_rows = max(1, memory // (2 * workers * (2 * itemsize + _DEAL_COST)))
-        self._begin()
-        self._open()
-
-    def _begin(self) -> None:
         self._kept: dict[int, _Bucket] = {}
-        self._lock, self._fd = threading.RLock(), -1
-
-    def _open(self) -> None:
-        try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise not_shared(self._path) from None
-        if os.fstat(self._fd).st_size < self.rows * self.itemsize:
-            raise _cut_short(self._path)
+        self._lock = threading.Lock()
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if os.fstat(self._fd).st_size < nbytes:
+            os.close(self._fd)
+            raise _cut_short(path)
 
     def __exit__(self, *raised: object) -> None:
-        self.close()
-        remove(self._work)
-
-    def close(self) -> None:
-        """Let go of the file."""
         self._kept = {}
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    __del__ = close  # of copies that other processes have got
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Of rows that are copied from where they lie the order, 8 bytes a row if it is sorted, is not needed.
-        held = {"_kept", "_lock", "_fd", *(["_order"] if self.direct else [])}
-        own = {name: value for name, value in vars(self).items() if name not in held}
-        return own | {"_path": os.path.abspath(self._path)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
+        os.close(self._fd)
+        remove(self._work)
 
     def prepare(self) -> None:
         """Deal the records to buckets, unless they fit into the memory as they are."""
@@ -428,8 +401,6 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
 
     def _bucket(self, number: int) -> _Bucket:
         with self._lock:
-            if self._fd < 0:
-                self._open()
             if number not in self._kept and self.direct:
                 if not self._rises:
                     _warm(self._path, self._fd, 0, self.rows * self.itemsize)
@@ -541,14 +512,6 @@ def _read(fd: int, start: int, nbytes: int) -> NDArray[np.uint8]:
     """Read bytes of a file, fewer only where it ends."""
     out = np.empty(nbytes, np.uint8)
     return out[: pread_into(fd, out, start)]
-
-
-def not_shared(path: str) -> SourceError:
-    """Return the error of a machine that does not find a file of staged rows."""
-    return SourceError(
-        f"{path}: is not there. Rows of a table are staged on a file system that all machines share: beside the output, or for one"
-        " in a store in the folder that TMPDIR names. Set it to a shared one."
-    )
 
 
 def _cut_short(path: str) -> SourceError:

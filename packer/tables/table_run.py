@@ -17,7 +17,7 @@ from packer.convert.conversion_run import Conversion, check_room, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError
-from packer.format.file_io import fsync_path, remove
+from packer.format.file_io import remove
 from packer.format.header import Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, failure
@@ -107,7 +107,6 @@ def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
         like=job.transform,
         skip=running.skip,
         workers=running.workers,
-        engine=job.run.others,
         progress=running.progress,
     )
 
@@ -189,15 +188,12 @@ def _named(columns: Sequence[str]) -> str:
 
 def write_rows(job: TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
     """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
-    if not job.run.url:
-        with suppress(FormatError):
-            return open_pack(place.pack).header, []
-    write = job.run.others or write_pack
+    with suppress(FormatError):
+        return open_pack(place.pack).header, []
 
     def store(task: ConversionTask, nbytes: int) -> RunResult:
-        if not job.run.url:
-            check_room(place.pack, nbytes, place.out)
-        return write(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
+        check_room(place.pack, nbytes, place.out)
+        return write_pack(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
 
     written, notes = store_rows(job, staged, store)
     return written.header, notes
@@ -227,17 +223,12 @@ def store_rows(
         layout.dtype.itemsize,
         order.samples,
         memory=SHUFFLE_BYTES,
-        mapped=mapped_bytes()
-        if job.run.others is None
-        else 0,  # other machines would read the whole file each
+        mapped=mapped_bytes(),
         work=os.path.join(folder, _SHUFFLED + uuid.uuid4().hex),
         workers=job.run.running.workers,
     ) as records:
         try:
             records.prepare()
-            if job.run.others is not None:
-                for name in os.listdir(folder):
-                    fsync_path(os.path.join(folder, name))  # for the other machines
         except OSError as error:
             raise failure(job.run.out, error) from error
         maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer import convert_images, convert_table, pack_dataset
+from packer import convert_images, pack_dataset
 from packer.errors import SourceError, UsageError
 from packer.load.ranks import found_ranks
 from tests.convert.test_engines import content
@@ -137,11 +137,6 @@ def test_its_tasks_make_the_shards_of_packs(photo_folder: Path, tmp_path: Path):
         SourceError, match=r"(green/0|red/7)\.jpg: .* \(On .*\).*run the same command again to go on\.$"
     ):
         convert_images(photo_folder, tmp_path / "bad", engine="ray", **options | {"on_error": "stop"})
-    table = tmp_path / "table.csv"
-    table.write_text("x,kind\n" + "".join(f"{row / 7},{'ab'[row % 2]}\n" for row in range(500)))
-    for name, engine in (("one", "local"), ("other", "ray")):
-        convert_table(table, tmp_path / f"{name} table", label="kind", shards=200, engine=engine)
-    assert content(tmp_path / "other table") == content(tmp_path / "one table")
     assert imported().is_initialized()  # it is the caller's, and goes on
 
 

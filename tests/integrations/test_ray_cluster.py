@@ -13,22 +13,18 @@ from typing import Any
 
 import pytest
 
-from packer import convert_images, convert_table
+from packer import convert_images
 from tests.convert.test_engines import content
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.soak]
 OPTIONS: dict[str, Any] = {"size": 64, "shards": 1}
 DRIVER = """
 import sys, ray
-from packer import convert_images, convert_table
+from packer import convert_images
 ray.init(address=sys.argv[1], configure_logging=False, log_to_driver=False)
-if sys.argv[2].endswith(".csv"):
-    report = convert_table(sys.argv[2], sys.argv[3], engine="ray", label="kind", keep="name", shards=4000)
-else:
-    report = convert_images(sys.argv[2], sys.argv[3], engine="ray", size=64, shards=1)
+report = convert_images(sys.argv[2], sys.argv[3], engine="ray", size=64, shards=1)
 print(report.resumed)
 """
-TABLE: dict[str, Any] = {"label": "kind", "keep": "name", "shards": 4000}
 
 
 @pytest.fixture
@@ -55,56 +51,6 @@ def one(photo_folder: Path, tmp_path: Path) -> dict[str, bytes]:
     """The content of the pack that one machine makes."""
     convert_images(photo_folder, tmp_path / "one", **OPTIONS)
     return content(tmp_path / "one")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A table that 14 tasks take apart."""
-    path = tmp_path / "table.csv"
-    with path.open("w") as file:
-        file.write("x,name,kind\n")
-        file.writelines(f'{row / 7},"{"n" * 900}, {row % 977}",{"ab"[row % 2]}\n' for row in range(250_000))
-    return path
-
-
-@pytest.mark.parametrize("stage", ["reading", "writing"])
-def test_a_node_is_lost_with_a_table(cluster: Any, table: Path, tmp_path: Path, stage: str) -> None:
-    import ray
-
-    convert_table(table, tmp_path / "one", **TABLE)
-    ray.init(address=cluster.address, configure_logging=False, log_to_driver=False)
-    stages: list[str] = []
-
-    def lose(done: int) -> None:
-        if done and stages[-1] == stage and len(cluster.workers) == 2:
-            cluster.remove_node(cluster.workers.pop(), allow_graceful=False)
-
-    convert_table(
-        table,
-        tmp_path / "out",
-        engine="ray",
-        on_progress=lose,
-        on_stage=lambda begun: stages.append(begun.name),
-        **TABLE,
-    )
-    assert len(cluster.workers) == 1
-    assert content(tmp_path / "out") == content(tmp_path / "one")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "table.csv"]
-
-
-def test_a_driver_of_a_table_is_killed(cluster: Any, table: Path, tmp_path: Path) -> None:
-    convert_table(table, tmp_path / "one", **TABLE)
-    command = [sys.executable, "-c", DRIVER, cluster.address, str(table), str(tmp_path / "out")]
-    place = tmp_path / "out.packing"
-    for begun in (place / "staging/texts", place / "pack.packing/pack/00020.h5"):
-        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while driver.poll() is None and not (begun.exists() and begun.stat().st_size > 1 << 20):
-            time.sleep(0.01)
-        driver.kill()
-        assert driver.wait() == -9
-    last = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    assert int(last.stdout.split()[-1]) == 250_000
-    assert content(tmp_path / "out") == content(tmp_path / "one")
 
 
 def test_a_node_is_lost(cluster: Any, photo_folder: Path, tmp_path: Path, one: dict[str, bytes]) -> None:

@@ -6,6 +6,9 @@ import datetime
 import decimal
 import gzip
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from packer.tables import apply, staging
 from packer.tables.reading import text_table as text
 from packer.tables.table_conversion import append_table, convert_table
 from packer.tables.table_run import SHUFFLE_BYTES
+from tests.convert.test_engines import content
 
 ROWS = 3000
 
@@ -305,6 +309,39 @@ def test_an_interrupted_conversion_goes_on(
     assert out.read_bytes() == (tmp_path / "whole.h5").read_bytes()
     assert not (tmp_path / "out.h5.packing").exists()
     assert convert_table(source, out, resume=True, **options).already
+
+
+def test_a_killed_conversion_goes_on(tmp_path: Path) -> None:
+    table, name = tmp_path / "table.csv", "n" * 900
+    with table.open("w") as file:
+        file.write("x,name,kind\n")
+        file.writelines(f'{row / 7},"{name}, {row % 977}",{"ab"[row % 2]}\n' for row in range(50_000))
+    convert = (
+        "import sys; from packer import convert_table as c;"
+        'print(c("table.csv", sys.argv[1], label="kind", keep="name", shards=2000).resumed)'
+    )
+    command, place = [sys.executable, "-c", convert], tmp_path / "out.packing"
+    subprocess.run([*command, "one"], check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    for begun in (place / "staging/texts", place / "pack.packing/pack/00002.h5"):
+        run = subprocess.Popen([*command, "out"], stdout=subprocess.DEVNULL, cwd=tmp_path)
+        while run.poll() is None and not (begun.exists() and begun.stat().st_size > 1 << 20):
+            time.sleep(0.01)
+        run.kill()
+        assert run.wait() == -9
+    last = subprocess.run([*command, "out"], check=True, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert int(last.stdout) == 50_000
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "table.csv"]
+
+
+@pytest.mark.parametrize("option", [{"engine": "ray"}, {"only_shards": "1/2"}, {"address": "h:1"}])
+def test_a_table_is_packed_by_this_machine(numbers: Path, tmp_path: Path, option: dict[str, str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        convert_table(numbers, tmp_path / "out", **option)  # type: ignore[arg-type]
+    (name,) = option
+    assert str(caught.value) == (
+        f"{name}=: is no argument of convert_table; a table is packed by this machine: leave it out."
+    )
 
 
 def test_pieces_that_were_damaged_are_read_again(mixed: Path, tmp_path: Path):

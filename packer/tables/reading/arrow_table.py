@@ -238,20 +238,15 @@ class _Parquet(ArrowFile):
                     if at <= first:
                         continue  # done by an interrupted run; there is no way to them but through these
                     rest = batch.slice(max(0, first - start))
-                    arrays = _Arrays(_picked(rest, names, numbers))
+                    arrays = _picked(rest, names, numbers)
                     ends = self._bytes(g, at)
                     after = [g, at] if at < count else [g + 1, 0]
-                    yield ArrowPart(after, arrays, ends - done, rest.num_rows)
+                    yield ArrowPart(after, partial(tuple, arrays), ends - done, rest.num_rows)
                     done = ends
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What other machines read row groups with; they read what is known of the file themselves.
-        return {"name": os.path.abspath(self.name), "_metadata": None}
 
     def _group(self, group: int, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:
         """Read a row group's columns; workers have one each, so no more threads are begun."""
         with self._open() as file:
-            self._metadata = file.metadata  # for the next one, where this object was sent
             table = file.read_row_group(group, columns=list(dict.fromkeys(names)), use_threads=False)
         return _picked(table, names, numbers)
 
@@ -291,8 +286,8 @@ class _Ipc(ArrowFile):
                     stop = min(start + most, count)
                     at = begin + (end - begin) * stop // count
                     after = [g, stop] if stop < count else [g + 1, 0]
-                    arrays = _Arrays(batch.slice(start, stop - start).columns)
-                    yield ArrowPart(after, arrays, at - done, stop - start)
+                    arrays = batch.slice(start, stop - start).columns
+                    yield ArrowPart(after, partial(tuple, arrays), at - done, stop - start)
                     done = at
 
     def _batches(self, file: Arrow, reader: Arrow, group: int) -> Iterator[tuple[int, Arrow, int, int]]:
@@ -312,27 +307,6 @@ class _Ipc(ArrowFile):
         ipc = pyarrow.ipc
         options = ipc.IpcReadOptions(included_fields=list(indices) or None)
         return (ipc.open_stream if self._stream else ipc.open_file)(file, options=options)
-
-
-class _Arrays:
-    """Columns of some rows. Of what they are slices of only these rows are pickled; Arrow's own way takes all of it."""
-
-    def __init__(self, arrays: Sequence[Arrow]) -> None:
-        self._arrays = arrays
-
-    def __call__(self) -> Sequence[Arrow]:
-        return self._arrays
-
-    def __getstate__(self) -> bytes:
-        batch = pyarrow.RecordBatch.from_arrays(self._arrays, list(map(str, range(len(self._arrays)))))
-        sink = pyarrow.BufferOutputStream()
-        with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
-
-    def __setstate__(self, data: bytes) -> None:
-        self._arrays = pyarrow.ipc.open_stream(data).read_next_batch().columns
 
 
 def _picked(table: Arrow, names: Sequence[str], numbers: Sequence[int]) -> list[Arrow]:

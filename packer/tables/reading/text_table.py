@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -31,9 +30,9 @@ from packer.tables.reading.table_source import (
     TextDialect,
     compare_names,
 )
-from packer.tables.reading.text_stream import TextStream, unreadable
+from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.type_inference import SAMPLE_ROWS, has_empty, infer
-from packer.tables.transform.records import ParsedRows, RecordLayout
+from packer.tables.transform.records import RecordLayout
 
 PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
 LONGEST = 64 << 20  # bytes of a record
@@ -200,11 +199,10 @@ class TextTable(TableSource):
                     end = len(text)
                 if not end:
                     return
-                piece = _Text(text[:end], os.path.abspath(name), stream.place(begin))
-                text = text[end:]
+                piece, text = text[:end], text[end:]
                 begin += end
                 taken, consumed = stream.consumed - consumed, stream.consumed
-                parse = partial(_parse, piece, self._form, layout)
+                parse = partial(parse_records, piece.data, self._form, layout)
                 yield TableChunk(name, [number, begin], taken, end, parse)
                 if ended:
                     return
@@ -236,33 +234,6 @@ class TextTable(TableSource):
                 line += int(np.count_nonzero(buffer[:have] == ord("\n")))
                 left -= have
         return line
-
-
-class _Text:
-    """A piece of a text. Where it is a part of the file as it is, the file's name and the place are what is pickled."""
-
-    def __init__(self, text: NDArray[np.uint8], path: str, place: int | None) -> None:
-        self._text: NDArray[np.uint8] | None = text
-        self._path, self._place, self._nbytes = path, place, len(text)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | ({} if self._place is None else {"_text": None})
-
-    def read(self) -> NDArray[np.uint8]:
-        """Return the text. Raises SourceError."""
-        if self._text is not None:
-            return self._text
-        try:
-            text = np.fromfile(self._path, np.uint8, self._nbytes, offset=self._place or 0)
-        except OSError as error:
-            raise unreadable(self._path, error) from None
-        if len(text) < self._nbytes:
-            raise SourceError(f"{self._path}: was changed while it was read. Run the same command again.")
-        return text
-
-
-def _parse(text: _Text, form: TextDialect, layout: RecordLayout) -> ParsedRows:
-    return parse_records(text.read().data, form, layout)
 
 
 def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray[np.uint8]:

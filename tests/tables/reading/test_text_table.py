@@ -407,7 +407,7 @@ def test_pieces_hold_whole_records_and_resuming_gives_the_same(
     pack = packs[kind]
     sources = [write("a.csv" + kind, pack(data)), write("b.csv" + kind, pack(b"\xef\xbb\xbf" + data))]
     table = opened(*sources)
-    pieces = [(chunk.name, chunk.after, bytes(chunk.parse.args[0].read())) for chunk, _ in parsed(table)]
+    pieces = [(chunk.name, chunk.after, bytes(chunk.parse.args[0])) for chunk, _ in parsed(table)]
     assert len(pieces) > 20
     for name in sources:
         assert b"".join(text for n, _, text in pieces if n == name) == data[data.index(b"\r\n") + 2 :]
@@ -419,8 +419,7 @@ def test_pieces_hold_whole_records_and_resuming_gives_the_same(
     assert sum(part.nbytes for _, part in parsed(table)) == table.nbytes
     for number in (0, 3, len(pieces) // 2 - 1, len(pieces) - 2, len(pieces) - 1):
         again = [
-            (c.name, c.after, bytes(c.parse.args[0].read()))
-            for c, _ in parsed(opened(*sources), pieces[number][1])
+            (c.name, c.after, bytes(c.parse.args[0])) for c, _ in parsed(opened(*sources), pieces[number][1])
         ]
         assert again == pieces[number + 1 :]
 
