@@ -18,6 +18,18 @@ _STORAGE = {
     "shard_rows": "pass shards=100_000, a number of rows",
     "shard_size": 'pass shards="2GB"',
 }
+_ORDER = "pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"
+_PINNED = "pass device='cuda', whose buffers are pinned and copied asynchronously"
+_SHUFFLE = "pass shuffle=True, or order=Blocks(window=...)"
+_CACHE = "pass the pack that open_pack(url, cache=...) or fill_pack(images, out) returns"
+_LOADER = "pass it to torch's DataLoader, or take PackedBatchDataset, which loads batches"
+_PATH = "pass the pack's path as the first argument"
+_DATASET = {"root": _PATH, "dataset": _PATH, "indices": "pass subset= with row numbers"} | {
+    "train": "pass split='train'",
+    "cache": _CACHE,
+    "cache_size": _CACHE,
+    "verify": "pass the pack that open_pack(path, verify='blocks') returns",
+}
 _REMEDIES: dict[str, dict[str, str]] = {
     "convert_images": _STORAGE,
     "convert_table": {**_STORAGE, "engine": _HERE, "address": _HERE, "only_shards": _HERE},
@@ -27,6 +39,27 @@ _REMEDIES: dict[str, dict[str, str]] = {
     "Buckets": {
         "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",
         "rows": "a bucket has the rows of 16 global batches. Leave it out",
+    },
+    "PackedBatchDataset": {
+        **_DATASET,
+        **dict.fromkeys(("num_workers", "workers", "persistent_workers"), "pass threads=, or leave it out"),
+        **dict.fromkeys(("pin_memory", "non_blocking"), _PINNED),
+        **dict.fromkeys(("sampler", "batch_sampler"), _ORDER),
+        **dict.fromkeys(("shuffle_buffer", "shuffle_buffer_size", "buffer_size"), _SHUFFLE),
+        **dict.fromkeys(("distributed", "num_replicas", "num_shards"), "pass rank= and world_size="),
+        "collate_fn": "pass transform=PythonTransform(fn, batched=True), or collate='pad'",
+        "prefetch_factor": "pass prefetch=",
+        "generator": "pass seed=",
+        "target_transform": "pass transform=, a function of the whole sample",
+        "convert": "pass the pack that fill_pack(images, out, **options) returns",
+        "report": "print(dataset.stats()) says the same",
+    },
+    "PackedDataset": {
+        **_DATASET,
+        **dict.fromkeys(("num_workers", "pin_memory", "collate_fn", "sampler", "batch_sampler"), _LOADER),
+        **dict.fromkeys(("prefetch_factor", "generator", "drop_last", "shuffle", "batch_size"), _LOADER),
+        **dict.fromkeys(("augment", "device", "order", "seed"), "PackedBatchDataset has it"),
+        "transforms": "pass transform= and target_transform=",
     },
 }
 """Class or function -> keyword -> remedy, which completes the sentence "<name>=: is no argument of <function>; ..."."""

@@ -224,12 +224,12 @@ def test_a_limit_of_threads_is_a_sentence(pack: str, placement: str):
         from packer import PackerError, open_pack
         opened = open_pack(sys.argv[1])
         ds = PackedBatchDataset(opened, 4, output="numpy", placement=sys.argv[2])
-        ds[0], ds.close()
+        ds.batch(0), ds.close()
         if not os.getuid():
             os.setuid(65534)  # no limit holds for root
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
         try:
-            ds[0]
+            ds.batch(0)
         except PackerError as error:
             print(error)
         """,
@@ -249,12 +249,12 @@ def test_a_limit_of_address_space_is_a_sentence(pack: str):
         """
         from packer import PackerError
         ds = PackedBatchDataset(sys.argv[1], 4, output="numpy", placement="disk")
-        ds[0], ds.close()
+        ds.batch(0), ds.close()
         taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         threading.stack_size(256 << 20)  # more than the stacks that ended threads have left
         resource.setrlimit(resource.RLIMIT_AS, (taken + (64 << 20), taken + (64 << 20)))
         try:
-            ds[0]
+            ds.batch(0)
         except PackerError as error:
             print(error)
         """,

@@ -137,7 +137,7 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> i
                 expected = again(source.read(index))
             except ImageError as error:
                 raise ImageError(f"{source.name}/{source.keys[index]}: ", *error.args) from None
-            loaded = single[row].image[0]
+            loaded = single.batch(row).image[0]
             if loaded.shape != expected.shape:
                 raise _differs(source, pack, row, index, "another size")
             if not np.array_equal(loaded, expected):

@@ -7,7 +7,6 @@
     order_choice.py     the order that the arguments mean, or that is chosen for a pack on this machine
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
     dataset_options.py  what the other arguments mean: output, device, ends, a pack to be filled
-    other_loaders.py    names that users of torch and torchvision expect: answered, or refused with ours
     filled_packs.py     packs that are made of images while they are loaded from
     prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one
     device.py           where batches end up: host memory, or a GPU by pinned asynchronous copies
@@ -15,7 +14,7 @@
     ragged_rows.py      images that kept their own size: decoded and made alike by the threads that read them
     padded_batches.py   images that kept their own size: padded to one array a batch
     batch.py            the named tuple that is handed out, and the reusable buffers that its arrays lie in
-    epoch_progress.py   how far an epoch is, for state_dict and for a DataLoader's workers
+    epoch_progress.py   how far an epoch is, for state_dict; what torch's DataLoader may do with batches
     ranks.py            rank and world size of this process
     stats.py            where the time of an epoch goes
     order_quality.py    how good a shuffle a pack gives in some order

@@ -16,7 +16,7 @@ from packer import randomness
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field, Header
 from packer.format.pack import Pack
-from packer.load.batch import IndexedRows, Slots, allocate, batch_type
+from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Subset
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
@@ -59,7 +59,7 @@ class Augmenter:
         self._pipeline, self._num_classes = next(iter(views.values())), num_classes
         self.ragged = self._pipeline.ragged
         self._names = tuple(name for f in fields for name in (views if f.name == "image" else (f.name,)))
-        self._type: Any = batch_type(self._names)
+        self._type: Any = batch_type(self._names, Batched)
         named = {f.name: f for f in fields}
         _, height, width = self._pipeline.shape or (0, 0, 0)
         self.masks = [f.name for f in fields if is_mask(f, (height, width))]

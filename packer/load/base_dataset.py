@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.other_loaders import Absent, in_method_of, own_class, refuse_attribute
 from packer.load.pack_list import PackPaths, open_packs
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, decode_ragged
@@ -28,7 +26,6 @@ from packer.read.row_selection import (
 _WRITTEN = 60  # letters of an argument that a description shows
 _UNSEALED: set[str] = set()
 """Packs without a seal that this process has warned of."""
-_NO_FILES = "rows of a pack are no files. Ask for keys, the names of the files that they were, and targets, their labels"
 
 
 class ReadOnlyList(list[Any]):
@@ -50,7 +47,6 @@ class BaseDataset:
     """Base of the datasets: the rows of a pack that were chosen, and what they tell of themselves under torchvision's names.
 
     Classes, targets and keys are read when they are first asked for, in the order of the rows, and are read-only.
-    A subclass may set attributes of its own in its methods, also in place of these.
     """
 
     pack: Pack
@@ -58,12 +54,6 @@ class BaseDataset:
     subset: Subset
     _weights: tuple[float, ...] = ()
     """Of the packs, where several were given with one each."""
-    _words: ClassVar[Mapping[str, str]]
-    """Words of other loaders, and ours for them."""
-    _settable: ClassVar[tuple[str, ...]] = ()
-    """Attributes that take effect when they are set."""
-    samples = Absent(_NO_FILES)
-    imgs = Absent(_NO_FILES)
 
     def _open(
         self,
@@ -131,16 +121,6 @@ class BaseDataset:
         told = {"rows": f"{rows} ({self._choice})" if self._choice else rows, "fields": shapes, **lines}
         first = f"{type(self).__name__} of {self.pack.path}"
         return "\n".join([first, *(f"    {key}: {text}" for key, text in told.items())])
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # A dataset's methods set what they like, a user's subclass's too; from elsewhere only what takes effect, or is a note.
-        if (
-            not name.startswith("_")
-            and name not in self._settable
-            and not in_method_of(type(self), sys._getframe(1))
-        ):
-            refuse_attribute(own_class(type(self)), name)
-        super().__setattr__(name, value)
 
     @cached_property
     def classes(self) -> list[str]:

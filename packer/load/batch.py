@@ -35,20 +35,30 @@ _HUGE_BYTES = 2 << 20
 SMALL_SHARE = 16  # a field of at most this share of a row is small
 
 
+class Batched:
+    """Base of the batches of a PackedBatchDataset, which are not to be collated again (epoch_progress.register)."""
+
+    __slots__ = ()
+
+
 @cache
-def batch_type(fields: tuple[str, ...]) -> type[tuple[Any, ...]]:
-    """Return the named tuple class with these fields: one class for each tuple of names, picklable."""
-    base = namedtuple("Batch", fields)  # type: ignore[misc]
-    return type("Batch", (base,), {"__slots__": (), "__reduce__": _reduce, "__module__": __name__})
+def batch_type(fields: tuple[str, ...], base: type) -> type[tuple[Any, ...]]:
+    """Return the named tuple class with these fields: one class for each tuple of names, picklable.
+
+    base: Batched for the batches of a PackedBatchDataset, else object.
+    """
+    fields_of = namedtuple("Batch", fields)  # type: ignore[misc]
+    named = {"__slots__": (), "__reduce__": _reduce, "__module__": __name__}
+    return type("Batch", (fields_of, base), named)
 
 
-def make_batch(fields: tuple[str, ...], values: Iterable[Any]) -> Any:
-    """Return a batch with these values. Unpickling calls it too."""
-    return batch_type(fields)(*values)
+def make_batch(fields: tuple[str, ...], values: Iterable[Any], base: type = object) -> Any:
+    """Return a row, or rows together, with these values. Unpickling calls it too."""
+    return batch_type(fields, base)(*values)
 
 
 def _reduce(self: Any) -> tuple[Any, ...]:
-    return make_batch, (self._fields, tuple(self))
+    return make_batch, (self._fields, tuple(self), type(self).__bases__[1])
 
 
 def as_tensor(row: Any, field: Field) -> Any:

@@ -8,19 +8,19 @@ worker processes, no pickling, no collating.
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from packer.arguments import whole
 from packer.errors import MissingDependencyError, UsageError
-from packer.load import augmenting, dataset_options, order_choice, other_loaders
+from packer.foreign_words import refuses_foreign_words
+from packer.load import augmenting, dataset_options, order_choice
 from packer.load.batch import allocate
-from packer.load.epoch_progress import EpochProgress, Mark, ResumableEpochs, register, this_worker
+from packer.load.epoch_progress import EpochProgress, ResumableEpochs, check_no_worker, register
 from packer.load.filled_packs import is_made, open_cached, sampled_statistics
 from packer.load.pack_list import PackPaths
 from packer.load.padded_batches import (
@@ -191,11 +191,7 @@ class PackedBatchDataset(ResumableEpochs):
     >>> dataset.close()
     """
 
-    _words: ClassVar = other_loaders.BATCHES
-    num_workers = other_loaders.Absent("threads read, no workers. Ask for threads, their number")
-    _settable: ClassVar = ("report",)
-
-    @other_loaders.checked
+    @refuses_foreign_words
     def __init__(
         self,
         path: PackPaths,
@@ -280,8 +276,7 @@ class PackedBatchDataset(ResumableEpochs):
         self.threads = most if threads is None else whole("threads", threads, 1)
         self._progress = EpochProgress()
         self._stats = Stats()
-        self._warned = self._warned_of_repeating = False
-        self._picked: tuple[int, int] | None = None
+        self._warned = False
         self._loops = 0  # under way
         self._prefetcher: Prefetcher | None = None
         self._making = ForkSafeLock()
@@ -347,15 +342,12 @@ class PackedBatchDataset(ResumableEpochs):
     @property
     def dataset(self) -> PackedDataset:
         """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
-        other_loaders.refuse_overfitting(self.order)
-        other_loaders.refuse_caller()
         if self._dataset is None:
             self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
         return self._dataset
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch on this rank."""
-        other_loaders.refuse_caller()
         return self._share(0).steps
 
     def __repr__(self) -> str:
@@ -374,86 +366,56 @@ class PackedBatchDataset(ResumableEpochs):
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of the next epoch, which begins when the first is asked for; of the rest of one after load_state_dict.
 
-        So an iterator that is only made, as frameworks make one to see whether they can, begins none. (In a DataLoader's worker
-        it does: the state of a StatefulDataLoader that has just begun tells the epoch.)
+        So an iterator that is only made, as frameworks make one to see whether they can, begins none.
         """
-        begun: tuple[int, int, Mark] | UsageError | None = None
-        if this_worker() is not None:
-            try:
-                begun = self._progress.begin(self._ended)
-            except UsageError as error:  # for the loop: raised here, it would end the worker without a word
-                begun = error
-        return self._iterate(begun)
-
-    def _iterate(self, begun: tuple[int, int, Mark] | UsageError | None) -> Iterator[Any]:
-        other_loaders.refuse_caller()
-        if isinstance(begun, UsageError):
-            raise begun
-        epoch, origin, mark = begun or self._progress.begin(self._ended)
+        check_no_worker()
+        mark = self._progress.begin(self._ended)
         self._loops += 1
         told: AccelerateLoop | None = None
         try:
-            share = self._share(origin)
+            self._ranks.check_own(self)
+            share = self._share(mark.handed)
             self._warn_of(share)
             self._ranks.warn(self.rows, stacklevel=3)
-            self._stats = stats = Stats(epoch, readers=self.threads)
+            self._stats = stats = Stats(mark.epoch, readers=self.threads)
             if (
                 self._loops == 1 and self._settle()
             ):  # else it goes on as it is for the other loop, which reads from it
                 self._end_prefetcher()
-            prefetcher, sequence = self._made(), self._sequence(epoch)
-            requests = read_requests(sequence, share, prefetcher.batches, mark.first, mark.stride)
-            n, whole, in_worker = share.n, mark.stride * share.whole, this_worker() is not None
-            positions = share.origin + mark.first * share.whole
-            end = share.origin + share.steps * share.whole
-            if not in_worker:
-                told = AccelerateLoop.begun((share.rank, share.world_size), share.n - end + share.whole)
+            prefetcher = self._made()
+            requests = read_requests(self._sequence(mark.epoch), share, prefetcher.batches)
+            n, whole, positions = share.n, share.whole, share.origin
+            end = positions + share.steps * whole
+            told = AccelerateLoop.begun((share.rank, share.world_size), n - end + whole)
             for batch in prefetcher.batches_of(requests, stats):
                 positions += whole
                 if told is not None and positions >= end:
                     told.end_of_dataloader = True
-                mark.handed, mark.own = positions if positions < n else n, in_worker
+                mark.handed = positions if positions < n else n
                 yield batch
                 del batch  # held here, the slot would come back one batch later
-            mark.handed, mark.own = n, in_worker
+            mark.handed = n
             if self.report is not None:
                 self.report(str(stats))
         except GeneratorExit:  # it has handed batches out; at the end of Python there is nothing left to call
             raise
         except BaseException:  # Ctrl-C too
-            self._progress.undo(mark, self._ended)
+            self._progress.undo(mark)
             raise
         finally:
             self._loops -= 1
             if told is not None:
                 told.end()
 
-    def __getitem__(self, index: int) -> Any:
-        """Return batch `index` of the present epoch, read now. Raises IndexError."""
-        other_loaders.refuse_caller()
+    def batch(self, number: int) -> Any:
+        """Return one batch of the present epoch, read now; it begins no epoch. number: 0..len()-1. Raises UsageError."""
         self._ranks.warn(self.rows, stacklevel=3)
         share = self._share(0)
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(f"batches are picked by whole numbers, not by {type(index).__name__}") from None
-        step = number + share.steps if number < 0 else number
-        if not 0 <= step < share.steps:
-            raise IndexError(f"batch {number} of {share.steps}")
-        epoch = self.epoch
-        if not step and self._picked == (epoch, share.steps - 1) and share.steps > 1:
-            self._warn_of_repeating(epoch)
-        self._picked = epoch, step
-        return self._batch(epoch, share, step)
+        return self._batch(self.epoch, share, whole("number", number, 0, share.steps - 1))
 
     def _batch(self, epoch: int, share: Share, step: int) -> Any:
         """Return batch number `step` of a whole epoch, read now."""
         return self._made().batch_of(read_request(self._sequence(epoch), share, step, step + 1))
-
-    def __getitems__(self, indices: Sequence[int]) -> NoReturn:
-        """Raise UsageError: DataLoader and Subset call this to collate rows, and these are batches."""
-        other_loaders.refuse_caller()
-        raise UsageError(other_loaders.COLLATING)
 
     def __enter__(self) -> PackedBatchDataset:
         return self
@@ -467,7 +429,6 @@ class PackedBatchDataset(ResumableEpochs):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
         register(PackedBatchDataset, load=self.output == "torch")
-        self._progress.share()
 
     @property
     def _num_classes(self) -> int | None:
@@ -533,16 +494,6 @@ class PackedBatchDataset(ResumableEpochs):
                 " Pass ends='even', ends='pad' or ends='drop'.",
                 stacklevel=stacklevel,
             )
-
-    def _warn_of_repeating(self, epoch: int) -> None:
-        if (self.order.fixed and not self._views) or self._warned_of_repeating:
-            return
-        self._warned_of_repeating = True
-        warnings.warn(
-            f"{self.pack.path}: all batches of epoch {epoch} were picked by number, and now they are picked again: ds[i] stays"
-            " in one epoch. Iterate over the dataset, whose passes are epochs, or call set_epoch(e) before each pass.",
-            stacklevel=3,
-        )
 
     def _made(self) -> Prefetcher:
         """Return the prefetcher of this process, making a new one after a fork, unpickling or close()."""

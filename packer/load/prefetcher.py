@@ -25,7 +25,17 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.load.batch import Bytes, IndexedRows, LentSlot, SlotLayout, Slots, allocate, as_tensor, batch_type
+from packer.load.batch import (
+    Batched,
+    Bytes,
+    IndexedRows,
+    LentSlot,
+    SlotLayout,
+    Slots,
+    allocate,
+    as_tensor,
+    batch_type,
+)
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
@@ -265,7 +275,7 @@ class Prefetcher:
             workers,
         )
         self._sources: list[RowSource] = [files] if source is None else [source, files]
-        self._type = batch_type(tuple(f.name for f in fields))
+        self._type = batch_type(tuple(f.name for f in fields), Batched)
         fixed = [f for f in stored(fields) if not f.ragged]
         self.row_bytes = sum(f.row_bytes for f in fixed)
         self.batches = max(1, min(REQUEST_BYTES // max(batch_rows * self.row_bytes, 1), REQUEST_BATCHES))

@@ -11,7 +11,6 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from packer.errors import UsageError
-from packer.load.other_loaders import shared_out_by_accelerate
 
 _LOG = logging.getLogger("packer.load")
 
@@ -104,10 +103,21 @@ class TrainingRanks:
 
     def now(self) -> tuple[int, int]:
         """Return rank and world size."""
-        if self._given is not None:
-            return self._given
-        ranks = found_ranks()[:2]
-        return (0, 1) if ranks[1] > 1 and shared_out_by_accelerate(sys._getframe(1)) else ranks
+        return self._given or found_ranks()[:2]
+
+    def check_own(self, dataset: object) -> None:
+        """Raise UsageError where accelerate has one process read for all of them, and that would read its own share."""
+        state = _gradient_state()
+        if state is None or self.now()[1] == 1:
+            return
+        dispatcher = sys.modules["accelerate.data_loader"].DataLoaderDispatcher
+        if any(
+            isinstance(one, dispatcher) and one.dataset is dataset for one in state().dataloader_references
+        ):
+            raise UsageError(
+                "accelerate's prepare(DataLoader(ds, ...)) over PackedBatchDataset: one process would read for all, and only its own"
+                " share. Iterate over the dataset itself, which needs no prepare, or make it with rank=0, world_size=1."
+            )
 
     def carried(self) -> TrainingRanks:
         """Return a copy for pickling that keeps the ranks of this process, which another process cannot look up.
@@ -168,6 +178,12 @@ def _environment() -> tuple[int, int] | None:
     return (rank, world_size) if 0 <= rank < world_size else None
 
 
+def _gradient_state() -> Any:
+    """Return accelerate's GradientState in a process that it trains, else None."""
+    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    return state if state is not None and state._shared_state else None
+
+
 class AccelerateLoop:
     """A loop over a rank's batches as accelerate sees it, from the first batch until `end`.
 
@@ -184,10 +200,7 @@ class AccelerateLoop:
     @classmethod
     def begun(cls, ranks: tuple[int, int], remainder: int) -> AccelerateLoop | None:
         """Return the loop of a process that accelerate trains; None for any other, or if these are not its ranks."""
-        state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
-        if state is None or not state._shared_state or ranks != found_ranks()[:2]:
-            return None
-        return None if shared_out_by_accelerate(sys._getframe(1)) else cls(remainder)
+        return None if _gradient_state() is None or ranks != found_ranks()[:2] else cls(remainder)
 
     def end(self) -> None:
         """Tell accelerate that the loop has ended."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load import other_loaders
 from packer.load.base_dataset import BaseDataset
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
 from packer.load.filled_packs import open_cached
@@ -58,8 +58,6 @@ class PackedDataset(BaseDataset):
         stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
     cache, cache_size : optional
         Of a pack at a URL: where its rows are kept, and how many bytes of them, as PackedBatchDataset takes them.
-    **unknown
-        None is allowed; words of other loaders, like num_workers, are errors that name ours.
 
     Raises
     ------
@@ -88,11 +86,9 @@ class PackedDataset(BaseDataset):
     [10, 10, 4]
     """
 
-    _words: ClassVar = other_loaders.ROWS
     _functions: dict[str, Callable[[Any], Any]]
-    num_workers = other_loaders.Absent("workers are the DataLoader's. Ask that")
 
-    @other_loaders.checked
+    @refuses_foreign_words
     def __init__(
         self,
         path: PackPaths,
@@ -105,7 +101,6 @@ class PackedDataset(BaseDataset):
         target_transform: Callable[[Any], Any] | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
-        **unknown: NoReturn,
     ) -> None:
         try:
             import torch  # noqa: F401
@@ -160,8 +155,15 @@ class PackedDataset(BaseDataset):
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return a list of rows that are read together; DataLoader collates them."""
-        columns = self._transformed(self._read(np.asarray(indices, np.int64)))
+        """Return a list of rows that are read together; DataLoader collates them. Raises IndexError."""
+        rows = np.asarray(indices, np.int64)
+        if (
+            rows.ndim != 1
+        ):  # as of batches that accelerate's skip_first_batches takes for lists of row numbers
+            raise IndexError(
+                f"rows are picked by a list of whole numbers, not by an array {list(rows.shape)}"
+            )
+        columns = self._transformed(self._read(rows))
         return [
             make_batch(self._names, values)
             for values in zip(*(columns[name] for name in self._names), strict=True)

@@ -358,14 +358,9 @@ class ReadRequest:
         return self.positions if stop is None else self.positions.part(start, stop)
 
 
-def read_requests(
-    epoch: Epoch, share: Share, most: int, first: int = 0, stride: int = 1
-) -> Iterator[ReadRequest]:
-    """Yield requests for a rank's batches first, first + stride, ...; of neighbours up to `most` at once."""
-    parts = spans(share.steps, most, first, stride)
-    if stride > 1:
-        yield from (read_request(epoch, share, begin, end, stride) for begin, end in parts)
-        return
+def read_requests(epoch: Epoch, share: Share, most: int) -> Iterator[ReadRequest]:
+    """Yield requests for a rank's batches, for up to `most` neighbours at once."""
+    parts = spans(share.steps, most)
     target, most_rows = 1, 0 if epoch.order.by_run else PLACED_ROWS
     for begin, end in parts:
         some = [(begin, end)]
@@ -383,31 +378,24 @@ def read_requests(
             yield request
 
 
-def spans(steps: int, most: int, first: int = 0, stride: int = 1) -> Iterator[tuple[int, int]]:
+def spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
     """Yield (first, last + 1) of the batches that are read together.
 
-    One batch, then two, four … up to `most`, so that the first batch waits for no other. With a stride each is read alone.
+    One batch, then two, four … up to `most`, so that the first batch waits for no other.
     """
-    if stride > 1:
-        yield from ((step, step + 1) for step in range(first, steps, stride))
-        return
-    count = 1
+    first, count = 0, 1
     while first < steps:
         last = min(first + min(count, most), steps)
         yield first, last
         first, count = last, 2 * count
 
 
-def read_request(epoch: Epoch, share: Share, first: int, last: int, stride: int = 1) -> ReadRequest:
-    """Return a request for batches first..last-1 of a rank.
-
-    stride: distance to the same worker's next request, in batches; other DataLoader workers read those between.
-    """
-    whole = share.whole
-    begin, stop = share.origin + max(0, first - stride + 1) * whole, share.origin + last * whole
+def read_request(epoch: Epoch, share: Share, first: int, last: int) -> ReadRequest:
+    """Return a request for batches first..last-1 of a rank."""
+    begin, stop = share.origin + first * share.whole, share.origin + last * share.whole
     sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
     positions = share.positions(first, last)
-    return ReadRequest(epoch, positions, sizes, (begin, min(stop, share.n)), begins=first < stride)
+    return ReadRequest(epoch, positions, sizes, (begin, min(stop, share.n)), begins=not first)
 
 
 def one_later(own: Runs, interval: int, length: int) -> Runs:

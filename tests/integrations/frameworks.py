@@ -37,13 +37,9 @@ def synchronous(batches: Iterable[Any]) -> list[list[int]]:
 
 def by_torchrun(pack: Path, batch: int) -> dict[str, Any]:
     """Loops of a script's own."""
-    options: dict[str, dict[str, Any]] = {
-        "0 workers": {},
-        "2 workers": {"num_workers": 2, "multiprocessing_context": "fork"},
-        "persistent": {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": True},
-    }
-    loaders = {"dataset": dataset_of(pack, batch)} | {
-        name: DataLoader(dataset_of(pack, batch), batch_size=None, **more) for name, more in options.items()
+    loaders = {
+        "dataset": dataset_of(pack, batch),
+        "DataLoader": DataLoader(dataset_of(pack, batch), batch_size=None),
     }
     return {
         f"torchrun, {name}": [len(loader), *(synchronous(loader) for _ in range(EPOCHS))]
@@ -56,21 +52,16 @@ def by_accelerate(pack: Path, batch: int) -> dict[str, Any]:
     from accelerate import Accelerator
     from accelerate.data_loader import skip_first_batches
 
-    from packer.errors import UsageError
-
     accelerator = Accelerator(cpu=True)
     found: dict[str, Any] = {}
     for name, made in {
         "dataset": dataset_of(pack, batch),
-        "0 workers": DataLoader(dataset_of(pack, batch), batch_size=None),
-        "2 workers": DataLoader(
-            dataset_of(pack, batch), batch_size=None, num_workers=2, multiprocessing_context="fork"
-        ),
+        "DataLoader": DataLoader(dataset_of(pack, batch, rank=0, world_size=1), batch_size=None),
     }.items():
         prepared = accelerator.prepare(made)
         found[f"accelerate, {name}"] = [len(prepared), *(synchronous(prepared) for _ in range(EPOCHS))]
     found["judged"] = {ends: judged(accelerator, pack, batch, ends) for ends in ("even", "pad", "drop")}
-    prepared = accelerator.prepare(DataLoader(dataset_of(pack, batch), batch_size=None))
+    prepared = accelerator.prepare(DataLoader(dataset_of(pack, batch, rank=0, world_size=1), batch_size=None))
     found["skipped"] = synchronous(skip_first_batches(prepared, 2))
     alone = dataset_of(pack, batch, rank=0, world_size=1)
     found["skipped alone"] = [
@@ -78,14 +69,18 @@ def by_accelerate(pack: Path, batch: int) -> dict[str, Any]:
     ]
     found["refused"] = []
     sharding = Accelerator(cpu=True, dataloader_config=_without_dispatching())
+    unshared = accelerator.prepare(DataLoader(dataset_of(pack, batch), batch_size=None))
+    unshared.begin()
     for attempt in (
         lambda: list(skip_first_batches(dataset_of(pack, batch), 2)),
         lambda: list(sharding.prepare(DataLoader(dataset_of(pack, batch), batch_size=None))),
+        lambda: next(iter(unshared.dataset)),  # as the first process does, while the others wait for it
     ):
         try:
             attempt()
-        except UsageError as error:
-            found["refused"].append(str(error))
+        except Exception as error:
+            found["refused"].append(f"{type(error).__name__}: {error}")
+    unshared.end()
     return found
 
 

@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader around a dataset; torch's own DataLoader is in tests/load/test_dataloader_workers.py."""
+"""torchdata's StatefulDataLoader around a dataset; torch's own DataLoader is in tests/load/test_wrappers.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ stateful = pytest.importorskip("torchdata.stateful_dataloader")
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata calls it
 
 
-def loader_of(pack: Path, *, workers: int = 0, **options: Any) -> tuple[Any, Any]:
+def loader_of(pack: Path, **options: Any) -> tuple[Any, Any]:
     dataset = dataset_of(pack, **options)
-    return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=workers), dataset
+    return stateful.StatefulDataLoader(dataset, batch_size=None), dataset
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_workers_go_on(numbers: Path, workers: int):
+def test_it_goes_on(numbers: Path):
     epochs = epochs_of(numbers, 3)
-    loader, dataset = loader_of(numbers, workers=workers)
+    loader, dataset = loader_of(numbers)
     dataset.set_epoch(1)
     head = []
     for step, batch in enumerate(loader, 1):
@@ -31,13 +30,13 @@ def test_workers_go_on(numbers: Path, workers: int):
         if step == 4:
             state = json.loads(json.dumps(loader.state_dict()))
             break
-    again, dataset = loader_of(numbers, workers=workers, seed=99)
+    again, dataset = loader_of(numbers, seed=99)
     again.load_state_dict(state)
     assert head + [row for batch in again for row in rows_of(batch)] == epochs[1]
 
 
 @pytest.mark.parametrize("stop", [1, 4, 11, 12])  # 12: when the loop has ended
-def test_without_workers_it_goes_on_in_any_number_of_ranks(numbers: Path, stop: int):
+def test_it_goes_on_in_any_number_of_ranks(numbers: Path, stop: int):
     epochs = epochs_of(numbers, 3)
     loader, _ = loader_of(numbers)
     assert [row for batch in loader for row in rows_of(batch)] == epochs[

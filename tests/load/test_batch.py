@@ -11,7 +11,7 @@ import pytest
 
 from packer.errors import PackerError
 from packer.format.header import Field
-from packer.load.batch import ALIGNMENT, SlotLayout, Slots, allocate, batch_type, make_batch
+from packer.load.batch import ALIGNMENT, Batched, SlotLayout, Slots, allocate, batch_type, make_batch
 
 
 def address(array: np.ndarray) -> int:
@@ -137,4 +137,6 @@ def test_a_batch_is_a_named_tuple():
 def test_it_can_be_pickled_and_keeps_its_type():
     batch = pickle.loads(pickle.dumps(make_batch(("image", "key"), [[1], ["a"]])))
     assert batch == ([1], ["a"])
-    assert type(batch) is batch_type(("image", "key"))
+    assert type(batch) is batch_type(("image", "key"), object)
+    whole = batch_type(("image",), Batched)(1)
+    assert type(pickle.loads(pickle.dumps(whole))) is type(whole)

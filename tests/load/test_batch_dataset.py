@@ -119,31 +119,18 @@ def test_each_iter_is_the_next_epoch_also_after_a_break(pack: Pack):
     assert dataset.epoch == 0
     assert epoch_of(dataset) == epochs[1]
     dataset.set_epoch(3)
-    assert check(dataset[0]) == epochs[3][:10]
+    assert check(dataset.batch(0)) == epochs[3][:10]
     assert epoch_of(dataset) == epochs[3]
     assert dataset.epoch == 3
 
 
-def test_indexing_gives_the_epochs_batches(pack: Pack):
+def test_batches_by_number_are_those_of_the_epoch(pack: Pack):
     dataset = PackedBatchDataset(pack, 10, order="slices")
-    rows = [check(dataset[i]) for i in range(len(dataset))]
+    rows = [check(dataset.batch(i)) for i in range(len(dataset))]
     assert [row for part in rows for row in part] == epoch_of(dataset)
-    assert check(dataset[-1]) == rows[-1]
-    for index in (11, -12):
-        with pytest.raises(IndexError, match=f"batch {index} of 11"):
-            dataset[index]
-
-
-@pytest.mark.parametrize("context", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_dataloader_takes_whole_batches_from_worker_processes(tmp_path: Path, context: str):
-    pack = make_pack(tmp_path / "p.h5")
-    dataset = PackedBatchDataset(pack, 10, order="rows", fields=("image", "label", "key"))
-    check(dataset[0])  # threads and files are open before the workers start
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=None, num_workers=2, multiprocessing_context=context
-    )
-    assert sorted(row for batch in loader for row in check(batch)) == list(range(ROWS))
+    for number in (11, -1):
+        with pytest.raises(UsageError, match=f"^number={number}: is not a whole number from 0 to 10\\.$"):
+            dataset.batch(number)
 
 
 def test_batches_that_are_kept_stay_as_they_were(pack: Pack):
@@ -271,7 +258,7 @@ def test_augmented_images(pack: Pack):
     ]
     dataset = PackedBatchDataset(pack, 16, order="rows", seed=2, augment=stack)
     plain = PackedBatchDataset(pack, 16, order="rows", seed=2)
-    pipeline = augment.Pipeline(stack, plain[0].image.shape[1:], seed=2)
+    pipeline = augment.Pipeline(stack, plain.batch(0).image.shape[1:], seed=2)
     places = set()
     for batch, raw in zip(dataset, plain, strict=True):
         rows = np.array(check(raw))

@@ -75,9 +75,9 @@ def test_integers_of_any_type_are_integers(pack: Pack):
     list(dataset)
     assert json.loads(json.dumps(dataset.state_dict()))["epoch"] == 2
     for order in ("sequential", "slices", "blocks", "rows"):
-        assert len(PackedBatchDataset(pack, 8, order=order)[np.int64(-1)].label) == 8
-    with pytest.raises(TypeError, match=r"^batches are picked by whole numbers, not by str$"):
-        dataset["a"]  # type: ignore[index]
+        assert len(PackedBatchDataset(pack, 8, order=order).batch(np.int64(4)).label) == 8
+    with pytest.raises(UsageError, match=r"^number='a': is not a whole number from 0 to 2\.$"):
+        dataset.batch("a")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^epoch=1\.5: is not a whole number of at least 0\.$"):
         dataset.set_epoch(1.5)  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def test_a_wrong_state_changes_nothing(pack: Pack, changed: dict[str, Any], mess
         dataset.load_state_dict(state | changed)
     assert dataset.state_dict() == state
     for nothing in (None, [], {"version": 1}):
-        with pytest.raises(UsageError, match=r"^load_state_dict: the state"):
+        with pytest.raises(UsageError, match=r"^load_state_dict: is no state"):
             dataset.load_state_dict(nothing)  # type: ignore[arg-type]
 
 
@@ -149,7 +149,7 @@ def test_augmentation_takes_what_the_transform_returns(tmp_path: Path, pack: Pac
 
 def test_an_automatic_device_is_one_that_is_there(pack: Pack):
     there = "cuda" if torch.cuda.is_available() else "cpu"
-    assert PackedBatchDataset(pack, 8, device="auto")[0].image.device.type == there
+    assert PackedBatchDataset(pack, 8, device="auto").batch(0).image.device.type == there
     assert PackedBatchDataset(pack, 8, device="auto").device == there
     assert PackedBatchDataset(pack, 8, device="auto", output="numpy").device == "cpu"
     with pytest.raises(UsageError, match=r"^device='auto2': is no torch device"):

@@ -26,26 +26,26 @@ def going(positions: int) -> bool:
 
 def test_marks():
     progress = EpochProgress()
-    epoch, origin, first = progress.begin(going)
-    assert (epoch, origin) == (0, 0)
+    first = progress.begin(going)
+    assert (first.epoch, first.handed) == (0, 0)
     first.handed = 10
-    _, _, second = progress.begin(going)
+    second = progress.begin(going)
     first.handed = 20
-    assert progress.position() == (1, 0, False)
+    assert progress.position() == (1, 0)
     second.handed = 10
-    progress.undo(second, going)  # it has handed something out
-    assert (progress.epoch(going), progress.position()) == (1, (1, 10, False))
-    _, _, second = progress.begin(going)
-    progress.undo(second, going)
-    assert (progress.epoch(going), progress.position()) == (1, (1, 10, False))
-    progress.go_on(0, 10, going)
-    _, _, second = progress.begin(going)
-    progress.undo(first, going)  # not the latest
-    progress.undo(second, going)
-    assert (progress.epoch(going), progress.position()) == (0, (0, 10, False))
-    progress.go_on(4, 30, going)
+    progress.undo(second)  # it has handed something out
+    assert (progress.epoch(going), progress.position()) == (1, (1, 10))
+    second = progress.begin(going)
+    progress.undo(second)
+    assert (progress.epoch(going), progress.position()) == (1, (1, 10))
+    progress.go_on(0, 10)
+    second = progress.begin(going)
+    progress.undo(first)  # not the latest
+    progress.undo(second)
+    assert (progress.epoch(going), progress.position()) == (0, (0, 10))
+    progress.go_on(4, 30)
     second.handed = 10
-    assert (progress.position(), progress.coming(going)) == ((4, 30, False), (4, 30))
+    assert (progress.position(), progress.coming(going)) == ((4, 30), (4, 30))
     assert progress.coming(lambda positions: positions == 30) == (5, 0)
     progress.set_epoch(4, going)
     assert progress.coming(going) == (4, 30)

@@ -45,7 +45,7 @@ def test_each_image_in_its_corner(pack: str, collate: Any, multiple: int, output
         kept = []  # held: memory is used again only once they are gone
         for epoch in range(2):
             kept += [(epoch, batch) for batch in dataset]
-        kept.append((0, dataset[1]))
+        kept.append((0, dataset.batch(1)))
     for epoch, batch in kept:
         assert batch._fields == ("image", "label", "boxes", "row", "pixel_mask", "image_sizes")
         images, mask, sizes = batch.image, batch.pixel_mask, batch.image_sizes

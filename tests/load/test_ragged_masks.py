@@ -187,7 +187,7 @@ def test_masks_are_padded_as_their_images(pack: str, output: str) -> None:
     whole = PackedDataset(pack)
     options: dict[str, Any] = {"collate": Padding(multiple=8, mask_fill=255), "output": output}
     with PackedBatchDataset(pack, 5, shuffle=True, **options) as dataset:
-        batches = [*dataset, dataset[0]]
+        batches = [*dataset, dataset.batch(0)]
     for batch in batches:
         sides = tuple(batch.pixel_mask.shape)
         assert sides[1] % 8 == sides[2] % 8 == 0

@@ -160,9 +160,9 @@ def test_a_bare_environment_shares_nothing_out_and_warns_once(pack: Pack, monkey
     assert [(str(one.message), one.filename) for one in said] == [(sentence, __file__)]
     assert "ranks: rank 0 of 1: RANK=0 and WORLD_SIZE=4 count for nothing" in repr(dataset)
     list(dataset)  # said once
-    pickle.loads(pickle.dumps(dataset))[0]
+    pickle.loads(pickle.dumps(dataset)).batch(0)
     with pytest.warns(UserWarning, match=r"RANK=0 and WORLD_SIZE=4") as said:
-        PackedBatchDataset(pack, 5, output="numpy")[0]
+        PackedBatchDataset(pack, 5, output="numpy").batch(0)
     assert [one.filename for one in said] == [__file__]
     assert len(list(PackedBatchDataset(pack, 5, output="numpy", rank=0, world_size=1))) == 21
     assert len(list(PackedBatchDataset(pack, 5, output="numpy", rank=0, world_size=4, ends="pad"))) == 6

@@ -60,13 +60,13 @@ def test_it_is_the_row_in_the_pack(pack: Pack, order: str, output: str, placemen
         for _ in range(2):  # the second epoch is read from memory
             wanted = sorted(PICKED.tolist()) if subset is not None else list(range(ROWS))
             assert sorted(rows_of(dataset)) == wanted
-        assert dataset[2]._fields == ("label", "row")
-        assert (dataset[2].row == dataset[2].label // 3).all()
+        assert dataset.batch(2)._fields == ("label", "row")
+        assert (dataset.batch(2).row == dataset.batch(2).label // 3).all()
 
 
 def test_it_comes_where_it_is_named_and_only_then(pack: Pack):
-    assert PackedBatchDataset(pack, 9)[0]._fields == ("image", "label")
-    batch = PackedBatchDataset(pack, 9, fields=("row", "key", "image"))[1]
+    assert PackedBatchDataset(pack, 9).batch(0)._fields == ("image", "label")
+    batch = PackedBatchDataset(pack, 9, fields=("row", "key", "image")).batch(1)
     assert batch._fields == ("row", "key", "image")
     assert batch.key == [f"row/{row}" for row in batch.row.tolist()]
 
@@ -105,7 +105,7 @@ def test_going_on_and_a_dataloader(pack: Pack):
     dataset.load_state_dict(dataset.state_dict() | {"epoch": 0, "rows": 24})
     assert rows_of(dataset) == whole[24:]
     dataset.set_epoch(0)
-    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    loader = DataLoader(dataset, batch_size=None)
     assert [row for batch in loader for row in batch.row.tolist()] == whole
 
 
@@ -120,11 +120,11 @@ def numbered(sample: dict[str, Any]) -> dict[str, Any]:
 def test_it_comes_last_after_a_transform_that_makes_none(pack: Pack):
     options: Any = {"order": "rows", "fields": ["row", "label"]}
     with PackedBatchDataset(pack, 9, transform=PythonTransform(doubled, processes=2), **options) as dataset:
-        assert dataset[0]._fields == ("label", "double", "row")
+        assert dataset.batch(0)._fields == ("label", "double", "row")
         assert sorted(rows_of(dataset)) == list(range(ROWS))
     with PackedBatchDataset(pack, 9, transform=PythonTransform(numbered, processes=1), **options) as dataset:
-        assert dataset[0]._fields == ("row", "label")
-        assert set(dataset[0].row.tolist()) == {-1}
+        assert dataset.batch(0)._fields == ("row", "label")
+        assert set(dataset.batch(0).row.tolist()) == {-1}
 
 
 def test_a_packs_own_field_wins(tmp_path: Path):
@@ -133,7 +133,7 @@ def test_a_packs_own_field_wins(tmp_path: Path):
         writer.write_block(0, {"x": np.arange(6), "row": 10 * np.arange(6)})
         writer.finish(rows=6, ragged={})
     pack = open_pack(tmp_path / "p.h5")
-    assert PackedBatchDataset(pack, 6)[0].row.tolist() == [0, 10, 20, 30, 40, 50]
+    assert PackedBatchDataset(pack, 6).batch(0).row.tolist() == [0, 10, 20, 30, 40, 50]
     assert PackedDataset(pack, fields=["row"])[2].row == 20
 
 
@@ -169,4 +169,4 @@ def test_on_a_gpu(pack: Pack, order: str, placement: str):
     ) as dataset:
         for _ in range(3):
             assert sorted(rows_of(dataset)) == sorted(PICKED.tolist())
-        assert dataset[0].row.device.type == "cuda"
+        assert dataset.batch(0).row.device.type == "cuda"

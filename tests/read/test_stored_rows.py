@@ -277,9 +277,9 @@ def test_a_damaged_jpeg_row_is_named(tmp_path: Path, bad: str, shape: str):
         writer.finish(rows=20, ragged={"key": content.keys})
     sentence = rf"p\.h5: row 13 of 'image' is damaged \({reason}\)\. Run packer verify, or convert the images again\.$"
     with PackedBatchDataset(tmp_path / "p.h5", 5, order="sequential", output="numpy") as dataset:
-        assert sum(len(dataset[k].label) for k in (0, 1, 3)) == 15
+        assert sum(len(dataset.batch(k).label) for k in (0, 1, 3)) == 15
         with pytest.raises(FormatError, match=sentence):
-            dataset[2]
+            dataset.batch(2)
         with pytest.raises(FormatError, match=sentence):
             list(dataset)
 

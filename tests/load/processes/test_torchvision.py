@@ -189,7 +189,7 @@ def test_a_batch_at_once(pack: Pack, fields: tuple[str, ...]):
     made = PythonTransform(transform, batched=True, processes=2)
     given: dict[str, Any] = {}
     with PackedBatchDataset(pack, ROWS, seed=SEED, fields=fields, output="numpy", transform=made) as ds:
-        batch = ds[0]
+        batch = ds.batch(0)
     rows = [row_of(number) for number in range(ROWS)]
     stacks = {name: np.stack([row[name] for row in rows]) for name in fields}
     given["image"] = tv_tensors.Image(stacks["image"].transpose(0, 3, 1, 2).copy())
@@ -209,7 +209,7 @@ def test_mixing_takes_batches(pack: Pack):
     mix = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.MixUp(num_classes=7)])
     made = PythonTransform(mix, batched=True, processes=1)
     with PackedBatchDataset(pack, 8, fields=["image", "label"], transform=made) as ds:
-        batch = ds[0]
+        batch = ds.batch(0)
     assert batch.label.shape == (8, 7)
     assert torch.allclose(batch.label.sum(dim=1), torch.ones(8))
 
@@ -237,7 +237,7 @@ def test_v1_takes_the_image_alone(pack: Pack, members: Any, tensors: bool):
     with PackedBatchDataset(
         pack, ROWS, seed=SEED, fields=["image", "label", "row"], output="numpy", transform=made
     ) as ds:
-        batch = ds[0]
+        batch = ds.batch(0)
     for number, (image, seed) in enumerate(zip(batch.image, seeds(batch.row), strict=True)):
         torch.manual_seed(seed)
         random.seed(seed)
@@ -308,4 +308,4 @@ def test_a_compose_of_ones_own_functions_is_given_arrays(pack: Pack):
 
     for compose in (v1.Compose([shape]), v2.Compose([shape])):
         with PackedBatchDataset(pack, 8, output="numpy", transform=compose) as ds:
-            assert ds[0].shape.tolist() == 8 * [[HEIGHT, WIDTH, 3]]
+            assert ds.batch(0).shape.tolist() == 8 * [[HEIGHT, WIDTH, 3]]

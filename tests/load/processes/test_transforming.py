@@ -68,7 +68,7 @@ def test_torch_batches_are_laid_out_as_without(pack: Pack):
         assert batch.image.is_contiguous(memory_format=torch.channels_last)
         assert check(batch._replace(image=batch.image.permute(0, 2, 3, 1).numpy(), label=batch.label.numpy()))
     with open_dataset(pack, lambda s: torch.ones(3, 5, 4), output="torch") as dataset:
-        assert dataset[0].image.shape == (10, 3, 5, 4)
+        assert dataset.batch(0).image.shape == (10, 3, 5, 4)
 
 
 @pytest.mark.parametrize("batched", [False, True])
