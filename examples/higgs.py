@@ -115,7 +115,7 @@ def make_loader(
         dataset = PackedBatchDataset(pack, batch_size, shuffle=True, device=device, **rows)
         return (Cached(dataset) if name == "cached" else dataset), len(numbers)
     with PackedBatchDataset(pack, len(numbers), prefetch=0, **rows) as everything:
-        tensors = tuple(everything[0])
+        tensors = tuple(everything.batch(0))
     if name == "slices":
         return ContiguousSlices(*(t.to(device) for t in tensors), batch_size=batch_size), len(numbers)
     from torch.utils.data import DataLoader, TensorDataset

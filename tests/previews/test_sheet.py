@@ -89,7 +89,7 @@ def test_its_seed_is_added_as_the_loader_adds_it(make: Make, images: Pixels, tmp
     augment = Pipeline([RandomCrop(32, padding=6)], seed=77)
     pack = make(images)
     made = preview(pack, tmp_path / "a.png", augment=augment, seed=5)
-    batch = PackedBatchDataset(pack, ROWS, seed=5, augment=augment)[0]
+    batch = PackedBatchDataset(pack, ROWS, seed=5, augment=augment).batch(0)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], batch.image.permute(0, 2, 3, 1).numpy())
     assert np.array_equal(
         tiles(made, (32, 32))[:, 0], piped(images, [*augment.transforms], range(ROWS), 82, 0)
