@@ -24,7 +24,7 @@ from torch import Tensor
 from packer import native
 from packer.augment.geometric import AffinePlacement
 from packer.augment.passes import native_pass, pass_spec, torch_pass
-from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 from packer.augment.transform import (
     ColorPart,
     Columns,
@@ -38,6 +38,10 @@ from packer.augment.transform import (
     WholeImagePart,
 )
 from packer.errors import UsageError
+
+# Images that go through several stages on a CPU at a time, in bytes: what lies between two stages then stays in the
+# cache, and in memory that is mapped already (a new block of more than 32 MB costs a page fault every 4 KiB).
+CPU_STAGE_BYTES = 4 << 20
 
 IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
 """Of a pass: the fastest that can do it here, torch_pass.py, native_pass.py, triton_pass.py."""
@@ -219,6 +223,7 @@ class PassStage:
             outside=self.what.outside,
             framed=self.what.framed,
             fill=fill,
+            limit=1.0 if soft else 255.0,
             dtype="float32" if soft else "uint8",
             ragged=ragged,
         )
@@ -411,9 +416,53 @@ def run_pass(
     """
     if out is None:
         out = new_images((len(columns), *what.size, what.channels), getattr(torch, what.dtype), images.device)
-    if len(columns):
+    if len(columns) and (torch.uint16 in (images.dtype, out.dtype) or what.channels > MOST_CHANNELS):
+        _run_deep(what, images, columns, rows, out, implementation)
+    elif len(columns):
         _module(implementation, what, images, out).run(what, images, columns, rows, out)
     return out
+
+
+def _run_deep(
+    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor, implementation: str
+) -> None:
+    """Fill out from images of 16 bits as float32, and of more than four channels four at a time.
+
+    But for noise, channels do not know of each other. A CPU takes a few images at a time, which stay in its caches.
+    """
+    count = channels = max(len(out), what.channels)
+    if images.device.type == "cpu" and not what.ragged:
+        count = max(1, CPU_STAGE_BYTES // images[:1].nbytes)
+    if not what.noise:
+        channels = MOST_CHANNELS
+    dtype = "float32" if what.dtype == "uint16" else what.dtype
+    for start in range(0, len(out), count):
+        part = slice(start, start + count)
+        pixels = images if what.ragged else images[part] if rows is None else take_rows(images, rows[part])
+        pixels = pixels.float() if pixels.dtype == torch.uint16 else pixels
+        for first in range(0, what.channels, channels):
+            some = slice(first, first + channels)
+            source, result = pixels[:, some], out[part, some]
+            form = replace(
+                what,
+                channels=source.shape[1],
+                fill=what.fill[some],
+                scale=what.scale and what.scale[some],
+                shift=what.shift and what.shift[some],
+                box_fill=what.box_fill[some],
+                dtype=dtype,
+            )
+            source = source.contiguous() if what.ragged else source
+            made = new_images((len(result), *what.size, form.channels), getattr(torch, dtype), out.device)
+            _module(implementation, form, source, made).run(form, source, columns[part], None, made)
+            result.copy_(made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made)
+
+
+def take_rows(images: Tensor, rows: Tensor) -> Tensor:
+    """Return images.index_select(0, rows), of uint16 too, which torch does not have on every device."""
+    if images.dtype == torch.uint16:
+        return images.view(torch.int16).index_select(0, rows).view(torch.uint16)
+    return images.index_select(0, rows)
 
 
 def new_images(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -28,6 +28,7 @@ from packer.augment.annotations import (
 )
 from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, first_refused, steps
 from packer.augment.pass_stages import (
+    CPU_STAGE_BYTES,
     IMPLEMENTATIONS,
     PartStage,
     PassStage,
@@ -39,8 +40,8 @@ from packer.augment.pass_stages import (
     new_images,
     run_pass,
     staged,
+    take_rows,
 )
-from packer.augment.passes.torch_pass import take_rows
 from packer.augment.ragged_images import RaggedImages
 from packer.augment.transform import ANY_SIDES, MixPart, Shape, Transform, WarpPart
 from packer.augment.validation import (
@@ -59,10 +60,6 @@ from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
 _LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # of floating point 1
-
-# Images that go through several stages on a CPU at a time, in bytes: what lies between two stages then stays in the
-# cache, and in memory that is mapped already (a new block of more than 32 MB costs a page fault every 4 KiB).
-_CPU_STAGE_BYTES = 4 << 20
 
 Drawn = list[dict[str, Tensor]]
 Sizes = NDArray[np.int64]
@@ -334,7 +331,7 @@ class Pipeline:
             target = None
         step = count
         if images.device.type == "cpu" and each - first > 1:
-            step = max(1, _CPU_STAGE_BYTES // max(1, images[:1].nbytes))
+            step = max(1, CPU_STAGE_BYTES // max(1, images[:1].nbytes))
         if step >= count:
             made = self._run(first, each, images, prepared, rows, target)
         else:

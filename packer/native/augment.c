@@ -171,7 +171,7 @@ LOOP(augment)
         job.what.height > MOST_SIDE || job.what.width > MOST_SIDE || job.height < 1 || job.width < 1 ||
         job.height > MOST_SIDE || job.width > MOST_SIDE || (!job.what.ragged && job.height > INT32_MAX / job.width) ||
         job.what.steps < 0 || job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||
-        !(job.what.source == UINT8 || job.what.source == FLOAT32 || job.what.source == UINT16) || job.what.boxes < 0 || job.what.across < 1 || job.what.down < 1) {
+        !(job.what.source == UINT8 || job.what.source == FLOAT32) || job.what.boxes < 0 || job.what.across < 1 || job.what.down < 1) {
         PyErr_SetString(PyExc_ValueError, "a pass: not as native_pass.py packs it.");
         return NULL;
     }

@@ -24,9 +24,8 @@ enum { SHIFT, NEAREST, LINEAR, CUBIC };
 enum { FILL, EDGE, REFLECT, SYMMETRIC };
 #define MIRRORS(what) ((what)->outside < REFLECT ? 0 : (what)->outside - REFLECT + 1) /* how often it shows the edge */
 enum { NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE };
-enum { UINT8, FLOAT32, FLOAT16, BFLOAT16, UINT16 };
+enum { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
 #define BYTES_OF(dtype) ((dtype) == UINT8 ? 1 : (dtype) == FLOAT32 ? 4 : 2)
-#define MOST_OF(source) ((source) == UINT8 ? 255.0f : 65535.0f) /* of images that are not of floats */
 enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling */
 
 /* What native_pass.py packs: the order counts. */
@@ -183,7 +182,6 @@ typedef float Eight __attribute__((vector_size(32)));
 typedef int32_t Index4 __attribute__((vector_size(16)));
 typedef int32_t Index8 __attribute__((vector_size(32)));
 typedef uint8_t Bytes4 __attribute__((vector_size(4)));
-typedef uint16_t Shorts4 __attribute__((vector_size(8)));
 typedef uint8_t Bytes8 __attribute__((vector_size(8)));
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 #if defined(__clang__)
@@ -241,7 +239,6 @@ F(gathered)(uint8_t *restrict to, const uint8_t *from, const int32_t *index, int
     case 2: GATHER(2); break;
     case 3: GATHER(3); break;
     case 4: GATHER(4); break;
-    case 6: GATHER(6); break;
     case 8: GATHER(8); break;
     case 12: GATHER(12); break;
     default: GATHER(16);
@@ -357,7 +354,6 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
         }                                                                                                              \
     }
 DOWN(down_bytes, uint8_t)
-DOWN(down_shorts, uint16_t)
 DOWN(down_floats, float)
 #undef DOWN
 #undef ROW
@@ -429,14 +425,12 @@ F(apart_row)(const Sample *s, Room *room, int number, float *to)
     int64_t count = (int64_t)(s->highest - s->lowest + 1) * pixel;
     if (what->source == FLOAT32)
         F(down_floats)(room->row, (const float *)s->image + at, stride, room->weights_y, n, count);
-    else if (what->source == UINT16)
-        F(down_shorts)(room->row, (const uint16_t *)s->image + at, stride, room->weights_y, n, count);
     else
         F(down_bytes)(room->row, s->image + at, stride, room->weights_y, n, count);
     for (int i = 0; i < s->taps * pixel + 4; i++) room->row[count + i] = 0;
     F(across)(to, room->row, room->first, room->weights_x, s->nu, s->taps, channels, pixel);
-    if (cubic && what->source != FLOAT32)
-        for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, MOST_OF(what->source));
+    if (cubic && what->limit > 1)
+        for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, what->limit);
     if (!what->framed) return;
     float covered = edge((y - s->top) * s->ky) * edge((s->bottom - y) * s->ky);
     for (int i = 0; i < s->nu; i++) {
@@ -487,8 +481,7 @@ F(corners)(const Sample *s, Room *room)
 TARGET INLINE float
 F(number)(const Sample *s, int64_t at)
 {
-    if (s->what->source == UINT8) return (float)s->image[at];
-    return s->what->source == UINT16 ? (float)((const uint16_t *)s->image)[at] : ((const float *)s->image)[at];
+    return s->what->source == UINT8 ? (float)s->image[at] : ((const float *)s->image)[at];
 }
 
 TARGET INLINE void
@@ -594,12 +587,6 @@ F(four)(const Sample *s, int64_t at, Four *numbers)
         memcpy(numbers, (const float *)s->image + at, 16);
         return;
     }
-    if (s->what->source == UINT16) {
-        Shorts4 shorts;
-        memcpy(&shorts, (const uint16_t *)s->image + at, 8);
-        *numbers = __builtin_convertvector(shorts, Four);
-        return;
-    }
 #ifdef AVX2
     int32_t bytes;
     memcpy(&bytes, s->image + at, 4);
@@ -698,7 +685,7 @@ F(direct_any)(const Sample *s, Room *room, float *to, int channels)
             for (int c = 0; c < channels; c++) sums[c] += room->weights_y[j] * part[c];
         }
         for (int c = 0; c < channels; c++)
-            to[channels * i + c] = cubic && s->what->source != FLOAT32 ? within(sums[c], 0, MOST_OF(s->what->source)) : sums[c];
+            to[channels * i + c] = cubic && s->what->limit > 1 ? within(sums[c], 0, s->what->limit) : sums[c];
     }
 }
 
@@ -819,17 +806,12 @@ F(sampled_row)(const Sample *s, Room *room, int number, float *to)
         const uint8_t *pixels = F(pixel_row)(s, room, number, (const uint8_t *)what->fill);
         memcpy(to, pixels, sizeof(float) * (size_t)count);
     } else {
-        static const uint8_t zero[8];
+        static const uint8_t zero[4];
         float y = s->e * (float)(s->v0 + s->dv * number) + s->f + TIE;
         int all = what->framed && s->way != SCATTER && !(y >= s->top && y < s->bottom);
         const uint8_t *restrict pixels = F(pixel_row)(s, room, number, zero);
         float *restrict floats = to;
-        if (what->source == UINT16) {
-            const uint16_t *restrict shorts = (const uint16_t *)pixels;
-            for (int i = 0; i < count; i++) floats[i] = (float)shorts[i];
-        } else {
-            for (int i = 0; i < count; i++) floats[i] = (float)pixels[i];
-        }
+        for (int i = 0; i < count; i++) floats[i] = (float)pixels[i];
         if (what->framed) /* the fill need not be a whole number */
             for (int i = 0; i < s->nu; i++)
                 if (all || room->index[i] < 0)
@@ -1052,12 +1034,6 @@ F(byte)(float x)
     return (uint8_t)(int32_t)(within(x, 0, 255) + 0.5f);
 }
 
-TARGET INLINE uint16_t
-F(sixteen)(float x)
-{
-    return (uint16_t)(int32_t)(within(x, 0, 65535) + 0.5f);
-}
-
 TARGET static void
 F(halves)(uint16_t *restrict to, const float *restrict from, int n)
 {
@@ -1086,7 +1062,6 @@ F(halves)(uint16_t *restrict to, const float *restrict from, int n)
     {                                                                                                               \
         switch (dtype) {                                                                                            \
         case UINT8: WRITE(uint8_t, to, F(byte)(x)) break;                                                            \
-        case UINT16: WRITE(uint16_t, to, F(sixteen)(x)) break;                                                       \
         case FLOAT32: WRITE(float, to, x) break;                                                                    \
         case FLOAT16: {                                                                                             \
             float block[BLOCK];                                                                                     \
@@ -1109,7 +1084,6 @@ F(halves)(uint16_t *restrict to, const float *restrict from, int n)
         }                                                                                                           \
     }
 CAST(cast_bytes, uint8_t)
-CAST(cast_shorts, uint16_t)
 CAST(cast_floats, float)
 #undef CAST
 #undef WRITE
@@ -1228,14 +1202,10 @@ F(sample)(const Job *job, Room *room, int64_t number)
     F(prepare)(&s, room, 0, 1, width, 0, 1);
 
     int as_stored = what->sampling < LINEAR && what->source != FLOAT32 && !active;
-    uint16_t fill[4] = {0};
+    uint8_t fill[4] = {0};
     for (int c = 0; c < channels && what->framed; c++) {
-        float number_at = within(what->fill[c], 0, MOST_OF(what->source));
-        if (what->source == UINT16)
-            fill[c] = (uint16_t)number_at;
-        else
-            ((uint8_t *)fill)[c] = (uint8_t)number_at;
-        if (floorf(number_at) != what->fill[c]) as_stored = 0;
+        fill[c] = (uint8_t)within(what->fill[c], 0, 255);
+        if ((float)fill[c] != what->fill[c]) as_stored = 0;
     }
     const float *boxes = column + STEPS_AT + STEP_WIDTH * what->steps;
     uint8_t *out = job->out + number * height * row_bytes;
@@ -1246,11 +1216,9 @@ F(sample)(const Job *job, Room *room, int64_t number)
         int64_t count = (int64_t)rows * width * channels;
         if (as_stored) {
             for (int j = 0; j < rows; j++) {
-                const uint8_t *pixels = F(pixel_row)(&s, room, v + j, (const uint8_t *)fill);
+                const uint8_t *pixels = F(pixel_row)(&s, room, v + j, fill);
                 if (what->dtype == what->source && !what->scaled)
                     memcpy(to + j * row_bytes, pixels, (size_t)row_bytes);
-                else if (what->source == UINT16)
-                    F(cast_shorts)(to + j * row_bytes, (const uint16_t *)pixels, (int64_t)width * channels, room, what);
                 else
                     F(cast_bytes)(to + j * row_bytes, pixels, (int64_t)width * channels, room, what);
             }

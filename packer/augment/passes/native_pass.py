@@ -13,7 +13,6 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -21,15 +20,13 @@ import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes.pass_spec import Pass
-from packer.augment.passes.torch_pass import take_rows
+from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 from packer.starting import ThreadPool
 
 _SAMPLINGS = ("shift", "nearest", "linear", "cubic")
 _OUTSIDES = ("fill", "edge", "reflect", "symmetric")
-_DTYPES = ("uint8", "float32", "float16", "bfloat16", "uint16")
-_SOURCES = (torch.uint8, torch.uint16, torch.float32)
-_MOST_CHANNELS = 4  # that a loop takes; more are made some at a time
+_DTYPES = ("uint8", "float32", "float16", "bfloat16")
+_SOURCES = (torch.uint8, torch.float32)
 _MOST_STEPS = 64
 _MOST_PIXELS = 2**31 - 1  # of an image: C counts them in 32 bits
 _MOST_SIDE = 2**24  # float32 holds every whole number up to here
@@ -43,7 +40,7 @@ _pools: dict[tuple[int, int], ThreadPool] = {}
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
-    """Return True if the loops in C were compiled and take such images: uint8, uint16 or float32, on the CPU."""
+    """Return True if the loops in C were compiled and take such images: uint8 or float32, on the CPU."""
     return (
         native.COMPILED
         and (what.ragged or _sized(images))
@@ -52,7 +49,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and images.dtype in _SOURCES
         and what.dtype in _DTYPES
         and out.dtype == getattr(torch, what.dtype)
-        and 1 <= what.channels <= (_MOST_CHANNELS if what.noise else images.shape[1])
+        and 1 <= what.channels <= MOST_CHANNELS
         and 0 <= what.steps <= _MOST_STEPS
         and (not what.steps or what.channels in (1, 3))
         and min(what.size) >= 1
@@ -98,9 +95,6 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         rows = _checked(rows, count, len(images))
     if not count:
         return
-    if what.channels > _MOST_CHANNELS:
-        _run_apart(what, images, columns, rows, out)
-        return
     if what.ragged:
         source, sides = images, (len(images), 1)
     else:
@@ -133,34 +127,10 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         out.copy_(result)
 
 
-def _run_apart(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Fill out of more channels than a loop takes, some of them at a time; but for noise, channels do not know of each other."""
-    if rows is not None:
-        images, rows = take_rows(images, rows), None
-    for first in range(0, what.channels, _MOST_CHANNELS):
-        some = slice(first, first + _MOST_CHANNELS)
-        part = replace(
-            what,
-            channels=len(range(what.channels)[some]),
-            fill=_some(what.fill, some),
-            scale=None if what.scale is None else _some(what.scale, some),
-            shift=None if what.shift is None else _some(what.shift, some),
-            box_fill=_some(what.box_fill, some),
-        )
-        made = out.new_empty(len(out), *what.size, part.channels).permute(0, 3, 1, 2)
-        run(part, images[:, some].contiguous() if what.ragged else images[:, some], columns, None, made)
-        out[:, some].copy_(made)
-
-
-def _some(numbers: tuple[float, ...], some: slice) -> tuple[float, ...]:
-    """Return the numbers of some channels, of one a channel; what stands for all channels as it is."""
-    return numbers if len(numbers) < 2 else numbers[some]
-
-
 def _laid_out(images: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return images whose pixels lie side by side in memory, and the rows to take of them."""
     if rows is not None and not _by_pixels(images):  # not all of a field laid out anew for a few of its rows
-        images, rows = take_rows(images, rows), None
+        images, rows = images.index_select(0, rows), None
     return images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), rows
 
 

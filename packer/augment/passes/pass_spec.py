@@ -28,7 +28,7 @@ For each pixel of a result, in this order, computed in float32:
    down alike; a tap's weight is the product, taps outside the box have none, and the sum is divided by the weights' sum.
    "cubic": the same with x moved into [x0 - 0.5, x1 + 0.5], y alike, and of t = 2 |i - x| / sx the weight
    1.5 t^3 - 2.5 t^2 + 1 below 1, -0.5 t^3 + 2.5 t^2 - 4 t + 2 below 2, else 0 (Keys, a = -0.5, as Pillow's); the sum
-   is clamped to [0, 255] if the source is uint8, to [0, 65535] if it is uint16.
+   is clamped to [0, limit] if that is more than 1.
    Pixel numbers outside the box: with edge and fill the nearest pixel of the box is taken ("shift", "nearest"; the others
    never need one); with "reflect" the number is mirrored at the box's first and last pixel, which are not repeated
    (all samplings, however far outside; a box of one pixel gives that pixel), with "symmetric" at the box's edges, so
@@ -52,7 +52,10 @@ For each pixel of a result, in this order, computed in float32:
 4. **Scale.** x -> x * scale + shift, by channel.
 5. **Erase.** Pixels in a box become `box_fill`, by channel, or with `noise` a draw of N(0, 1) for each number
    (`noise` below). Later boxes win.
-6. **Write** as `dtype`; uint8 is floor(x + 0.5) of x clamped to [0, 255], uint16 of x clamped to [0, 65535].
+6. **Write** as `dtype`; uint8 is floor(x + 0.5) of x clamped to [0, 255].
+
+Images are uint8 or floating point, of 1 to 4 channels: deep images, of 16 bits or more channels, are passed as float32, four
+channels at a time (`run_pass`); torch_pass.py takes any number, which noise needs.
 
 Means, matrices and coordinates are float32 and sums may be made in another order, so implementations agree to a
 few units of float32's last place (of the limit), not to the bit; a position within rounding of a tie may go to
@@ -76,6 +79,9 @@ OUTSIDES: dict[str, Outside] = {
 """What torchvision calls a padding mode -> what a pass does."""
 
 TIE = 2.0**-12
+MOST_CHANNELS = 4
+"""That the passes in C and in Triton take."""
+
 GREY = (0.2989, 0.587, 0.114)
 """ITU-R BT.601's luma as torchvision rounds it."""
 
@@ -98,7 +104,7 @@ class Pass:
     steps: colour steps. limit: the largest value of a pixel, 255, 65535 or 1.
     scale, shift: by channel, or None: values are written as they are.
     boxes: to erase; box_fill: by channel, in the result's scale; noise: instead of it.
-    dtype: of the result, "uint8", "uint16", "float32", "float16" or "bfloat16"; uint8 and uint16 only without scale.
+    dtype: of the result, "uint8", "float32", "float16" or "bfloat16"; uint8 only without scale. ("uint16" for `run_pass`.)
     contrast: whether a step may be CONTRAST, so that means are needed.
     ragged: whether images differ in size, so that columns say where each lies.
     """

@@ -15,7 +15,7 @@ from packer.augment.passes.pass_spec import MIRRORED, Pass
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
     """Fill out.
 
-    images: [M, C, H, W], uint8, uint16 or floating point, any strides; of a ragged pass [P, C]. columns: float32 [N, P]. rows: int64 [N],
+    images: [M, C, H, W], uint8 or floating point, any strides; of a ragged pass [P, C]. columns: float32 [N, P]. rows: int64 [N],
     which of the images each sample is made of, or None: M is N, in order. out: [N, C, h, w]. All on one device; on a GPU waits for it.
     """
     height, width = what.size
@@ -38,19 +38,9 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         inside = (across >= left) & (across < right) & (down >= top) & (down < bottom)
         fill = noise(seed, pixels.shape) if what.noise else pixels.new_tensor(what.box_fill)
         pixels = torch.where(inside, fill, pixels)
-    if out.dtype in (torch.uint8, torch.uint16):
-        pixels = (pixels.clamp(0, torch.iinfo(out.dtype).max) + 0.5).floor()
-    if out.dtype == torch.uint16:  # of which torch has little more than the memory
-        pixels = pixels - 65_536 * (pixels > 32_767)
-        out = out.view(torch.int16)
+    if out.dtype == torch.uint8:
+        pixels = (pixels.clamp(0, 255) + 0.5).floor()
     out.copy_(pixels.permute(0, 3, 1, 2))
-
-
-def take_rows(images: Tensor, rows: Tensor) -> Tensor:
-    """Return images.index_select(0, rows), of uint16 too, which torch does not have on every device."""
-    if images.dtype == torch.uint16:
-        return images.view(torch.int16).index_select(0, rows).view(torch.uint16)
-    return images.index_select(0, rows)
 
 
 class Source(NamedTuple):
@@ -169,9 +159,7 @@ def _filtered(
     assert isinstance(total, Tensor)
     assert isinstance(weights, Tensor)
     total = total / weights[..., None]
-    if what.sampling == "cubic" and not source.pixels.is_floating_point():
-        return total.clamp(0, torch.iinfo(source.pixels.dtype).max)
-    return total
+    return total.clamp(0, what.limit) if what.sampling == "cubic" and what.limit > 1 else total
 
 
 def _weight(what: Pass, tap: Tensor, middle: Tensor, half: Tensor, first: Tensor, last: Tensor) -> Tensor:
@@ -199,12 +187,7 @@ def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
 def _taken(source: Source, j: Tensor, i: Tensor) -> Tensor:
     # On a CPU more than twice as fast as images[rows, j, i].
     number = source.places + j * source.strides + i
-    pixels = source.pixels
-    if pixels.dtype == torch.uint16:
-        taken = pixels.view(torch.int16).index_select(0, number.view(-1)).to(torch.int32) & 0xFFFF
-    else:
-        taken = pixels.index_select(0, number.view(-1))
-    return taken.view(*number.shape, -1).float()
+    return source.pixels.index_select(0, number.view(-1)).view(*number.shape, -1).float()
 
 
 def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

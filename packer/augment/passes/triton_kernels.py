@@ -310,13 +310,16 @@ def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, 
 
 
 @triton.jit
-def _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
+def _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT: tl.constexpr, REFLECT: tl.constexpr):
+    MOST: tl.constexpr = WHAT.limit
     if not REFLECT:
         x, y = tl.minimum(tl.maximum(x, x0 - 0.5), x1 + 0.5), tl.minimum(tl.maximum(y, y0 - 0.5), y1 + 0.5)
-    red, green, blue, alpha = _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, True, REFLECT)
-    if image.dtype.element_ty == tl.uint8:
-        red, green = tl.minimum(tl.maximum(red, 0.0), 255.0), tl.minimum(tl.maximum(green, 0.0), 255.0)
-        blue, alpha = tl.minimum(tl.maximum(blue, 0.0), 255.0), tl.minimum(tl.maximum(alpha, 0.0), 255.0)
+    red, green, blue, alpha = _wide(
+        image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT.channels, True, REFLECT
+    )
+    if MOST > 1:
+        red, green = tl.minimum(tl.maximum(red, 0.0), MOST), tl.minimum(tl.maximum(green, 0.0), MOST)
+        blue, alpha = tl.minimum(tl.maximum(blue, 0.0), MOST), tl.minimum(tl.maximum(alpha, 0.0), MOST)
     return red, green, blue, alpha
 
 
@@ -412,7 +415,7 @@ def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
     if LINEAR:
         red, green, blue, alpha = _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
     elif CUBIC:
-        red, green, blue, alpha = _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
+        red, green, blue, alpha = _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT, REFLECT)
     else:
         i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
         j = _number(y + (TIE + 0.5), y0, y1, REFLECT)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packer.augment.passes import torch_pass
-from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 
 _LOG = logging.getLogger("packer.augment")
 _DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32)}
@@ -46,7 +46,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         ((images.is_cuda and out.is_cuda) or _interprets())
         and images.dtype in _DTYPES.values()
         and out.dtype is _DTYPES.get(what.dtype)
-        and 1 <= what.channels <= 4
+        and 1 <= what.channels <= MOST_CHANNELS
         and (not what.steps or what.channels in (1, 3))
         and images.shape[1] == what.channels
         and (images.is_contiguous() if what.ragged else _pixels_last(images))
@@ -181,7 +181,8 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None)
     shape = shape or default_shape(what)
     # A kernel is compiled for a form, not for the numbers that it is launched with.
     scale: tuple[float, ...] | None = () if what.scaled else None
-    form = replace(what, limit=0.0, fill=(), box_fill=(), scale=scale, shift=scale)
+    limit = what.limit if what.sampling == "cubic" else 0.0
+    form = replace(what, limit=limit, fill=(), box_fill=(), scale=scale, shift=scale)
     constants = {"WHAT": form, "ROWS": rows, "num_stages": 1}
     if is_flat(what):
         programs = -(-width * what.channels // shape.across) * -(-height // (shape.down * shape.loops))
