@@ -141,7 +141,7 @@ CONVERT = options(
     option("--label", "COLUMN,...",
            "Columns of --labels to take; default: the second. Of a table: what is to be predicted.", about=_NAMED),
     option("--label-file-column", "COLUMN",
-           "The column of --labels that names files; default: the first that has a name.", about=IMAGES),
+           "The column of --labels that names files; default: the first.", about=IMAGES),
     option("--multi-label", None, "Cells of the label column hold several class names.", about=IMAGES),
     option("--label-separator", "TEXT",
            "What stands between these names, also space, tab, comma ...; default: | or ;.", about=IMAGES),

@@ -280,7 +280,7 @@ class _Reading:
 def _told(path: str) -> dict[str, list[Any]]:
     """Return the lists of a file. Raises: SourceError."""
     try:
-        told = json.loads(read_whole(path))
+        told = json.loads(read_whole(path, "COCO's annotations are needed"))
     except (ValueError, RecursionError):
         raise SourceError(
             f"{path}: a damaged or truncated JSON; COCO's annotations are needed. Get it again."

@@ -401,10 +401,10 @@ def notes_on_classes(classes: Sequence[str]) -> list[str]:
             )
             break
     numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
-    if len(numbers) == len(classes) and numbers != sorted(numbers):
+    if len(numbers) == len(classes) and numbers != list(range(len(numbers))):
         place = next(k for k, number in enumerate(numbers) if number != k)
         notes.append(
-            f"The classes are numbers in the order of texts ({', '.join(classes[:3])} ...), so labels are other numbers: class "
+            f"The classes are numbers in the order of texts ({', '.join(classes[:3])} ...), and labels are other ones: class "
             f"{classes[place]} has the label {place}."
         )
     return notes

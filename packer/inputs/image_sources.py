@@ -40,7 +40,7 @@ from packer.inputs.file_names import (
 )
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
-from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
+from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.webdataset_tars import file_splits
 from packer.remote.urls import is_url
@@ -466,11 +466,7 @@ def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSou
         refused=rows.refused,
         skipped=tuple(skipped),
     )
-    if labels is not None:
-        kept = np.ones(len(keys), np.bool_)
-        kept[list(source.refused)] = False
-        note = describe_labels(labels, classes, kept)
-        source.notes += rows.notes if note is None else [*rows.notes, note]
+    source.notes += rows.notes
     return source
 
 

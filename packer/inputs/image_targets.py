@@ -1,7 +1,7 @@
 """What a CSV says of each image: labels, boxes, keypoints.
 
-The file column is the first that has a name, or the one that is chosen. Without a choice of columns the CSV has two, file and
-label, and needs no header. Commas, semicolons or tabs stand between cells.
+The file column is the first, or the one that is chosen. Without a choice of columns the CSV has two, file and label, and needs no
+header (label_csv.py).
 
     chosen                                 fields, per image
     one label column                       label: int64 or float32 by the rules of label_values.py, classes where it holds names
@@ -36,7 +36,6 @@ from packer.inputs.label_values import (
     BARS,
     check_bars,
     check_label_as,
-    describe_labels,
     finite_numbers,
     multi_hot,
     number_columns,
@@ -363,8 +362,7 @@ def read_targets(
     """Read what a CSV says of each image, as the module's table tells.
 
     path: the CSV, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
-    keys: paths of the images. A row names one by its path, or by a part of that which only one image has: without the extension,
-        or the name alone, with or without its extension.
+    keys: paths of the images. A row names one by its path, or by its stem, where only one image has that.
     label, boxes, keypoints: names of columns in the first row; None for all three: the second of two columns is the label.
     label_as: as label_values.py tells, default "auto"; label_separator: what stands between names with multi_label (also "space", "tab",
         "comma", "semicolon" or "bar"), default: a bar or a semicolon; label_file_column: the column that names files.
@@ -395,28 +393,16 @@ def read_targets(
     )
     targets.skipped, targets.separator = tuple(table.skipped), separator
     targets.notes += table.notes
-    if values is not None:
-        targets.notes += _notes_on(values, classes, separator, targets.refused)
-    return targets
-
-
-def _notes_on(
-    values: NDArray[Any], classes: list[str] | None, separator: str | None, refused: Mapping[int, str]
-) -> list[str]:
-    """Return notes about labels, a sentence each."""
     if separator is not None:
         called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
-        return [
+        targets.notes.append(
             f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, {_shown(classes or ())}; "
             + Option("label_separator")
             + " names another separator."
-        ]
-    if values.ndim > 1:
-        return []
-    kept = np.ones(len(values), np.bool_)
-    kept[list(refused)] = False
-    note = describe_labels(values, classes, kept)
-    return [*([] if note is None else [note]), *notes_on_classes(classes or ())]
+        )
+    elif not corners:
+        targets.notes += notes_on_classes(classes or ())
+    return targets
 
 
 def _shown(classes: Sequence[str]) -> str:

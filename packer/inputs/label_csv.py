@@ -1,5 +1,8 @@
 """The CSV in which labels, boxes and keypoints stand beside the names of images; lines of text files that people write.
 
+The first column names the images, unless another one is chosen: each by its path below the images' folder, or by its stem, which is
+its name without folder and extension. Commas stand between cells, tabs in a .tsv. Nothing else is tried: a name that no image has, or several have, is an error.
+
 Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
 """
 
@@ -10,39 +13,31 @@ import os
 import stat
 import sys
 from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
-from itertools import islice
+from itertools import chain
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, is_array, is_image, same_for_people, shorten
+from packer.inputs.file_names import changed, shorten
 from packer.inputs.label_values import CheckedRows
-from packer.sentence import Option, Sentence
+from packer.sentence import Option, Part
 
 LONGEST = 16 << 20
 """Characters of a line; longer ones are taken for a file of another kind."""
 
 _AMBIGUOUS = -1
-_SNIFFED_ROWS = 20
-
-
-class _NotCsvError(SourceError):
-    """A file breaks the rules of CSV."""
 
 
 class _UnusableRowError(Exception):
     """A row that cannot be used: what was found, and what is allowed."""
 
-    def __init__(self, found: str, allowed: str) -> None:
-        self.found, self._allowed = found, allowed
-
-    def told(self, path: str, line: int) -> SourceError:
-        """Return the error for the row's file."""
-        return SourceError(f"{path} line {line}: {self.found}; ", self._allowed)
+    def __init__(self, found: str, *allowed: Part) -> None:
+        self.found, self.allowed = found, allowed
 
 
 class LabelTable:
@@ -59,11 +54,12 @@ class LabelTable:
     ) -> None:
         """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
 
-        file_column: the column that names files; None: the first that has a name. skip: leave out rows that are about no image, or
-        cannot be read, and note images that cannot be used; else the first of them is an error.
+        file_column: the column that names files; None: the first. skip: leave out rows that are about no image, or cannot be read,
+        and note images that cannot be used; else the first of them is an error.
         """
         self.path = path
         self._keys, self._skip = keys, skip
+        self._paths = {key: index for index, key in enumerate(keys)}
         self.skipped: list[dict[str, str]] = []
         """Rows left out: {"key", "reason"}."""
         self.refused: dict[int, str] = {}
@@ -72,9 +68,8 @@ class LabelTable:
         """Notes on the values of columns, a sentence each."""
         self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
         """The cells of each chosen column; "" for the one that was not chosen by name."""
-        names = _Names(self._keys)
-        with closing(_rows(path, _delimiter(path, names))) as rows:
-            images, lines = self._read(rows, chosen, file_column, names)
+        with closing(_rows(path)) as rows:
+            images, lines = self._read(rows, chosen, file_column)
         self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
         """int64 [rows]: index of the image, line in the file."""
         if self.skipped and not len(self.images):
@@ -84,45 +79,30 @@ class LabelTable:
             )
 
     def _read(
-        self,
-        rows: Iterator[tuple[int, list[str]]],
-        chosen: tuple[str, ...],
-        file_column: str | None,
-        names: _Names,
+        self, rows: Iterator[tuple[int, list[str]]], chosen: tuple[str, ...], file_column: str | None
     ) -> tuple[array[int], array[int]]:
         """Fill the columns. Returns: the rows' images and lines."""
         images, lines = array("q"), array("q")
-        file, places, width = 0, [1], 2
-        named = bool(chosen) or file_column is not None
-        if named:
-            line, header = next(rows, (1, [""]))
-            header = [name.strip() for name in header]
-            file, places = self._find(header, line, chosen, file_column)
-            width = len(header)
-        for number, (line, row) in enumerate(rows):
-            if len(row) != width:
-                remedy = (
-                    Sentence(f"the header has {width}. Correct it.")
-                    if named
-                    else "two are read, file and label. Remove the others, or name the label's with "
-                    + Option("label")
-                    + "."
-                )
-                shown = "" if named or number else f" ({shorten(', '.join(row))})"
-                wrong = _UnusableRowError(
-                    f"{len(row)} {'column' if len(row) == 1 else 'columns'}{shown}", remedy
-                )
-                if not named and number == 0:
-                    raise wrong.told(self.path, line)
-                self._leave_out(line, wrong)
-                continue
-            name = row[file].strip()
-            if not named and number == 0 and not names.known(name):
-                continue
+        start, first = next(rows, (0, [""]))
+        if not start:
+            raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
+        header = [name.strip() for name in first]
+        file, places = self._find(header, start, chosen, file_column)
+        if not chosen and file_column is None and self._known(header[0]):  # a file without a header
+            rows = chain([(start, first)], rows)
+        for line, row in rows:
             try:
-                image = names.get(name)
+                if len(row) != len(header):
+                    many = "column" if len(row) == 1 else "columns"
+                    raise _UnusableRowError(
+                        f"{len(row)} {many}", f"the first row has {len(header)}. Correct it."
+                    )
+                image = self._image(row[file].strip(), header)
             except _UnusableRowError as error:
-                self._leave_out(line, error)
+                if not self._skip:
+                    raise SourceError(f"{self.path} line {line}: {error.found}; ", *error.allowed) from None
+                key = f"{os.path.basename(self.path)} line {line}"
+                self.skipped.append({"key": key, "reason": f"{error.found}."})
                 continue
             images.append(image)
             lines.append(line)
@@ -130,53 +110,68 @@ class LabelTable:
                 column.append(sys.intern(row[place].strip()))
         return images, lines
 
-    def _leave_out(self, line: int, wrong: _UnusableRowError) -> None:
-        """Note a row that cannot be used, or raise SourceError."""
-        if not self._skip:
-            raise wrong.told(self.path, line) from None
-        key = f"{os.path.basename(self.path)} line {line}"
-        self.skipped.append({"key": key, "reason": f"{wrong.found}."})
-
     def _find(
         self, header: list[str], line: int, chosen: tuple[str, ...], file_column: str | None
     ) -> tuple[int, list[int]]:
         """Return the column that names the file, and the chosen ones."""
-        where = f"{self.path} line {line}"
+        where, shown = f"{self.path} line {line}", shorten(", ".join(header))
         for name in (*chosen, *(() if file_column is None else (file_column,))):
             if header.count(name) != 1:
-                found = (
-                    f"{header.count(name)} columns are called {name}"
-                    if name in header
-                    else f"no column {name}"
-                )
+                many = f"{header.count(name)} columns are called" if name in header else "no column"
                 raise SourceError(
-                    f"{where}: {found}; the first row names the columns, here {shorten(', '.join(header))}. Correct it, or pass others."
+                    f"{where}: {many} {name}; the first row names the columns, here {shown}. Correct it, or pass others."
                 )
-        file = (
-            next(place for place, name in enumerate(header) if name)
-            if file_column is None
-            else header.index(file_column)
-        )
+        file = 0 if file_column is None else header.index(file_column)
+        others = [place for place in range(len(header)) if place != file]
         if header[file] in chosen:
-            is_first = (
-                "is the first column; that one names the files" if file_column is None else "names the files"
-            )
-            remedy = (
-                "Name the one that does with " + Option("label_file_column")
-                if file_column is None
-                else "Choose another one"
-            )
-            raise SourceError(f"{where}: {header[file]} {is_first}. ", remedy, ".")
-        if chosen:
-            return file, [header.index(name) for name in chosen]
-        others = [place for place, name in enumerate(header) if name and place != file]
-        if len(others) != 1:
             raise SourceError(
-                f"{where}: {len(others)} columns beside {file_column}; one is taken for the label. Name it with ",
+                f"{where}: {header[file]} names the files; the columns are {shown}. Choose another one, or name that of the files with ",
+                Option("label_file_column"),
+                ".",
+            )
+        if not chosen and len(others) != 1:
+            raise SourceError(
+                f"{where}: {len(header)} {'column' if len(header) == 1 else 'columns'} ({shown}); two are read, file and label, parted "
+                "by commas, or by tabs in a .tsv. Name the label's with ",
                 Option("label"),
                 ".",
             )
-        return file, others
+        return file, [header.index(name) for name in chosen] or others
+
+    def _known(self, name: str) -> bool:
+        return name.removeprefix("./") in self._paths or name in self._stems
+
+    def _image(self, name: str, header: list[str]) -> int:
+        """Return the index of the image called so. Raise _UnusableRowError unless there is exactly one."""
+        index = self._paths.get(name.removeprefix("./"))
+        if index is None:
+            index = self._stems.get(name)
+        if index == _AMBIGUOUS:
+            both = [key for key in self._keys if _stem(key) == name]
+            raise _UnusableRowError(
+                f"{name} could be {both[0]} or {both[1]}",
+                "a name without folder and extension must be unique. Write the whole path.",
+            )
+        if index is None:
+            raise _UnusableRowError(
+                f"no image is called {shorten(name)}",
+                "paths below the images' folder are read, and names without folder and extension, in one of the columns "
+                f"{shorten(', '.join(header))}. Correct the row, or pass ",
+                Option("label_file_column"),
+                " for another column, or ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        return index
+
+    @cached_property
+    def _stems(self) -> dict[str, int]:
+        """Images by their stems; made when it is needed first: for ten million images it takes two gigabytes."""
+        found: dict[str, int] = {}
+        for index, key in enumerate(self._keys):
+            stem = _stem(key)
+            found[stem] = _AMBIGUOUS if stem in found else index
+        return found
 
     def checked(self, rows: slice | NDArray[np.intp] = slice(None)) -> CheckedRows:
         """Return rows to be checked; the images that refused ones are about are refused."""
@@ -217,125 +212,26 @@ class LabelTable:
                 Option("on_error", "skip"),
                 ".",
             )
-        if len(missing) and not len(self.images):
-            raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
         for image in missing.tolist():
             self.refused.setdefault(image, f"has no row in {os.path.basename(self.path)}.")
         first[missing] = 0
         return first
 
 
-def _rows(path: str, delimiter: str = ",") -> Generator[tuple[int, list[str]], None, None]:
+def _stem(key: str) -> str:
+    return os.path.splitext(key.rpartition("/")[2])[0]
+
+
+def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:
     """Yield (line number, cells) of the rows that are not blank."""
     lines = read_lines(path, "a CSV of files and labels is needed", newline="")
-    rows = csv.reader(lines, strict=True, delimiter=delimiter)
+    rows = csv.reader(lines, strict=True, delimiter="\t" if path.lower().endswith(".tsv") else ",")
     try:
         for row in rows:
             if row:
                 yield rows.line_num, row
     except csv.Error as error:
-        raise _NotCsvError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
-
-
-def _delimiter(path: str, names: _Names) -> str:
-    """Find out what stands between cells: a comma, a semicolon or a tab.
-
-    The one that the first row holds; of several, one that parts the first cells so that they name images, or else the comma.
-    """
-    found: dict[str, list[list[str]]] = {}
-    for delimiter in ",;\t":
-        try:
-            with closing(_rows(path, delimiter)) as rows:
-                first = [row for _, row in islice(rows, _SNIFFED_ROWS)]
-        except _NotCsvError:
-            continue  # quotes that do not go with this delimiter
-        if first and len(first[0]) > 1:
-            found[delimiter] = first
-    if len(found) > 1:
-        for delimiter, first in found.items():
-            if any(names.known(cell.strip()) for row in first[:2] for cell in row):
-                return delimiter
-    return next(iter(found), ",")
-
-
-class _Names:
-    """An index of images by what a CSV calls them: path, path without extension, or, if unique, name with or without extension."""
-
-    def __init__(self, keys: list[str]) -> None:
-        self._keys = keys
-        self._paths = {key: index for index, key in enumerate(keys)}
-        self._others: dict[str, dict[str, int]] = {}
-
-    def known(self, name: str) -> bool:
-        """Say whether any image is called so."""
-        if self._by_path(name) is not None:
-            return True
-        ways = _ways(name)
-        return any(_SHORT[way](key) == name for key in self._keys for way in ways)
-
-    def get(self, name: str) -> int:
-        """Return the index of the image. Raise _UnusableRowError unless there is exactly one."""
-        index = self._by_path(name)
-        for way in _ways(name) if index is None else ():
-            index = self._known_by(way).get(name)
-            if index == _AMBIGUOUS:
-                first, second = [key for key in self._keys if _SHORT[way](key) == name][:2]
-                raise _UnusableRowError(
-                    f"{name} could be {first} or {second}",
-                    f"a name without {_LEFT_OUT[way]} must be unique. Write the whole path.",
-                )
-            if index is not None:
-                break
-        if index is None:
-            near = self._alike.get(same_for_people(name))
-            raise _UnusableRowError(
-                f"no image is called {shorten(name)}"
-                + (
-                    "" if near is None else f" ({shorten(near)} differs in case, or in how Unicode writes it)"
-                ),
-                "paths below the images' folder are read, and unique names without folder or extension. Correct or remove the row, or pass "
-                + Option("on_error", "skip")
-                + ".",
-            )
-        return index
-
-    @cached_property
-    def _alike(self) -> dict[str, str]:
-        """Images by their paths without case and forms of Unicode."""
-        return {same_for_people(key): key for key in self._keys}
-
-    def _by_path(self, name: str) -> int | None:
-        index = self._paths.get(name)
-        return self._paths.get(os.path.normpath(name)) if index is None else index
-
-    def _known_by(self, way: str) -> dict[str, int]:
-        """Return images by a shorter name; made when it is needed first: for ten million images it takes two gigabytes."""
-        if way not in self._others:
-            found = self._others[way] = {}
-            for index, key in enumerate(self._keys):
-                name = _SHORT[way](key)
-                found[name] = _AMBIGUOUS if name in found else index
-        return self._others[way]
-
-
-def _without_extension(key: str) -> str:
-    folder, slash, name = key.rpartition("/")
-    return f"{folder}{slash}{name.rpartition('.')[0] or name}"
-
-
-_SHORT: dict[str, Callable[[str], str]] = {
-    "path": _without_extension,
-    "name": lambda key: key.rpartition("/")[2],
-    "stem": lambda key: _without_extension(key).rpartition("/")[2],
-}
-_LEFT_OUT = {"path": "extension", "name": "folder", "stem": "extension"}
-
-
-def _ways(name: str) -> tuple[str, ...]:
-    """Return the shorter names by which an image may be called so."""
-    if "/" in name:
-        return ("path",)
-    return ("name", "stem") if is_image(name) or is_array(name) else ("stem",)
+        raise SourceError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
 
 
 def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterator[str]:
@@ -344,44 +240,42 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
     needed: what the file should be, for messages; newline: as `open` has it.
     Raises: SourceError for what is no regular file, cannot be read, is no text, or changes while it is read.
     """
+    text = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": newline}
+    with _regular_file(path, needed, "r", **text) as file:
+        before = os.fstat(file.fileno())
+        number = 0
+        while line := file.readline(LONGEST + 1):
+            number += 1
+            if "\0" in line or (number == 1 and line.startswith(("\udcff\udcfe", "\udcfe\udcff"))):
+                raise SourceError(
+                    f"{path} line {number}: has zero bytes, as no text of UTF-8 has; {needed}. "
+                    "Check what it is; of UTF-16, convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW."
+                )
+            if len(line) > LONGEST:
+                raise SourceError(
+                    f"{path} line {number}: is longer than {LONGEST:,} characters; {needed}. Check what it is."
+                )
+            yield line
+        after = os.fstat(file.fileno())
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise changed(path)
+
+
+def read_whole(path: str, needed: str) -> bytes:
+    """Read a file that is needed whole. Raises: SourceError for what is no regular file or cannot be read."""
+    with _regular_file(path, needed, "rb") as file:
+        return bytes(file.read())
+
+
+@contextmanager
+def _regular_file(path: str, needed: str, mode: str, **text: Any) -> Iterator[IO[Any]]:
+    """Open a file without waiting for the writer of a pipe; reading files does not change by it."""
     try:
         with open(
-            path, encoding="utf-8-sig", errors="surrogateescape", newline=newline, opener=_open
+            path, mode, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK), **text
         ) as file:
-            before = os.fstat(file.fileno())
-            if not stat.S_ISREG(before.st_mode):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SourceError(f"{path}: is no regular file; {needed}. Copy it to one.")
-            number = 0
-            while line := file.readline(LONGEST + 1):
-                number += 1
-                if "\0" in line or (number == 1 and line.startswith(("\udcff\udcfe", "\udcfe\udcff"))):
-                    raise SourceError(
-                        f"{path} line {number}: has zero bytes, as no text of UTF-8 has; {needed}. "
-                        "Check what it is; of UTF-16, convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW."
-                    )
-                if len(line) > LONGEST:
-                    raise SourceError(
-                        f"{path} line {number}: is longer than {LONGEST:,} characters; {needed}. Check what it is."
-                    )
-                yield line
-            after = os.fstat(file.fileno())
-            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise changed(path)
+            yield file
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror}); {needed}. Check the path.") from None
-
-
-def read_whole(path: str) -> bytes:
-    """Read a file that is needed whole. Raises: SourceError for what is no regular file or cannot be read."""
-    try:
-        with open(path, "rb", opener=_open) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SourceError(f"{path}: is no regular file; one is needed. Copy it to one.")
-            return file.read()
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
-
-
-def _open(path: str, flags: int) -> int:
-    """Open without waiting for the writer of a pipe; reading files does not change by it."""
-    return os.open(path, flags | os.O_NONBLOCK)

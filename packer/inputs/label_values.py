@@ -1,4 +1,4 @@
-"""Labels given as text: the rules for what they may be, and the CSV in which they stand beside the names of images.
+"""Labels given as text: the rules for what they may be.
 
     every cell of the column is       becomes (label_as="auto")
     a whole number                    int64: 7, -1, +2, 3.0 and 1e0 are whole numbers
@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,14 +33,14 @@ BARS = "|;"
 
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
-_SIGNED = re.compile(r"[+-]?([0-9]+)(?:\.0*)?")
+_SIGNED = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _BETWEEN_NAMES = re.compile(r"[|;]")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_INT64 = np.iinfo(np.int64)
-_DIGITS = 25  # more than an int64 has, few enough to be made an int of
-_SHOWN = 3
+_INT64 = range(-(1 << 63), 1 << 63)
+_DIGITS = 1000  # more than an int64 has, few enough to be made an int of
+_EXACT = 1 << 53  # whole numbers up to this one are floats
 _EQUAL_SHARE = 0.1  # of the different numbers; among many drawn ones a few are equal as float32
 
 
@@ -94,81 +92,89 @@ def number_labels(
     column: str = "the label",
     regression: bool = True,
     label_as: str = "auto",
-    padded: bool = True,
+    names: list[str] | None = None,
 ) -> tuple[NDArray[Any], list[str] | None]:
-    """Turn labels as text into numbers.
+    """Turn labels as text into numbers, and note in ``rows`` how they are taken.
 
     rows: refuse labels that are empty, not finite or too large, whose number is then 0; texts: the label of each.
-    column: what to call them; regression: accept numbers that are not whole; label_as: as the module's table tells; padded: take
-    whole numbers with leading zeros for class names.
+    column: what to call them; regression: accept numbers that are not whole; label_as: as the module's table tells; names: of the
+    classes that whole numbers stand for, which then may have leading zeros.
     Returns: int64 or float32 [N], and the class names that they number, or None where they were numbers already.
     Raises: SourceError for a label that is refused, and for names and numbers that are not written plainly in one column.
     """
     check_label_as(label_as)
     floats = label_as in ("float", "number")
-    padded = padded and label_as == "auto"
-    name, number, fraction = None, None, None  # where the first ones are
+    first: dict[str, int] = {}
     for row, text in enumerate(texts):
-        if _WHOLE.fullmatch(text) and not (padded and text[0] == "0" and len(text) > 1):
-            continue
-        if not text or _NOT_FINITE.fullmatch(text):
-            _refuse(rows, row, column, text, regression)
-        elif label_as == "classes" or (padded and _PADDED.fullmatch(text)):
-            name = row if name is None else name
-        elif _NUMBER.fullmatch(text):
-            number = row if number is None else number
-            if _whole(text) is None:
-                if not regression:
-                    _refuse(rows, row, column, text, regression)
-                else:
-                    fraction = row if fraction is None else fraction
-        else:
-            name = row if name is None else name
-        if name is not None and floats:
-            raise rows.error(
-                name,
-                f"{column} is {texts[name]}; with label_as {label_as} numbers are accepted. "
-                "Correct it, or leave that out.",
-            )
-        if name is not None and number is not None:
-            first, second = sorted((name, number))
-            raise rows.error(
-                second,
-                f"{column} is {texts[second]}, and {texts[first]} in {rows.unit} {rows.line(first)}; "
-                "numbers or class names are accepted, not both. Correct one, or pass ",
-                Option("label_as", "classes"),
-                ".",
-            )
-    refused = rows.refused
-    if name is not None and padded:
-        _note_padded(rows, texts, column)
-    if name is not None or label_as == "classes":
-        return _number_names([None if row in refused else text for row, text in enumerate(texts)])
-    whole = fraction is None and not floats
-    too_large = _beyond_int64 if whole else _beyond_float32
-    for row, text in enumerate(texts):
-        if row not in refused and too_large(text):
-            _refuse(rows, row, column, text, regression)
-    kept = texts if not refused else ["0" if row in refused else text for row, text in enumerate(texts)]
-    if whole:
-        return np.fromiter(map(_int, kept), np.int64, len(texts)), None
-    values = np.fromiter(map(float, kept), np.float64, len(texts))
-    _note_rounded(rows, values, column)
-    return values.astype(np.float32), None
-
-
-def _note_padded(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
-    """Note that labels which look like numbers are class names."""
-    kept = [text for row, text in enumerate(texts) if row not in rows.refused]
-    if kept and all(map(_SIGNED.fullmatch, kept)):
-        shown = next(filter(_PADDED.fullmatch, kept))
-        rows.notes.append(
-            f"{column} holds whole numbers with leading zeros, such as {shown}, which numbers would lose: "
-            "its texts are the classes; " + Option("label_as", "float") + " takes them for numbers."
+        first.setdefault(text, row)
+    kinds = {text: _kind_of(text, label_as, padded=names is None) for text in first}
+    named = next((text for text, kind in kinds.items() if kind == "name"), None)
+    number = next((text for text, kind in kinds.items() if kind in ("number", "fraction")), None)
+    if named is not None and floats:
+        raise rows.error(
+            first[named],
+            f"{column} is {named}; with label_as {label_as} numbers are accepted. Correct it, or leave that out.",
         )
+    if named is not None and number is not None:
+        earlier, later = sorted((named, number), key=first.__getitem__)
+        raise rows.error(
+            first[later],
+            f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; "
+            "numbers or class names are accepted, not both. Correct one, or pass ",
+            Option("label_as", "classes"),
+            ".",
+        )
+    are_names = named is not None or label_as == "classes"
+    whole = not (floats or (regression and "fraction" in kinds.values()))
+    known = names if whole and not are_names else None
+
+    def is_wrong(text: str, kind: str) -> bool:
+        if kind == "wrong" or are_names:
+            return kind == "wrong"
+        if not whole:
+            return abs(float(text)) > _FLOAT32_MAX
+        value = _whole(text)
+        return value is None or value not in (_INT64 if known is None else range(len(known)))
+
+    wrong = {text for text, kind in kinds.items() if is_wrong(text, kind)}
+    allowed = f"{'finite numbers, whole ones' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or class names, are accepted"
+    if known is not None:
+        allowed = f"0 to {len(known) - 1} are classes"
+    for row, text in enumerate(texts) if wrong else ():
+        if text in wrong:
+            rows.refuse(
+                row, _found(column, text), f"{allowed}. Correct it, or pass ", Option("on_error", "skip"), "."
+            )
+    values: Mapping[str, float | None]
+    if are_names:
+        values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
+    else:
+        values = {text: _whole(text) if whole else float(text) for text in kinds.keys() - wrong}
+    found = np.fromiter(
+        (values.get(text, 0) for text in texts), np.int64 if whole or are_names else np.float64, len(texts)
+    )
+    found[list(rows.refused)] = 0
+    if found.dtype != np.int64:
+        _note_rounded(rows, found, column)
+        found = found.astype(np.float32)
+    if regression:
+        rows.notes += _notes_on(np.delete(found, list(rows.refused)), known)
+    return found, known
 
 
-def _note_rounded(rows: CheckedRows, values: NDArray[np.float64], column: str) -> None:
+def _kind_of(text: str, label_as: str, padded: bool) -> str:
+    """Return "plain" (a whole number of digits alone), "number" (another whole one), "fraction", "name" or "wrong"."""
+    padded = padded and label_as == "auto" and _PADDED.fullmatch(text) is not None
+    if _WHOLE.fullmatch(text) and not padded:
+        return "plain"
+    if not text or _NOT_FINITE.fullmatch(text):
+        return "wrong"
+    if label_as == "classes" or padded or not _NUMBER.fullmatch(text):
+        return "name"
+    return "fraction" if _whole(text) is None else "number"
+
+
+def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
     """Note that different numbers become equal as float32."""
     found = np.unique(values)
     stored = found.astype(np.float32)
@@ -187,72 +193,44 @@ def check_label_as(label_as: str) -> None:
         raise UsageError(f"label_as {label_as!r}: is not one of {', '.join(LABEL_AS)}. Pass one of them.")
 
 
-def _number_names(texts: Sequence[str | None]) -> tuple[NDArray[np.int64], list[str]]:
-    """Number names in sorted order, whole numbers without leading zeros by their value; None, no name, gets 0."""
-    known = {text for text in texts if text is not None}
-    values = {text: _whole(text) for text in known if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
-    if len(values) == len(known) and None not in values.values():
+def _number_names(texts: Collection[str]) -> tuple[dict[str, int], list[str]]:
+    """Number names in sorted order, whole numbers without leading zeros by their value. Returns: name -> number, and the classes."""
+    values = {text: _whole(text) for text in texts if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
+    if len(values) == len(texts) and None not in values.values():
         called = {text: str(value) for text, value in values.items()}
         classes = sorted(set(called.values()), key=int)
     else:
-        called = {text: text for text in known}
-        classes = sorted(known)
+        called = {text: text for text in texts}
+        classes = sorted(texts)
     numbers = {name: number for number, name in enumerate(classes)}
-    found = (0 if text is None else numbers[called[text]] for text in texts)
-    return np.fromiter(found, np.int64, len(texts)), classes
+    return {text: numbers[name] for text, name in called.items()}, classes
 
 
-def describe_labels(
-    labels: NDArray[Any], classes: Sequence[str] | None, kept: NDArray[np.bool_]
-) -> str | None:
-    """Say how labels that are numbers are taken, a sentence; None for class names that do not look like several in one cell.
-
-    labels: [N], kept: bool [N], of images that are packed.
-    """
+def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
+    """Say how labels that are numbers are taken, and which classes look like several; labels: of the images that are packed."""
     if classes is not None:
-        return combined_names(classes)
-    found = np.unique(labels[kept])
-    if not len(found):
-        return None
-    if labels.dtype != np.int64:
+        several = [name for name in classes if _BETWEEN_NAMES.search(name)]
         return (
-            "Labels are numbers, stored as float32; "
-            + Option("label_as", "classes")
-            + " takes them for classes."
-        )
-    if len(found) == 1:
-        return f"Labels are all {found[0]}, stored as int64."
-    return (
-        f"Labels are {len(found):,} different whole numbers from {found[0]} to {found[-1]}, stored as int64; "
-        + Option("label_as", "float")
-        + " stores float32, "
-        + Option("label_as", "classes")
-        + " numbers them from 0."
-    )
-
-
-def combined_names(classes: Sequence[str]) -> str | None:
-    """Say that classes look like several names in one cell, such as "cat|dog" beside "cat" and "dog"; None if they do not."""
-    known = set(classes)
-    for separator, called in (("|", '"|"'), (";", '";"'), (",", '","'), (" ", "a space")):
-        split = {name: split_names(name, separator) for name in classes if separator in name}
-        several = {name: parts for name, parts in split.items() if len(set(parts)) > 1}
-        if not several:
-            continue
-        uses = Counter(part for parts in several.values() for part in set(parts))
-        made = [name for name, parts in several.items() if known.issuperset(parts)]
-        # Without names that stand alone, parts that come again and again tell: 10 words in 40 combinations.
-        words = set(uses) | (known - set(several))
-        again = len(known) >= 8 and 2 * len(words) <= len(known)
-        if made or again or (separator in BARS and max(uses.values()) > 1):
-            example = min(made or several)
-            return (
-                f"{len(made) or len(several):,} of the {len(classes):,} classes look like several names parted by {called}, such as "
-                f"{example!r}; each is one class. Pass "
+            [
+                f"{len(several):,} of the {len(classes):,} classes hold a | or ;, such as {several[0]!r}; each is one class. Pass "
                 + Option("multi_label", True)
                 + " if cells hold several."
-            )
-    return None
+            ]
+            if several
+            else []
+        )
+    if not len(labels):
+        return []
+    as_classes = Option("label_as", "classes")
+    if labels.dtype != np.int64:
+        return ["Labels are numbers, stored as float32; " + as_classes + " takes them for classes."]
+    return [
+        f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
+        + Option("label_as", "float")
+        + " stores float32, "
+        + as_classes
+        + " numbers them from 0."
+    ]
 
 
 def number_columns(
@@ -308,19 +286,16 @@ def multi_hot(
 
 def check_bars(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
     """Raise UsageError if no cell holds a bar or a semicolon, and one holds a comma or a space: it may hold several names, or one."""
-    if any(letter in text for text in texts for letter in BARS):
-        return
-    for letter, called in ((",", "comma"), (" ", "space")):
-        row = next((row for row, text in enumerate(texts) if letter in text), None)
-        if row is not None:
-            raise UsageError(
-                f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no cell has a | or ;, "
-                "which part names. Pass ",
-                Option("label_separator", called),
-                ", or ",
-                Option("label_separator", "bar"),
-                " if it is one name.",
-            )
+    row = next((row for row, text in enumerate(texts) if "," in text or " " in text), None)
+    if row is not None and not any(map(_BETWEEN_NAMES.search, texts)):
+        raise UsageError(
+            f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no cell has a | or ;, "
+            "which part names. Pass ",
+            Option("label_separator", "comma" if "," in texts[row] else "space"),
+            ", or ",
+            Option("label_separator", "bar"),
+            " if it is one name.",
+        )
 
 
 def split_names(text: str, separator: str) -> list[str]:
@@ -347,7 +322,7 @@ def finite_numbers(
     for row, text in enumerate(texts):
         if missing and not text:
             values[row] = np.nan
-        elif _NUMBER.fullmatch(text) and not _beyond_float32(text):
+        elif _NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
             values[row] = float(text)
         else:
             rows.refuse(row, _found(column, text), "finite numbers are accepted. Correct it.")
@@ -358,41 +333,9 @@ def _whole(text: str) -> int | None:
     """Return the value of a number, if it is whole; of one that no int64 can hold, any such one."""
     plain = _SIGNED.fullmatch(text)
     if plain:
-        digits = plain[1].lstrip("0") or "0"
-        return int(digits[:_DIGITS]) * (-1 if text[0] == "-" else 1)
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return None  # its exponent has too many digits
-    if not value:
-        return 0
-    if value.adjusted() >= _DIGITS or value.adjusted() < 0 or value != value.to_integral_value():
-        return None
-    return int(value)
-
-
-def _int(text: str) -> int:
-    return _whole(text) or 0
-
-
-def _beyond_int64(text: str) -> bool:
-    return not _INT64.min <= _int(text) <= _INT64.max
-
-
-def _beyond_float32(text: str) -> bool:
-    return abs(float(text)) > _FLOAT32_MAX
-
-
-def _refuse(rows: CheckedRows, row: int, column: str, text: str, regression: bool) -> None:
-    """Refuse a label that is no label."""
-    numbers = "finite numbers, whole ones" if regression else "whole numbers"
-    rows.refuse(
-        row,
-        _found(column, text),
-        f"{numbers} from -2**63 to 2**63 - 1, or class names, are accepted. Correct it, or pass ",
-        Option("on_error", "skip"),
-        ".",
-    )
+        return int(plain[1][:_DIGITS])
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) <= _EXACT else None
 
 
 def _found(column: str, text: str) -> str:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from packer.errors import ImageError, MissingDependencyError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
 from packer.inputs.file_names import FolderLayout, changed, is_hidden, shorten
-from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
+from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import SourceOptions
 from packer.pixels.image_decoder import FORMATS, format_of_image
 from packer.sentence import Option, Sentence
@@ -242,27 +242,15 @@ class _Spooled:
             return FolderLayout(None, None, {}), [] if options.labelled else [self._without_label()]
         rows = CheckedRows(subject, self._rows, skip=options.skip, unit="row")
         rows.refused.update(self.refused)
-        if columns.names is not None:
-            labels = np.zeros(len(self._labels), np.int64)
-            for row, value in enumerate(self._labels):
-                if type(value) is int and 0 <= value < len(columns.names):
-                    labels[row] = value
-                else:
-                    found = f"{columns.label} is {'empty' if value is None else shorten(str(value))}"
-                    allowed = f"0 to {len(columns.names) - 1} are classes. Correct it, or pass "
-                    rows.refuse(row, found, allowed, Option("on_error", "skip"), ".")
-            self.refused = dict(rows.refused)
-            return FolderLayout(labels, columns.names, {}), []
-        label_as = options.label_as
+        label_as = options.label_as if columns.names is None else "auto"
         if label_as == "auto" and self._kind == "float":
             label_as = "float"
         texts = ["" if value is None else str(value).strip() for value in self._labels]
-        labels, classes = number_labels(rows, texts, column=columns.label, label_as=label_as)
+        labels, classes = number_labels(
+            rows, texts, column=columns.label, label_as=label_as, names=columns.names
+        )
         self.refused = dict(rows.refused)
-        kept = np.ones(len(labels), np.bool_)
-        kept[list(self.refused)] = False
-        note = describe_labels(labels, classes, kept)
-        return FolderLayout(labels, classes, {}), rows.notes if note is None else [*rows.notes, note]
+        return FolderLayout(labels, classes, {}), rows.notes
 
     def keys(self, splits: dict[str, NDArray[np.int64]]) -> list[str]:
         """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""

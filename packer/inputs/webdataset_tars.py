@@ -27,7 +27,7 @@ from packer.inputs.archive_members import Archive, archive_stem
 from packer.inputs.file_names import as_text, shorten, split_begun
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
-from packer.inputs.label_values import CheckedRows, describe_labels, number_labels
+from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import SourceOptions
 from packer.sentence import Option
 
@@ -212,16 +212,9 @@ def group_samples(
             [text or "" for text in texts],
             column=label or "the .cls",
             label_as=options.label_as,
-            padded=classes_file is None,
+            names=None if classes_file is None else read_classes(classes_file),
         )
-        refused = dict(rows.refused)
-        if classes_file is not None and values.dtype == np.int64 and classes is None:
-            classes = read_classes(classes_file)
-            _check_numbers(subject, values, classes, keys, refused, skip)
-        kept = np.ones(len(keys), np.bool_)
-        kept[list(refused)] = False
-        note = describe_labels(values, classes, kept)
-        notes += rows.notes if note is None else [*rows.notes, note]
+        refused, notes = dict(rows.refused), [*notes, *rows.notes]
     paths = [archive.path for archive in archives]
     splits = file_splits(paths, [split_of(path) for path in paths], owners)
     return TarSamples(
@@ -296,26 +289,3 @@ def read_classes(path: str) -> list[str]:
             f"{path}: holds an empty name, a name twice, or none; one a line is needed. Correct it, or move it away."
         )
     return names
-
-
-def _check_numbers(
-    subject: str,
-    labels: NDArray[np.int64],
-    classes: Sequence[str],
-    keys: Sequence[str],
-    refused: dict[int, str],
-    skip: bool,
-) -> None:
-    """Refuse images whose numbers are no classes, or raise SourceError."""
-    for row in np.flatnonzero((labels < 0) | (labels >= len(classes))).tolist():
-        if row in refused:
-            continue
-        found = f"has the label {labels[row]}; classes are 0 to {len(classes) - 1}"
-        if not skip:
-            raise SourceError(
-                f"{subject}: {shorten(keys[row])} {found}. Correct it, or pass ",
-                Option("on_error", "skip"),
-                ".",
-            )
-        refused[row] = f"{found}."
-    labels[list(refused)] = 0

@@ -292,9 +292,10 @@ def test_classes_that_look_alike_or_are_numbers_are_noted() -> None:
     for first, second in (("Cat", "cat"), ("caf\u00e9", "cafe\u0301"), ("a  b", "a b")):
         assert notes_on_classes(["x", first, second]) == [alike.format(first, second)]
     assert notes_on_classes(["1", "10", "2"]) == [
-        "The classes are numbers in the order of texts (1, 10, 2 ...), so labels are other numbers: class 1 has the label 0."
+        "The classes are numbers in the order of texts (1, 10, 2 ...), and labels are other ones: class 1 has the label 0."
     ]
-    for classes in ([], ["cat", "dog"], ["1", "2"], ["00", "01", "10"], ["10", "x", "2"]):
+    assert notes_on_classes(["01", "02"])[0].endswith("class 01 has the label 0.")
+    for classes in ([], ["cat", "dog"], ["0", "1"], ["00", "01", "02"], ["10", "x", "2"]):
         assert notes_on_classes(classes) == []
 
 

@@ -401,8 +401,9 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 @pytest.mark.parametrize("chosen", [{}, {"label": "a"}])
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
-        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and unique names "
-        "without folder or extension. Correct or remove the row, or pass on_error='skip'."
+        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
+        "and extension, in one of the columns file, a. Correct the row, or pass label_file_column= for another column, or "
+        "on_error='skip'."
     )
 
 
@@ -444,8 +445,8 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
 
 
 def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
-    (note,) = read_targets(write("1,cat dog\n2,cat\n3,dog\n"), KEYS).notes
-    assert note.startswith("1 of the 3 classes look like several names parted by a space, such as 'cat dog'")
+    (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).notes
+    assert note.startswith("1 of the 3 classes hold a | or ;, such as 'cat|dog'; each is one class.")
 
 
 @pytest.mark.parametrize(

@@ -123,12 +123,12 @@ def test_classes_txt_names_whole_numbers(folder: Path) -> None:
         assert source.labels.tolist() == [n % 3 for n in range(8)]
     (folder / "classes.txt").write_text("cat\ndog\n")
     assert refused(folder) == (
-        f"{folder}: 0002.png has the label 2; classes are 0 to 1. Correct it, or pass on_error='skip'."
+        f"{folder} sample 3: the .cls is 2; 0 to 1 are classes. Correct it, or pass on_error='skip'."
     )
     with open_source(folder, skip=True) as source:
         assert source.refused == {
-            2: "has the label 2; classes are 0 to 1.",
-            5: "has the label 2; classes are 0 to 1.",
+            2: "the .cls is 2 (shards sample 3).",
+            5: "the .cls is 2 (shards sample 6).",
         }
     (folder / "classes.txt").write_text("cat\ncat\n")
     assert "holds an empty name, a name twice, or none" in refused(folder)
