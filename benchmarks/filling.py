@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 
 from packer import PackedBatchDataset
 from packer.bench.conditions import load, machine, versions
-from packer.bench.image_lanes import RawImages
+from packer.bench.image_baseline import RawImages, Resized
 from packer.inputs.image_sources import open_source
 from packer.pixels.decode_resize import PixelSpec
 
@@ -60,7 +60,8 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
     began = time.perf_counter()
     if name == "DataLoader":
         with open_source(images, labelled=False) as source:
-            items = RawImages(source, torch.arange(len(source)).numpy(), PixelSpec((size, size)))
+            every = torch.arange(len(source)).numpy()
+            items = RawImages(source, every, every, Resized(PixelSpec((size, size))))
             loader: DataLoader[Any] = DataLoader(
                 items, batch_size, shuffle=True, num_workers=len(os.sched_getaffinity(0)), persistent_workers=True,
                 multiprocessing_context="fork",

@@ -22,39 +22,25 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from packer.bench.bench_report import BenchReport
-from packer.bench.conditions import load
-from packer.bench.lanes import ORDERS, BenchRun, Lane
-from packer.bench.table_lanes import ContiguousSlices, batch_sampled, epochs_rate
+from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import CopyLimit
+from packer.bench.lanes import ORDERS, Lane, Packed, epochs_rate, measured, run_rounds
+from packer.bench.table_baseline import ContiguousSlices, batch_sampled
 from packer.format.header import Field
+from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
 
 Batches: TypeAlias = Iterable[tuple[Tensor, Tensor]]
 BLOCK_ROWS = 1 << 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadingReport(BenchReport):
-    """The rates of one batch size."""
-
-    BASELINE: ClassVar[str] = "DataLoader"
-    WIDTH: ClassVar[int] = 11
-
-    columns: int
-
-    @property
-    def heading(self) -> str:
-        """Table and batch size, a line."""
-        return f"{self.rows:,} rows of {self.columns} float32 and a number, batches of {self.batch_size:,}"
 
 
 def table(rows: int, columns: int) -> tuple[Tensor, Tensor]:
@@ -119,22 +105,39 @@ def check(name: str, batches: Batches, features: Tensor, numbers: Tensor) -> Non
 
 def measure(
     path: str, features: Tensor, numbers: Tensor, batch: int, options: argparse.Namespace
-) -> LoadingReport:
+) -> BenchReport:
     """Check and measure all lanes with one batch size."""
-    run = BenchRun(path, batch, options.rounds, options.seconds, None, None)
-    run.threads = options.threads
-    lanes = []
-    for name, batches in peers(features, numbers, run.batch_size).items():
+    lanes, pack, threads = [], open_pack(path), options.threads
+    row_bytes = features[0].nbytes + numbers[0].nbytes
+    for name, batches in peers(features, numbers, batch).items():
         check(name, batches, features, numbers)
         lanes.append(Lane(name, partial(epochs_rate, batches, len(numbers), options.seconds)))
-    loaders = {order: run.packed(order) for order in ORDERS}
+    limit = CopyLimit(batch * row_bytes, pack.rows * row_bytes, threads)
+    loaders = {order: Packed(pack, batch, order, threads=threads) for order in ORDERS}
     for order, loader in loaders.items():
         check(f"packed, {order}", loader.batches, features, numbers)
-    lanes += run.packed_lanes(loaders, run.copy_limit(options.threads))
-    run.measure({"warm page cache": lanes}, f"memcpy, {options.threads} threads")
+        lanes.append(
+            Lane(
+                f"packed, {order}",
+                partial(loader.rate, options.seconds),
+                lambda: limit.rate(options.seconds) * batch,
+            )
+        )
+    run_rounds({"warm page cache": lanes}, options.rounds, lambda _: None)
     for loader in loaders.values():
         loader.batches.close()
-    return run.report(LoadingReport, {}, {"load": load()}, columns=features.shape[1])
+    return BenchReport(
+        source="a table from a seed",
+        pack=path,
+        heading=f"{len(numbers):,} rows of {features.shape[1]} float32 and a number, batches of {batch:,}",
+        unit="rows",
+        rows=pack.rows,
+        batch_size=batch,
+        rounds=options.rounds,
+        seconds=options.seconds,
+        sections={"warm page cache": measured(lanes, f"memcpy, {threads} threads")},
+        conditions=machine() | {"versions": versions(), "threads": threads, "load": load()},
+    )
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -219,7 +219,6 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.read",
         "packer.tables.reading",
-        "packer.tables.transform",
     },
 }
 
@@ -228,7 +227,7 @@ PACKAGES: dict[str, set[str]] = {
     "PIL": {"packer.pixels", "packer.previews"},
     "click": {"packer.cli"},
     "cv2": {"packer.opencv"},
-    "h5py": {"packer.bench", "packer.format"},
+    "h5py": {"packer.format"},
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},
     "obstore": {"packer.remote"},

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from lanes.lane import OURS, PACK_NPY, Lane, Rows, Setting
-from packer.bench.hardware_limits import SLOTS, CopyLimit
+from packer.bench.hardware_limits import SLOTS, CopyLimit, calls_per_second
 
 MAX_RESIDENT = 512 << 20  # bytes copied from: far above any cache, and the stores need the memory
 COPY = "copy limit, {} threads"
@@ -26,7 +25,7 @@ def _copy(threads: int | None) -> Callable[[Setting], Callable[[float], float]]:
     return make
 
 
-class GatherLimit(CopyLimit):
+class GatherLimit:
     """Batches of random rows taken out of a resident array into reused buffers, each thread its own.
 
     rows: of the array, at most MAX_RESIDENT bytes of them; words: int64 of a row, since wider items are taken faster.
@@ -45,19 +44,14 @@ class GatherLimit(CopyLimit):
 
     def rate(self, seconds: float) -> float:
         """Rows a second over about that many seconds."""
-        return super().rate(seconds) * self._batch
+        return calls_per_second(self._take, len(self._slots), seconds) * self._batch
 
-    def _copy(self, thread: int, deadline: float) -> int:
-        order, count, at = self._orders[thread], 0, 0
-        while True:
-            # "clip" alone lets take write into `out` directly.
-            slot = self._slots[thread, count % SLOTS]
-            np.take(self._array, order[at : at + self._batch], axis=0, out=slot, mode="clip")
-            count, at = count + 1, at + self._batch
-            if at + self._batch > len(order):
-                at = 0
-            if time.perf_counter() >= deadline:
-                return count
+    def _take(self, thread: int, count: int) -> None:
+        order = self._orders[thread]
+        at = count % (len(order) // self._batch) * self._batch
+        # "clip" alone lets take write into `out` directly.
+        slot = self._slots[thread, count % SLOTS]
+        np.take(self._array, order[at : at + self._batch], axis=0, out=slot, mode="clip")
 
 
 def _gather(setting: Setting) -> Callable[[float], float]:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PICTURES = (".png", ".svg", ".pdf")
-_OURS, _OTHERS, _LIMIT, _MODEL, _MUTED = "#2a7ab9", "#9aa5b1", "#d9dee3", "#c8453b", "#5b6570"
+_COLOURS = {LIMIT: "#d9dee3", "packed": "#2a7ab9"}  # of lanes, by how their names begin
+_OTHERS, _MODEL, _MUTED = "#9aa5b1", "#c8453b", "#5b6570"
 _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 
@@ -48,7 +49,8 @@ def draw(report: BenchReport, path: str) -> None:
 def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], report: BenchReport) -> None:
     top = max(lane.rate for lane in lanes)
     colours = [
-        _LIMIT if _kind(lane) == "limit" else _OURS if _kind(lane) == "ours" else _OTHERS for lane in lanes
+        next((colour for start, colour in _COLOURS.items() if lane.name.startswith(start)), _OTHERS)
+        for lane in lanes
     ]
     axis.barh(range(len(lanes)), [lane.rate for lane in lanes], color=colours)
     for at, lane in enumerate(lanes):
@@ -61,12 +63,7 @@ def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], repor
     axis.set_yticks(range(len(lanes)), [lane.name for lane in lanes], fontsize=8)
     axis.set_ylim(len(lanes) - 0.4, -1)
     axis.set_xlim(0, 1.2 * top)
-    axis.set_title(f"{title}, {report.UNIT}/s", fontsize=9, loc="left")
+    axis.set_title(f"{title}, {report.unit}/s", fontsize=9, loc="left")
     axis.tick_params(axis="x", labelsize=8)
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _kind(lane: MeasuredLane) -> str:
-    """Return whose lane it is: "ours", "limit" or "other"."""
-    return "limit" if lane.name.startswith(LIMIT) else "ours" if lane.name.startswith("packed") else "other"

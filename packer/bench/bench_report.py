@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 from packer import units
 from packer.sentence import Option, Part, Sentence
 
 BAR = 24  # characters of the longest bar
-LIMIT = (
-    "limit: "  # begins the name of the way that is the limit; then what it is, a comma and how many threads
-)
+LIMIT = "limit: "
+"""Begins the name of the lane that is the limit; then what it is, a comma and how many threads."""
 LOUD = 0.5
-"""A way's (highest - lowest) / median from which on a reader should know of it."""
+"""A lane's (highest - lowest) / median from which on a reader should know of it."""
 NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again on a quiet machine, or with more "
-BEYOND = "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch does not."
-WHOLE_DECODE = "whole decode"
-"""Name of the limit of whole pictures in JPEG: each of them decoded from edge to edge, at its full size."""
-BEYOND_DECODE = (
-    "more than 1 x whole decode: packer decodes only the rows of pixels that a crop needs, and at 1/2, 1/4 or 1/8 where"
-    " that is enough."
-)
+BEYOND = {
+    "memcpy": "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch"
+    " does not.",
+    "whole decode": "more than 1 x whole decode: packer decodes only the rows of pixels that a crop needs, and at 1/2, 1/4 or 1/8"
+    " where that is enough.",
+}
+"""Limit -> why a lane may be faster."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -49,14 +48,15 @@ class MeasuredLane:
     @property
     def times_raw(self) -> float | None:
         """Median of the ratios to the baseline, round by round."""
-        return None if self.raw is None else median(a / b for a, b in zip(self.rates, self.raw, strict=True))
+        return self._ratio(self.raw)
 
     @property
     def of_limit(self) -> float | None:
         """Median of the ratios to the limit, round by round."""
-        return (
-            None if self.limit is None else median(a / b for a, b in zip(self.rates, self.limit, strict=True))
-        )
+        return self._ratio(self.limit)
+
+    def _ratio(self, others: tuple[float, ...] | None) -> float | None:
+        return None if others is None else median(a / b for a, b in zip(self.rates, others, strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,16 @@ class Diagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchReport:
-    """The result of a benchmark. sections: title -> lanes; conditions: machine, versions and sizes, as JSON values."""
+    """The result of a benchmark.
 
-    UNIT: ClassVar[str] = "rows"
-    BASELINE: ClassVar[str] = "raw"
-    WIDTH: ClassVar[int] = 8  # characters of a rate
+    source: what the pack was made from; heading: both sides of the comparison, in a line; unit: what is counted, "images" or "rows";
+    sections: title -> lanes; conditions: machine, versions and sizes, as JSON values; notes: sentences.
+    """
 
+    source: str
     pack: str
+    heading: str
+    unit: str
     rows: int
     batch_size: int
     rounds: int
@@ -94,11 +97,6 @@ class BenchReport:
     diagnosis: Diagnosis | None = None
 
     @property
-    def heading(self) -> str:
-        """Both sides of the comparison, in a line."""
-        raise NotImplementedError
-
-    @property
     def measured(self) -> str:
         """The machine and what the figures are, in a line."""
         return (
@@ -107,18 +105,12 @@ class BenchReport:
         )
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """Sentences about this kind of pack."""
-        return self.notes
-
-    @property
     def below(self) -> tuple[Sentence, ...]:
-        """Sentences below the table: the remarks, what rates beyond a limit mean, and whether the rounds differ much."""
-        said = dict.fromkeys(self.remarks)
+        """Sentences below the table: the notes, what rates beyond a limit mean, and whether the rounds differ much."""
+        said = dict.fromkeys(self.notes)
         for lanes in self.sections.values():
-            why = {"memcpy": BEYOND, WHOLE_DECODE: BEYOND_DECODE}.get(limit_of(lanes))
-            if why is not None and any((lane.of_limit or 0) > 1 for lane in lanes):
-                said[why] = None
+            if limit_of(lanes) in BEYOND and any((lane.of_limit or 0) > 1 for lane in lanes):
+                said[BEYOND[limit_of(lanes)]] = None
         noise = max(lane.spread for lanes in self.sections.values() for lane in lanes)
         noisy = (NOISY.format(noise) + Option("rounds") + ".",) if noise > LOUD else ()
         return (*map(Sentence, said), *noisy)
@@ -126,43 +118,35 @@ class BenchReport:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values: the rates of each round, and medians, spreads and ratios made from them."""
         record = asdict(self)
-        record["sections"] = {
-            title: [
-                asdict(way)
-                | {
+        for title, ways in self.sections.items():
+            for lane, way in zip(record["sections"][title], ways, strict=True):
+                lane |= {
                     "median": way.rate,
                     "spread": way.spread,
                     "times_raw": way.times_raw,
                     "of_limit": way.of_limit,
                     "seconds_per_epoch": self.rows / way.rate,
                 }
-                for way in ways
-            ]
-            for title, ways in self.sections.items()
-        }
         return record
 
     def table(self) -> Sentence:
         """Return the report as text for people, one line a lane."""
-        name_width = max(
-            len(name)
-            for title, ways in self.sections.items()
-            for name in (title, *(way.name for way in ways))
-        )
-        rate, times = f"{self.UNIT}/s", f"x {self.BASELINE}"
-        wide, broad = max(self.WIDTH, len(rate)), max(6, len(times))
+        names = [
+            name for title, ways in self.sections.items() for name in (title, *(way.name for way in ways))
+        ]
+        name_width = max(map(len, names))
         lines = [self.heading, self.measured]
         for title, ways in self.sections.items():
             beside = f"x {limit_of(ways)}"
             narrow = max(7, len(beside))
             lines += [
                 "",
-                f"{title:<{name_width}}  {rate:>{wide}}  {times:>{broad}}  {beside:>{narrow}}  s/epoch",
+                f"{title:<{name_width}}  {f'{self.unit}/s':>11}   x raw  {beside:>{narrow}}  s/epoch",
             ]
             top = max(way.rate for way in ways)
             lines += [
-                f"{way.name:<{name_width}}  {way.rate:>{wide},.0f}  {_ratio(way.times_raw, broad, 1)}"
-                f"  {_ratio(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
+                f"{way.name:<{name_width}}  {way.rate:>11,.0f}  {_shown(way.times_raw, 6, 1)}"
+                f"  {_shown(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
         parts: list[Part] = ["\n".join(lines)]
@@ -179,93 +163,11 @@ def limit_of(lanes: Sequence[MeasuredLane]) -> str:
     return limit.removeprefix(LIMIT).split(",")[0] or "limit"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageBenchReport(BenchReport):
-    """The result of image_bench.bench(). images: what the pack was made from; shape: of an image in a batch.
-
-    stored: how the pack holds them, in words; whole: True if each has a size of its own there; compared: what was found equal, in words.
-    """
-
-    UNIT: ClassVar[str] = "images"
-
-    images: str
-    shape: tuple[int, int, int]
-    stored: str
-    whole: bool
-    compared: str
-
-    @property
-    def heading(self) -> str:
-        """Both sides of the comparison, in a line."""
-        height, width, channels = self.shape
-        size = f"{height}x{width}x{channels}"
-        kind = (
-            f"whole pictures ({self.stored}) cut to {size}"
-            if self.whole
-            else f"images of {size} ({self.stored})"
-        )
-        return f"{self.images} beside {self.pack}: {self.rows:,} {kind}, batches of {self.batch_size}"
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Sentences about this kind of pack."""
-        return (f"compared: {self.compared}.", *self.notes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstBatch:
-    """Seconds until the first batch, round by round. parser: what parsed the table, without making a batch; pack: opened, one batch."""
-
-    parser: str
-    parse: tuple[float, ...]
-    pack: tuple[float, ...]
-
-    def __str__(self) -> str:
-        once = units.duration(median(self.pack))
-        if not self.parse:
-            return f"first batch: {once} after the pack is opened."
-        ratio = median(a / b for a, b in zip(self.parse, self.pack, strict=True))
-        parsed = units.duration(median(self.parse))
-        return f"first batch: {once} after the pack is opened; {self.parser} parses the table for {parsed}, {_times(ratio)} times as long."
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableBenchReport(BenchReport):
-    """The result of table_bench.bench(). source: what the pack was made from; fields: name -> shape of a row."""
-
-    BASELINE: ClassVar[str] = "DataLoader"
-    WIDTH: ClassVar[int] = 11
-
-    source: str
-    fields: Mapping[str, tuple[int, ...]]
-    first_batch: FirstBatch
-
-    @property
-    def heading(self) -> str:
-        """Both sides of the comparison, in a line."""
-        shown = ", ".join(
-            name + (f" [{', '.join(map(str, shape))}]" if shape else "")
-            for name, shape in self.fields.items()
-        )
-        return (
-            f"{self.source} beside {self.pack}: {self.rows:,} rows of {shown}, batches of {self.batch_size:,}"
-        )
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Sentences about this kind of pack."""
-        return (str(self.first_batch), *self.notes)
-
-
 def bar(share: float) -> str:
     """Return a bar of blocks, BAR characters long at 1.0, to an eighth of a character."""
     eighths = round(share * BAR * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
-
-
-def _ratio(value: float | None, width: int, digits: int) -> str:
+def _shown(value: float | None, width: int, digits: int) -> str:
     return " " * width if value is None else f"{value:>{width},.{digits}f}"

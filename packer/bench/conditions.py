@@ -21,6 +21,7 @@ def machine() -> dict[str, object]:
     return {
         "cpu": cpu,
         "cores": cores(),
+        "machine_cores": os.cpu_count() or 1,
         "memory_bytes": memory(),
         "system": f"{platform.system()} {platform.release()}",
     }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Mapping, Sequence
 
 from packer import units
 from packer.bench.bench_report import BenchReport, Diagnosis, MeasuredLane
@@ -18,27 +17,28 @@ _BY = {
     "disk": "the disk",
     "store": "the network, or the store at its other end",
     "memory": "copying from memory",
-    "decoding": "decoding",
-    "resizing": "resizing",
     "reading": "reading files",
-    "Python": "Python",
     "transform": "the function in Python (`transform`)",
     "copy": "the copy to the GPU",
     "augmenting": "augmentation",
     "training": "the model's own step",
 }
-
-
-_REMEDIES = {
+"""Stage -> what limits, where that is not the stage's own name."""
+_REMEDIES: dict[str, Sentence] = {
     "disk": "Fewer bytes help ("
     + Option("store", "jpeg")
     + ", a smaller "
     + Option("size")
-    + "), or rows in memory: placement='ram'.",
+    + "), or placement='ram'.",
     "store": Sentence(
-        "Later epochs read the disk, with cache=; a nearer store, or more bandwidth, helps the first one."
+        "Later epochs read the disk, with a cache; a nearer store, or more bandwidth, helps the first one."
     ),
     "memory": "Smaller rows help: a smaller " + Option("size") + ", fewer fields=.",
+    "decoding": "Raw rows are not decoded ("
+    + Option("store", "raw")
+    + "), smaller ones faster ("
+    + Option("size")
+    + ").",
     "transform": Sentence("What packer.augment has runs in C, or on the GPU: augment=[...] instead."),
     "copy": Sentence("Copy uint8 rows, and leave augment= to the GPU."),
     "augmenting": Sentence(
@@ -46,60 +46,43 @@ _REMEDIES = {
     ),
     "training": Sentence("No loader makes it faster: larger batches, mixed precision and torch.compile may."),
 }
-_PACKED = Sentence("A pack holds rows as they come out of all that, and is read without Python a row.")
+"""Stage of a loop over a pack -> what can be done about it."""
 
 
 def diagnose(
-    report: BenchReport,
-    *,
-    cores: int,
-    stored: str = "raw",
-    loop: LoopReport | None = None,
-    step_rate: float | None = None,
+    report: BenchReport, *, loop: LoopReport | None = None, step_rate: float | None = None
 ) -> Diagnosis:
-    """Say what limits. cores: of the machine; stored: how the pack's images are; loop: of a script that was measured; step_rate:
-    rows/s that a model takes with batches at hand, where only that is known.
+    """Say what limits.
+
+    loop: of a script that was measured; step_rate: rows/s that a model takes with batches at hand, where only that is known.
     """
-    warm = [lanes for title, lanes in report.sections.items() if not title.startswith("cold")]
-    cold = [lanes for title, lanes in report.sections.items() if title.startswith("cold")]
-    stages, unit = report.conditions.get("stages", {}), report.UNIT
-    limit, said = _of_source(warm[0][0].rate, stages, unit)
-    if report.conditions["cores"] < cores:
-        said += f" This process may use {report.conditions['cores']} of the machine's {units.count(cores, 'core')}: give the job more."
-    sentences = [Sentence(said)]
-    cold_limit = None
-    if cold:
-        cold_limit = "disk" if cold[0][0].rate < NEAR * warm[0][0].rate else limit
-        if cold_limit == "disk":
+    sections, unit = list(report.sections.values()), report.unit
+    raw, pack = sections[0][0].rate, _pack(sections[0]).rate
+    limit, said = _of_source(raw, report.conditions.get("stages", {}), unit)
+    ours, all_cores = report.conditions["cores"], report.conditions["machine_cores"]
+    if ours < all_cores:
+        said += f" This process may use {ours} of the machine's {units.count(all_cores, 'core')}: give the job more."
+    cold, sentences = None, [said]
+    if len(sections) > 1:
+        rate = sections[1][0].rate
+        cold = "disk" if rate < NEAR * raw else limit
+        if cold == "disk":
+            packed = _pack(sections[1]).rate
             sentences.append(
-                Sentence(
-                    f"With an empty page cache by the disk: {cold[0][0].rate:,.0f} {unit}/s; from the pack {_pack(cold[0]).rate:,.0f}."
-                )
+                f"With an empty page cache by the disk: {rate:,.0f} {unit}/s; from the pack {packed:,.0f}."
             )
-    raw, pack = warm[-1][0].rate, _pack(warm[-1]).rate
     if loop is not None:
+        step_rate, ours_loaded = loop.step_rate, loop.loader == "PackedBatchDataset"
         limit = "training" if loop.waiting <= WAITING else loop.limit
-        sentences.append(Sentence(_of_loop(loop, limit, unit)))
-        sentences.append(_remedy(limit, loop.loader, stored))
-        if limit != "training" and loop.loader == "DataLoader":
-            sentences.append(Sentence(_gain(loop.rate, loop.step_rate, pack, unit)))
-    elif step_rate is not None:
-        if raw >= (1 - WAITING) * step_rate:
-            limit = "training"
-            sentences.append(
-                Sentence(
-                    f"A model of {step_rate:,.0f} {unit}/s takes no more than the DataLoader gives ({raw:,.0f}):"
-                    " its own step is the limit, and a pack saves processor time only."
-                )
-            )
+        sentences.append(_of_loop(loop, limit, unit))
+        if ours_loaded or limit == "training":
+            sentences.append(_REMEDIES[limit])
         else:
-            sentences.append(
-                Sentence(
-                    f"A model of {step_rate:,.0f} {unit}/s waits for {1 - raw / step_rate:.0%} of the time."
-                )
-            )
-            sentences.append(Sentence(_gain(raw, step_rate, pack, unit)))
-    else:
+            sentences += [
+                "A pack holds rows as they come out of all that, and is read without Python a row.",
+                _gain(loop.rate, step_rate, pack, unit),
+            ]
+    elif step_rate is None:
         sentences.append(
             "Whether your model waits: pass "
             + Option("script", "train.py")
@@ -107,70 +90,52 @@ def diagnose(
             + Option("model_rate", 1000)
             + "."
         )
-    known = loop.step_rate if loop is not None else step_rate
-    return Diagnosis(limit, cold_limit, _joined(sentences), known)
+    elif raw >= (1 - WAITING) * step_rate:
+        limit = "training"
+        sentences.append(
+            f"A model of {step_rate:,.0f} {unit}/s takes no more than the DataLoader gives ({raw:,.0f}):"
+            " its own step is the limit, and a pack saves processor time only."
+        )
+    else:
+        sentences += [
+            f"A model of {step_rate:,.0f} {unit}/s waits for {1 - raw / step_rate:.0%} of the time.",
+            _gain(raw, step_rate, pack, unit),
+        ]
+    parts: list[Part] = []
+    for sentence in sentences:
+        parts += ["\n", sentence]
+    return Diagnosis(limit, cold, Sentence(*parts[1:]), step_rate)
 
 
-def _joined(sentences: list[Sentence]) -> Sentence:
-    parts: list[Part] = list(chain.from_iterable((*sentence.parts, "\n") for sentence in sentences))
-    return Sentence(*parts[:-1])
-
-
-def _pack(lanes: tuple[MeasuredLane, ...]) -> MeasuredLane:
-    """Return the lane of "slices", or the first one of the pack."""
-    packed = [lane for lane in lanes if lane.name.startswith("packed, ")]
-    return next((lane for lane in packed if lane.name == "packed, slices"), packed[0])
+def _pack(lanes: Sequence[MeasuredLane]) -> MeasuredLane:
+    """Return the lane of "slices"."""
+    return next(lane for lane in lanes if lane.name == "packed, slices")
 
 
 def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str, str]:
     """Return what limits loading SRC by a DataLoader, and the sentence."""
-    slowest = min(stages, key=lambda name: stages[name], default=None)
-    alone = ", ".join(
-        f"{name} alone {stages[name]:,.0f}" for name in sorted(stages, key=lambda name: stages[name])
-    )
-    if slowest is not None and rate >= NEAR * stages[slowest]:
-        return (
-            slowest,
-            f"Loading the {unit} as they are is limited by {_BY[slowest]}: {rate:,.0f} {unit}/s; {alone}.",
-        )
-    beside = f"; {alone}" if alone else ""
-    return (
-        "Python",
-        f"Loading the {unit} as they are is limited by Python and the DataLoader's processes: {rate:,.0f} {unit}/s{beside}.",
-    )
+    ordered = sorted(stages, key=lambda name: stages[name])
+    slow = bool(ordered) and rate >= NEAR * stages[ordered[0]]
+    limit = ordered[0] if slow else "Python"
+    by = _BY.get(limit, limit) if slow else "Python and the DataLoader's processes"
+    alone = "".join(f"; {name} alone {stages[name]:,.0f}" for name in ordered)
+    return limit, f"Loading the {unit} as they are is limited by {by}: {rate:,.0f} {unit}/s{alone}."
 
 
 def _of_loop(loop: LoopReport, limit: str, unit: str) -> str:
     """Tell what the loop of the script does."""
     what = f"The script takes {loop.rate:,.0f} {unit}/s from its {loop.loader}"
+    by = _BY.get(limit, limit)
     if limit == "training":
-        return f"{what}, {loop.step_rate:,.0f} with batches at hand: it is limited by {_BY[limit]}."
-    said = f"{what} and waits for {loop.waiting:.0%} of the time, for {_BY[limit]};"
+        return f"{what}, {loop.step_rate:,.0f} with batches at hand: it is limited by {by}."
+    said = f"{what} and waits for {loop.waiting:.0%} of the time, for {by};"
     said += f" with batches at hand it would take {loop.step_rate:,.0f}."
     total = sum(loop.stages.values())
     if loop.loader == "DataLoader" and total:
         shares = sorted(loop.stages.items(), key=lambda item: -item[1])
-        parts = ", ".join(
-            f"{name} {seconds / total:.0%}" for name, seconds in shares if seconds >= 0.01 * total
-        )
-        said += f" A row takes {1000 * total:.2f} ms: {parts}"
-        if limit == "Python" and loop.heaviest is not None:
-            said += f", most of it in {loop.heaviest[0]}"
-        said += "."
+        parts = [f"{name} {seconds / total:.0%}" for name, seconds in shares if seconds >= 0.01 * total]
+        said += f" A row takes {1000 * total:.2f} ms: {', '.join(parts)}."
     return said
-
-
-def _remedy(limit: str, loader: str, stored: str) -> Sentence:
-    """Return what can be done about the limit of a loop."""
-    if limit == "decoding" and loader == "PackedBatchDataset" and stored != "raw":
-        return (
-            "Raw rows are not decoded ("
-            + Option("store", "raw")
-            + "), smaller ones decode faster ("
-            + Option("size")
-            + ")."
-        )
-    return _REMEDIES.get(limit, _PACKED)
 
 
 def _gain(now: float, step_rate: float, pack: float, unit: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,8 +22,27 @@ SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them
 READ_BYTES = 8 << 20
 
 
+def calls_per_second(work: Callable[[int, int], object], threads: int, seconds: float) -> float:
+    """Return how often `work` is called by threads that never wait for each other, over about that many seconds.
+
+    work: is given the number of its thread and of the call there.
+    """
+
+    def repeat(thread: int) -> int:
+        count = 0
+        while True:  # once at least: a busy machine may begin after the deadline
+            work(thread, count)
+            count += 1
+            if time.perf_counter() - started >= seconds:
+                return count
+
+    with ThreadPoolExecutor(threads) as pool:
+        started = time.perf_counter()
+        return sum(list(pool.map(repeat, range(threads)))) / (time.perf_counter() - started)
+
+
 class CopyLimit:
-    """Batches copied out of a resident buffer into reused ones, by threads that never wait for each other.
+    """Batches copied out of a resident buffer into reused ones.
 
     batch_bytes: of one batch; pack_bytes: of all rows, which the resident buffer matches up to MAX_RESIDENT.
     """
@@ -37,24 +56,16 @@ class CopyLimit:
     def rate(self, seconds: float) -> float:
         """Batches a second over about that many seconds."""
         threads = len(self._slots)
-        with ThreadPoolExecutor(threads) as pool:
-            started = time.perf_counter()
-            counts = list(pool.map(lambda thread: self._copy(thread, started + seconds), range(threads)))
-        return sum(counts) / (time.perf_counter() - started)
 
-    def _copy(self, thread: int, deadline: float) -> int:
-        count = 0
-        batch = thread
-        while True:  # once at least: a busy machine may begin after the deadline
-            np.copyto(self._slots[thread, count % SLOTS], self._source[batch % len(self._source)])
-            batch += len(self._slots)
-            count += 1
-            if time.perf_counter() >= deadline:
-                return count
+        def copy(thread: int, count: int) -> None:
+            batch = (thread + count * threads) % len(self._source)
+            np.copyto(self._slots[thread, count % SLOTS], self._source[batch])
+
+        return calls_per_second(copy, threads, seconds)
 
 
 class DecodeLimit:
-    """JPEG rows in memory decoded whole, each thread's into a buffer that is used again, by threads that never wait for each other.
+    """JPEG rows in memory decoded whole, each thread's into a buffer that is used again.
 
     batch_size: rows of what `rate` counts. As many rows are held, spread over the pack, as take at most MAX_RESIDENT.
     Raises FormatError for a row that cannot be decoded.
@@ -68,6 +79,7 @@ class DecodeLimit:
         self._numbers = np.linspace(0, pack.rows - 1, count).astype(np.int64)
         runs = Runs(self._numbers, np.ones(count, np.int64))
         self._rows = RowReader(pack, [field]).read_ragged("image", runs)
+        self._buffers = [np.empty(0, np.uint8) for _ in range(threads)]
         # Of whole pictures a fourth channel without meaning is faster, and packer asks for it.
         whole = field.own_size
         self._channels = (
@@ -76,34 +88,22 @@ class DecodeLimit:
 
     def rate(self, seconds: float) -> float:
         """Batches a second over about that many seconds."""
-        with ThreadPoolExecutor(self._threads) as pool:
-            started = time.perf_counter()
-            counts = list(
-                pool.map(lambda thread: self._decode(thread, started + seconds), range(self._threads))
-            )
-        return sum(counts) / (time.perf_counter() - started) / self._batch_size
+        return calls_per_second(self._decode, self._threads, seconds) / self._batch_size
 
-    def _decode(self, thread: int, deadline: float) -> int:
-        memory = np.empty(0, np.uint8)
-        count = 0
-        while True:
-            row = (thread + count * self._threads) % len(self._rows)
-            try:
-                height, width, _ = jpeg.size(self._rows[row])
-                needed = height * width * self._channels
-                if len(memory) < needed:
-                    memory = np.empty(needed, np.uint8)
-                jpeg.decode_upright_into(
-                    self._rows[row], memory[:needed].reshape(height, width, self._channels)
-                )
-            except ValueError as error:
-                raise FormatError(
-                    f"{self._pack.path}: row {self._numbers[row]} of 'image' is damaged ({error})."
-                    " Run packer verify, or convert the images again."
-                ) from None
-            count += 1
-            if time.perf_counter() >= deadline:
-                return count
+    def _decode(self, thread: int, count: int) -> None:
+        row = (thread + count * self._threads) % len(self._rows)
+        try:
+            height, width, _ = jpeg.size(self._rows[row])
+            needed = height * width * self._channels
+            if len(self._buffers[thread]) < needed:
+                self._buffers[thread] = np.empty(needed, np.uint8)
+            pixels = self._buffers[thread][:needed].reshape(height, width, self._channels)
+            jpeg.decode_upright_into(self._rows[row], pixels)
+        except ValueError as error:
+            raise FormatError(
+                f"{self._pack.path}: row {self._numbers[row]} of 'image' is damaged ({error})."
+                " Run packer verify, or convert the images again."
+            ) from None
 
 
 def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
@@ -116,7 +116,7 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
     taking = threading.Lock()
     started = time.perf_counter()
 
-    def read() -> int:
+    def read(_: int) -> int:
         buffer = memoryview(bytearray(READ_BYTES))
         total = 0
         while True:
@@ -129,8 +129,7 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
                 return total
 
     with ThreadPoolExecutor(threads) as pool:
-        total = sum(reading.result() for reading in [pool.submit(read) for _ in range(threads)])
-    return total / (time.perf_counter() - started)
+        return sum(list(pool.map(read, range(threads)))) / (time.perf_counter() - started)
 
 
 def _read_piece(path: str, offset: int, buffer: memoryview) -> int:

@@ -49,7 +49,7 @@ class LoopReport:
     loader: "PackedBatchDataset" or "DataLoader"; source: the pack it reads, or the type of its dataset; workers: its threads, or
     processes; rate: of the loop as it is; step_rate: with batches at hand; waiting: the share of the time in which the loop waited
     for batches; stages: seconds that parts of the loader's work take, those of one row of a DataLoader, those of all batches
-    measured of ours, by name; heaviest: of a DataLoader's row, the function that takes longest, and its share.
+    measured of ours, by name.
     """
 
     loader: str
@@ -60,7 +60,6 @@ class LoopReport:
     step_rate: float
     waiting: float
     stages: Mapping[str, float] = field(default_factory=dict)
-    heaviest: tuple[str, float] | None = None
 
     @property
     def limit(self) -> str:
@@ -90,8 +89,7 @@ def measure_script(command: str, seconds: float) -> LoopReport:
         )
         if os.path.exists(found):
             with open(found, encoding="utf-8") as file:
-                said = json.load(file)
-            return LoopReport(**said | {"heaviest": said["heaviest"] and tuple(said["heaviest"])})
+                return LoopReport(**json.load(file))
     if done.returncode:
         said = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
         raise PackerError(
@@ -169,12 +167,12 @@ class _Loop:
 
     def report(self) -> LoopReport:
         """Return what was measured, the work for a row of a DataLoader looked into now."""
-        loader, heaviest = self.loader, None
+        loader = self.loader
         if isinstance(loader, PackedBatchDataset):
             name, source, workers = "PackedBatchDataset", loader.pack.path, loader.threads
         else:
             name, source, workers = "DataLoader", type(loader.dataset).__name__, loader.num_workers
-            self.stages, heaviest = profile_rows(loader.dataset)
+            self.stages = profile_rows(loader.dataset)
         total = self.waited + self.stepped
         return LoopReport(
             loader=name,
@@ -185,7 +183,6 @@ class _Loop:
             step_rate=self.step_rows / self.step_seconds,
             waiting=self.waited / total,
             stages=self.stages,
-            heaviest=heaviest,
         )
 
 
@@ -201,8 +198,8 @@ def rows_of(batch: Any) -> int:
         return 1
 
 
-def profile_rows(dataset: Any) -> tuple[dict[str, float], tuple[str, float] | None]:
-    """Take rows of a map-style dataset for a second. Returns: seconds a row of each stage; the heaviest other function, its share.
+def profile_rows(dataset: Any) -> dict[str, float]:
+    """Take rows of a map-style dataset for a second. Returns the seconds a row of each stage.
 
     Nothing for a dataset that cannot be asked for rows by number.
     """
@@ -210,27 +207,18 @@ def profile_rows(dataset: Any) -> tuple[dict[str, float], tuple[str, float] | No
         size = len(dataset)
         dataset[0]  # what the first row alone pays for
     except Exception:
-        return {}, None
+        return {}
     profiler, rows, began = cProfile.Profile(), 0, time.perf_counter()
     with profiler:
         while time.perf_counter() - began < PROFILED_SECONDS:
             dataset[rows * 7919 % size]
             rows += 1
     stages: dict[str, float] = {}
-    other: dict[str, float] = {}
-    timings: Mapping[tuple[str, int, str], tuple[int, int, float, float, Any]] = vars(pstats.Stats(profiler))[
-        "stats"
-    ]
-    for (file, line, function), (_, _, own, _, _) in timings.items():
+    timings: Mapping[tuple[str, int, str], Any] = vars(pstats.Stats(profiler))["stats"]
+    for (file, _, function), (_, _, own, _, _) in timings.items():
         stage = stage_of(function if file == "~" else "")
         stages[stage] = stages.get(stage, 0.0) + own / rows
-        if stage == "Python":
-            place = function if file == "~" else f"{function} ({os.path.basename(file)}:{line})"
-            other[place] = other.get(place, 0.0) + own / rows
-    heaviest = max(other, key=lambda name: other[name], default=None)
-    if heaviest is None:
-        return stages, None
-    return stages, (heaviest, other[heaviest] / sum(stages.values()))
+    return stages
 
 
 def stage_of(function: str) -> str:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from packer.cli.console import in_options, json_text, print_json, say_lines
 from packer.cli.options import PATH, QUIET, option, options
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
 
-if TYPE_CHECKING:
-    from packer.bench.bench_report import BenchReport
-
 
 @click.command()
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=PATH)
+@click.argument("source", metavar="SRC...", nargs=-1, required=True, type=PATH)
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
-    option("--labels", "FILE", "Images: the CSV of labels that PACK was converted with."),
     option("--batch-size", "N", "Rows a batch; default: 256, of tables 1,024."),
     option("--rounds", "N", "Measurements of each way; medians are shown.", 3),
     option("--seconds", "S", "Length of each measurement.", 1.0),
@@ -40,18 +35,14 @@ if TYPE_CHECKING:
     option("--plot", "FILE", "Draw the rates as bars there: .png, .svg or .pdf."),
     QUIET,
 )
-@click.pass_context
 def bench(
-    context: click.Context,
-    /,
-    sources: tuple[str, ...],
+    source: tuple[str, ...],
     pack: str,
     *,
     workers: str | None,
     json_file: str | None,
     plot: str | None,
     quiet: bool,
-    batch_size: int | None,
     **given: Any,
 ) -> None:
     """Compare a pack with reading its images, or with loading its table, and both with the machine's limit.
@@ -65,10 +56,10 @@ def bench(
     packer bench flights.csv flights.h5
     """
     try:
-        from packer.bench import bench_drawing, image_bench, table_bench
+        from packer.bench import bench_drawing
+        from packer.bench.bench import bench as measure
     except ImportError:
         raise MissingDependencyError("torch", "packer bench") from None
-    from packer.format.pack import open_pack
 
     try:
         counts = [int(n) for n in workers.split(",")] if workers else None
@@ -76,35 +67,22 @@ def bench(
         raise UsageError(
             f"--workers {workers}: is no list of whole numbers. Pass for example 0,2,4."
         ) from None
-    for path, endings in (
-        (plot, bench_drawing.PICTURES),
-        (json_file if json_file != "-" else None, (".json",)),
-    ):
-        if path is not None:
-            _check_file(path, endings)
+    if json_file not in (None, "-"):
+        _check_file(json_file, (".json",))
     if plot is not None:
+        _check_file(plot, bench_drawing.PICTURES)
         bench_drawing.check_matplotlib()
-    if batch_size is not None:
-        given["batch_size"] = batch_size
-    table = open_pack(pack).header.table is not None
-    report: BenchReport
     with Status(not quiet) as status:
-        given |= {"workers": counts, "progress": status.say}
-        if not table:
-            report = image_bench.bench(_only(sources), pack, **given)
-        else:
-            for name, option in (("labels", "--labels"), ("cold", "--cold")):
-                value = given.pop(name)
-                if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                    raise UsageError(f"{option}: is about images; {pack} is a table's. Leave it out.")
-            report = table_bench.bench(sources, pack, **given)
-    if json_file and json_file != "-":
+        report = measure(
+            source[0] if len(source) == 1 else source, pack, workers=counts, progress=status.say, **given
+        )
+    if json_file == "-":
+        print_json("bench", report.to_dict())
+    elif json_file:
         _write(json_file, json_text("bench", report.to_dict()) + "\n")
     if plot:
         bench_drawing.draw(report, plot)
-    if json_file == "-":
-        print_json("bench", report.to_dict())
-    elif not quiet:
+    if json_file != "-" and not quiet:
         say_lines(in_options(report.table()))
 
 
@@ -125,9 +103,3 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error
-
-
-def _only(sources: tuple[str, ...]) -> str:
-    if len(sources) > 1:
-        raise UsageError(f"{sources[1]}: is a second SRC; images come from one. Leave it out.")
-    return sources[0]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from packer.bench.bench_drawing import draw
-from packer.bench.bench_report import Diagnosis, ImageBenchReport, MeasuredLane
+from packer.bench.bench_report import BenchReport, Diagnosis, MeasuredLane
 from packer.errors import PackerError
 from packer.sentence import Option, Sentence
 
-REPORT = ImageBenchReport(
+REPORT = BenchReport(
     pack="p<b>.h5",
     rows=100,
     batch_size=10,
@@ -26,11 +26,10 @@ REPORT = ImageBenchReport(
         )
     },
     conditions={"cores": 2, "cpu": "x", "versions": {"packer": "1.2"}},
-    images="photos",
-    shape=(8, 8, 3),
-    stored="raw",
-    whole=False,
-    compared="all labels",
+    source="photos",
+    heading="photos beside p<b>.h5",
+    unit="images",
+    notes=("compared: all.",),
     diagnosis=Diagnosis("decoding", None, "Limited. Pass " + Option("size", 64) + ".", 1500.0),
 )
 
@@ -40,7 +39,7 @@ def test_notes_stand_below_the_table() -> None:
     noisy = replace(lanes[1], rates=(1000.0, 6000.0), limit=(900.0, 1000.0))
     report = replace(REPORT, sections={"warm page cache": (lanes[0], noisy, lanes[2])})
     assert [str(sentence)[:25] for sentence in report.below] == [
-        "compared: all labels.",
+        "compared: all.",
         "more than 1 x memcpy: pac",
         "rounds differ by up to 14",
     ]

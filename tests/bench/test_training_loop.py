@@ -93,8 +93,6 @@ while True:
     found = measure_script(script(tmp_path, body), SECONDS)
     assert (found.loader, found.source, found.workers, found.batch_rows) == ("DataLoader", "Slow", 0, 8)
     assert found.limit == "Python"
-    assert found.heaviest is not None
-    assert found.heaviest[0] == "<built-in method builtins.sum>"
     assert found.waiting > 0.5
 
 

@@ -185,7 +185,7 @@ def test_a_description_of_rows(tmp_path: Path):
 def test_the_bench_and_the_preview_mean_every_row(photo_folder: Path, tmp_path: Path):
     """Those that look at the whole pack warn nobody."""
     from packer import order_quality, preview
-    from packer.bench.image_comparison import check_same, source_indices
+    from packer.bench.image_baseline import check_same, source_indices
     from packer.bench.lanes import Packed
     from packer.inputs.image_sources import open_source
 

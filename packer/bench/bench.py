@@ -1,0 +1,210 @@
+"""bench: a pack beside loading what it was made from, and both beside what the machine can do.
+
+All ways run in turn, round after round, and ratios are taken within a round: a machine that slows down meanwhile slows down both
+sides. Each of our rates has its own measurement of the limit right before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from packer import units
+from packer.bench import page_cache_drop
+from packer.bench.bench_report import BenchReport, MeasuredLane
+from packer.bench.conditions import machine, versions
+from packer.bench.dataloader_rate import best_workers, loader_rate, worker_counts
+from packer.bench.diagnosis import diagnose
+from packer.bench.hardware_limits import read_rate
+from packer.bench.image_baseline import image_baseline
+from packer.bench.lanes import ORDERS, Baseline, Lane, Packed, epochs_rate, measured, run_rounds
+from packer.bench.table_baseline import table_baseline
+from packer.bench.training_loop import measure_script
+from packer.errors import UsageError
+from packer.format.pack import Pack, open_pack
+from packer.machine import cores, memory
+from packer.path_text import as_text
+from packer.sentence import Option
+
+LOOP_TIMES = 3  # a training loop is measured for longer: its steps differ more
+FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
+
+
+def bench(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    pack: str | os.PathLike[str],
+    *,
+    batch_size: int | None = None,
+    rounds: int = 3,
+    seconds: float = 1.0,
+    workers: Sequence[int] | None = None,
+    cold: bool = True,
+    progress: Callable[[str], None] | None = None,
+    script: str | None = None,
+    model_rate: float | None = None,
+) -> BenchReport:
+    """Measure how fast batches come from images or a table, from their pack, and at most.
+
+    source: the images, or the files of the table, that the pack was made from; pack: raw or JPEG rows of images, or a table.
+    batch_size: rows a batch, default 256, of tables 1,024; fewer if that would not give four batches.
+    seconds: of each measurement; rounds: how many measurements of each way.
+    workers: of the DataLoader, each tried, the best reported; default 0, 1, 2, 4, … up to the cores.
+    cold: images: also with an empty page cache. progress: called with what is measured next.
+    script: of the user's, with its arguments: its training loop is measured, too; model_rate: rows/s of a model, if that is known.
+
+    Raises UsageError (a number is out of range, or the pack cannot be compared), FormatError (no pack), SourceError (no source),
+    PackerError (the source is not that of the pack). Ends every worker process and thread that it started.
+    """
+    if script is not None and model_rate is not None:
+        raise UsageError(
+            Option("model_rate") + " is what " + Option("script") + " finds out. Pass one of them."
+        )
+    least = {
+        "batch_size": batch_size or 1,
+        "rounds": rounds,
+        "seconds": seconds,
+        "model_rate": model_rate or 1,
+    }
+    if min(least.values()) <= 0 or batch_size == 0 or model_rate == 0 or any(n < 0 for n in workers or ()):
+        raise UsageError(
+            f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers}, model_rate={model_rate};"
+            " numbers above 0 are allowed, and 0 workers. Pass other numbers."
+        )
+    opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
+    is_table = opened.header.table is not None
+    size = max(1, min(batch_size or (1024 if is_table else 256), opened.rows // 4))
+    say("comparing rows")
+    with (table_baseline if is_table else image_baseline)(source, opened, size, threads, seconds) as baseline:
+        run = _Run(opened, baseline, size, threads, rounds, seconds, say)
+        run.measure_warm(sorted(set(workers or worker_counts(cores()))))
+        if cold:
+            run.measure_cold()
+    loop = None
+    if script is not None:
+        say(script)
+        loop = measure_script(script, LOOP_TIMES * seconds)
+    report = run.report()
+    return replace(report, diagnosis=diagnose(report, loop=loop, step_rate=model_rate))
+
+
+class _Run:
+    """A benchmark of one pack, and what was measured."""
+
+    def __init__(
+        self,
+        pack: Pack,
+        baseline: Baseline,
+        batch_size: int,
+        threads: int,
+        rounds: int,
+        seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._pack, self._baseline, self._batch_size, self._threads = pack, baseline, batch_size, threads
+        self._rounds, self._seconds, self._say = rounds, seconds, say
+        self._files = _pack_files(pack)
+        self._raw: Lane
+        self._sections: dict[str, tuple[MeasuredLane, ...]] = {}
+        self._notes = list(baseline.notes)
+
+    def measure_warm(self, workers: Sequence[int]) -> None:
+        """Measure all ways from a full page cache. workers: of the DataLoader, to be tried."""
+        base, size, seconds = self._baseline, self._batch_size, self._seconds
+        files = [*self._files, *base.files]
+        if sum(map(os.path.getsize, files)) > memory() // 2:
+            self._notes.append(
+                "warm page cache: source and pack fill more than half of the memory; some reads go to the disk."
+            )
+        else:
+            self._say("reading source and pack into the page cache")
+            read_rate(files, self._threads, float("inf"))
+        self._say(f"{base.name} with {', '.join(map(str, workers))} workers")
+        count = best_workers(base.items, batch_size=size, counts=workers, seconds=seconds)
+        rate = partial(loader_rate, base.items, batch_size=size, workers=count, seconds=seconds)
+        name = f"{base.name}, {units.count(count, 'worker')}"
+        self._raw = Lane(name, partial(rate, epochs=1))
+        peers = [
+            Lane(name, partial(epochs_rate, batches, base.peer_rows, seconds))
+            for name, batches in base.peers.items()
+        ]
+        packed = {order: self._packed(order) for order in ORDERS}
+        ours = [
+            Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: base.limit.rate(seconds) * size)
+            for order, loader in packed.items()
+        ]
+        self._measure("warm page cache", [Lane(name, rate), *peers, *ours], base.limit_name)
+        for loader in packed.values():
+            loader.batches.close()  # what is mapped cannot be dropped from the page cache
+
+    def measure_cold(self) -> None:
+        """Measure with an empty page cache, where the system and the source allow it."""
+        images, names, seconds = self._baseline.files, list(self._files), self._seconds
+        if not page_cache_drop.CAN_DROP or not images:
+            why = (
+                f"{self._baseline.source} is not read file by file"
+                if page_cache_drop.CAN_DROP
+                else "this system cannot empty it"
+            )
+            self._notes.append(f"cold page cache: {why}; not measured.")
+            return
+        page_cache_drop.drop(names)
+        if (share := page_cache_drop.resident_share(names[0])) is None or share > FEW_PAGES:
+            self._notes.append(
+                "cold page cache: the system did not let go of the pack; those rates may be warm ones."
+            )
+        row_bytes = sum(self._files.values()) / self._pack.rows
+        limit = partial(_cold, names, lambda: read_rate(names, self._threads, seconds) / row_bytes)
+        lanes = [Lane(self._raw.name, partial(_cold, images, self._raw.measure))]
+        for order in ORDERS[:3]:
+            first = partial(lambda order: self._packed(order).first_epoch(seconds), order)
+            lanes.append(Lane(f"packed, {order}", partial(_cold, names, first), limit))
+        self._measure("cold page cache", lanes, "plain reads")
+
+    def report(self) -> BenchReport:
+        """Return what was measured."""
+        base = self._baseline
+        return BenchReport(
+            source=base.source,
+            pack=as_text(self._pack.path),
+            heading=f"{base.source} beside {as_text(self._pack.path)}: {base.heading}, batches of {self._batch_size:,}",
+            unit=base.unit,
+            rows=self._pack.rows,
+            batch_size=self._batch_size,
+            rounds=self._rounds,
+            seconds=self._seconds,
+            sections=self._sections,
+            conditions={
+                **machine(),
+                "versions": versions(),
+                "threads": self._threads,
+                "packed_bytes": self._pack.nbytes,
+                "stages": dict(base.stages),
+                **base.conditions,
+            },
+            notes=tuple(self._notes),
+        )
+
+    def _packed(self, order: str) -> Packed:
+        return Packed(self._pack, self._batch_size, order, threads=self._threads, **self._baseline.loading)
+
+    def _measure(self, title: str, lanes: Sequence[Lane], limit: str) -> None:
+        run_rounds({title: lanes}, self._rounds, self._say)
+        self._sections[title] = measured(lanes, f"{limit}, {units.count(self._threads, 'thread')}")
+
+
+def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
+    page_cache_drop.drop(files)
+    return measure()
+
+
+def _pack_files(pack: Pack) -> Mapping[str, int]:
+    """Return the files that hold rows of one length and whole pictures, largest first, and how many bytes each has of them."""
+    sizes: dict[str, int] = {}
+    for f in pack.fields:
+        if f.loaded.ragged and f.own_size is None:
+            continue
+        for extent in (extent for array in f.arrays for extent in pack.header.extents[array]):
+            sizes[pack.file(extent)] = sizes.get(pack.file(extent), 0) + extent.nbytes
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))

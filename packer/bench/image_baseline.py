@@ -1,0 +1,325 @@
+"""Images as a baseline: proof that the pack holds their pixels, and images decoded whenever they are asked for.
+
+Images of one size, raw or JPEG, are loaded as they are. Whole pictures become batches on both sides by RandomResizedCrop and a random
+flip. Labels are the pack's on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from packer import units
+from packer.augment import RandomHorizontalFlip, RandomResizedCrop
+from packer.bench.hardware_limits import CopyLimit, DecodeLimit
+from packer.bench.lanes import Baseline, Limit
+from packer.codecs import jpeg
+from packer.codecs.jpeg import swaps_sides, upright
+from packer.convert.whole_pictures import WholePictures
+from packer.errors import ImageError, PackerError, UsageError
+from packer.format.header import Field
+from packer.format.pack import Pack
+from packer.inputs.file_names import on_disk
+from packer.inputs.image_sources import LIST_EXTENSIONS, open_source
+from packer.inputs.opened_source import ImageSource
+from packer.load.batch_dataset import PackedBatchDataset
+from packer.machine import cores
+from packer.opencv import cv2
+from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, decoder_versions, resize
+from packer.pixels.image_decoder import ScratchBuffers, decode
+from packer.pixels.row_size import RowSize
+from packer.read.picture_rows import decode_picture
+
+SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
+HELD_IMAGES = 256  # decoded again and again, to see what decoding alone takes
+CHECKED_ROWS = 32
+CROP_SIDE = 224  # of whole pictures, less where the pack's are smaller
+_MANY_LABELS = 1 << 16
+Decode: TypeAlias = Callable[[bytes], NDArray[np.uint8]]
+
+
+@contextmanager
+def image_baseline(
+    images: Any, pack: Pack, batch_size: int, threads: int, seconds: float
+) -> Iterator[Baseline]:
+    """Open the images that a pack was made from and compare them with it; keep OpenCV from starting threads meanwhile.
+
+    Raises UsageError (a pack that cannot be compared), SourceError, PackerError (the images are not the pack's).
+    """
+    image = image_field(pack)
+    is_list = str(images).lower().endswith(LIST_EXTENSIONS)
+    opencv_threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)  # a process forked while they live can hang, and the workers are parallel
+    try:
+        with open_source(images, labelled=not is_list, skip=True) as source:
+            yield _baseline(source, pack, image, batch_size, threads, seconds)
+    finally:
+        cv2.setNumThreads(opencv_threads)
+
+
+def _baseline(
+    source: ImageSource, pack: Pack, image: Field, batch_size: int, threads: int, seconds: float
+) -> Baseline:
+    indices = source_indices(source, pack)
+    checked = check_same(source, pack, indices)
+    size = RowSize.of_option(image.about.get("size", "keep"))
+    kind = "raw" if image.codec is None else "JPEG"
+    loading: dict[str, Any] = {"fields": ["image"]}
+    labels = np.full(pack.rows, -1, np.int64)
+    if any(f.name == "label" and not f.loaded.ragged for f in pack.fields):
+        loading["fields"] = ["image", "label"]
+        with PackedBatchDataset(
+            pack, _MANY_LABELS, fields=["label"], subset=slice(None), output="numpy"
+        ) as all_rows:
+            labels = np.concatenate([batch.label for batch in all_rows])
+    every = slice(None, None, max(1, pack.rows // max(SAMPLED_IMAGES, 4 * batch_size)))
+    indices, labels = indices[every], labels[every]
+    if image.own_size is None:
+        height, width, channels = image.loaded.shape or (0, 0, 0)
+        make: Decode = Resized(pixel_spec(pack, (height, width)))
+        heading = f"images of {height}x{width}x{channels} ({kind})"
+    else:
+        height = width = min([CROP_SIDE, *([size.height] if size.limits else [])])
+        make = CroppedAndFlipped(pixel_spec(pack, (height, width)))
+        channels = make.spec.shape[2]
+        heading = f"whole pictures ({kind}, {size.words}) cut to {height}x{width}x{channels} by RandomResizedCrop and flip"
+        loading["augment"] = [RandomResizedCrop((height, width)), RandomHorizontalFlip()]
+    limit: Limit
+    if image.codec is None:
+        row_bytes = height * width * channels + labels[:1].nbytes
+        limit, limit_name = CopyLimit(batch_size * row_bytes, pack.rows * row_bytes, threads), "memcpy"
+    else:
+        limit = DecodeLimit(pack, batch_size, threads)
+        limit_name = "decode" if image.own_size is None else "whole decode"
+    return Baseline(
+        source=source.name,
+        unit="images",
+        heading=f"{pack.rows:,} {heading}",
+        name="images, DataLoader",
+        items=RawImages(source, indices, labels, make),
+        limit_name=limit_name,
+        limit=limit,
+        loading=loading,
+        files=_files(source, indices),
+        stages=_stage_rates(source, indices, make, seconds),
+        notes=[f"compared: pixels of {units.count(checked, 'row')}, each equal to its image made anew."],
+        conditions={
+            "decoders": decoder_versions(),
+            "encoded_bytes": int(source.sizes.sum()),
+            "images_sampled": len(indices),
+            "rows_compared": checked,
+        },
+    )
+
+
+class RawImages(Dataset[tuple[torch.Tensor, Any]]):
+    """Images read, decoded and brought to size whenever they are asked for, as torchvision's ImageFolder does it.
+
+    source: open; indices: int64 [N], the source's index of each item; labels: [N, ...]; make: image file -> pixels, thread-safe.
+    """
+
+    def __init__(
+        self, source: ImageSource, indices: NDArray[np.int64], labels: NDArray[Any], make: Decode
+    ) -> None:
+        self._source, self._indices, self._labels, self._make = source, indices, labels, make
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self._indices)
+
+    def __getitem__(self, item: int) -> tuple[torch.Tensor, Any]:
+        """Pixels, uint8 [H, W, C], and the label."""
+        return torch.from_numpy(self._make(self._source.read(int(self._indices[item])))), self._labels[item]
+
+
+class Resized:
+    """Pixels of an image file as convert makes them, with its decoder and resize."""
+
+    def __init__(self, spec: PixelSpec) -> None:
+        self.spec, self._make = spec, DecodeResize(spec)
+
+    def __call__(self, data: bytes) -> NDArray[np.uint8]:
+        """Return pixels [H, W, C]; any number of threads may call it."""
+        pixels = np.empty(self.spec.shape, np.uint8)
+        self._make(data, pixels)
+        return pixels
+
+
+class _ThreadBuffers(threading.local):
+    def __init__(self) -> None:
+        self.scratch = ScratchBuffers()
+
+
+class CroppedAndFlipped:
+    """RandomResizedCrop of an image file to the size of the spec, and a random flip.
+
+    The rectangles are torchvision's by default, decoder and filter those of convert; a JPEG is decoded at 1/2, 1/4 or 1/8 where its
+    rectangle needs no more, as packer does it.
+    """
+
+    def __init__(self, spec: PixelSpec) -> None:
+        self.spec, self._local = spec, _ThreadBuffers()
+
+    def __call__(self, data: bytes) -> NDArray[np.uint8]:
+        """Return pixels [H, W, C]; any number of threads may call it."""
+        spec, box = self.spec, None
+
+        def ratio(height: int, width: int) -> float:
+            nonlocal box
+            box = random_box(height, width)
+            return min(box.height / spec.size[0], box.width / spec.size[1])
+
+        image = decode(data, str(spec.channels), spec.max_pixels, ratio, self._local.scratch)
+        swapped = swaps_sides(image.orientation)
+        if box is None:  # no JPEG
+            box = random_box(*((image.width, image.height) if swapped else (image.height, image.width)))
+        if swapped:  # its mirror image at the diagonal is drawn as often
+            box = Box(box.left, box.top, box.width, box.height)
+        pixels = np.empty(spec.shape, np.uint8)
+        resize(image.pixels, box, pixels, image.shrunk)
+        pixels = upright(pixels, image.orientation)
+        return np.ascontiguousarray(pixels[:, ::-1] if int(torch.randint(2, ())) else pixels)
+
+
+def random_box(height: int, width: int) -> Box:
+    """Draw a rectangle as torchvision's RandomResizedCrop does: 8 to 100 % of the area, 3:4 to 4:3."""
+    least, most = 3 / 4, 4 / 3
+    for _ in range(10):
+        area, proportion = torch.rand(2).tolist()
+        area = (0.08 + 0.92 * area) * height * width
+        proportion = least * (most / least) ** proportion
+        down, across = round(math.sqrt(area / proportion)), round(math.sqrt(area * proportion))
+        if 0 < down <= height and 0 < across <= width:
+            top, left = (int(torch.randint(n, ())) for n in (height - down + 1, width - across + 1))
+            return Box(top, left, down, across)
+    proportion = min(max(width / height, least), most)
+    down = min(height, max(1, round(width / proportion)))
+    across = min(width, max(1, round(height * proportion)))
+    return Box((height - down) // 2, (width - across) // 2, down, across)
+
+
+def image_field(pack: Pack) -> Field:
+    """Return a pack's field of images. Raises UsageError for one that cannot be compared with image files."""
+    image = next((f for f in pack.fields if f.name == "image"), None)
+    made_of_files = {"fit", "channels", "max_pixels"} <= _options(pack).keys()
+    if image is None or image.compressed or image.deep or not made_of_files:
+        raise UsageError(
+            f"{pack.path}: bench compares images of 8 bits, raw or JPEG, with the files that packer convert made them of;"
+            " this pack has none. Pass another pack."
+        )
+    return image
+
+
+def pixel_spec(pack: Pack, size: tuple[int, int]) -> PixelSpec:
+    """Return how images of such a pack were made, but for their size."""
+    options = _options(pack)
+    return PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
+
+
+def _options(pack: Pack) -> Mapping[str, Any]:
+    options: Mapping[str, Any] = pack.header.provenance.get("options", {})
+    return options
+
+
+def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
+    """Return the source's index of each row of a pack, by the field "key": int64 [N].
+
+    Raises PackerError if the source lacks one of them.
+    """
+    known = {key: index for index, key in enumerate(source.keys)}
+    keys = pack.keys()
+    for row, key in enumerate(keys):
+        if key not in known:
+            raise PackerError(
+                f"{pack.path}: row {row} is {key!r}, which {source.name} does not hold;"
+                " a pack is compared with the images it was made from. Pass those."
+            )
+    return np.array([known[key] for key in keys], np.int64)
+
+
+def pixels_again(pack: Pack) -> Decode:
+    """Return a function from image files to the pixels that a row of such a pack is loaded as: JPEG rows are encoded and decoded.
+
+    It raises ImageError with the reason, but not the file's name.
+    """
+    image = image_field(pack)
+    own, encoded, quality = image.own_size, image.codec, _options(pack).get("quality", 90)
+    if own is not None:
+        size = RowSize.of_option(image.about.get("size", "keep"))
+        whole = WholePictures(size, pixel_spec(pack, (size.height, size.width)), quality, raw=encoded is None)
+
+        def of_whole(data: bytes) -> NDArray[np.uint8]:
+            picture = whole(data)
+            return decode_picture(own, picture.data, picture.size)
+
+        return of_whole
+    height, width, _ = image.loaded.shape or (0, 0, 0)
+    resized = Resized(pixel_spec(pack, (height, width)))
+
+    def of_one_size(data: bytes) -> NDArray[np.uint8]:
+        pixels = resized(data)
+        if encoded is not None:
+            jpeg.decode_into(jpeg.encode(pixels, encoded.get("quality", 90)), pixels)
+        return pixels
+
+    return of_one_size
+
+
+def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> int:
+    """Compare size and pixels of rows spread over the pack, as they are loaded, with the source, byte for byte.
+
+    indices: of source_indices. Returns how many rows were compared. Raises PackerError for the first difference.
+    """
+    again = pixels_again(pack)
+    rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
+    with PackedBatchDataset(pack, 1, fields=("image",), subset=slice(None), output="numpy") as single:
+        for row in rows:
+            key = source.keys[int(indices[row])]
+            try:
+                expected = again(source.read(int(indices[row])))
+            except ImageError as error:
+                raise ImageError(f"{source.name}/{key}: ", *error.args) from None
+            if not np.array_equal(single.batch(row).image[0], expected):
+                raise PackerError(
+                    f"{pack.path}: row {row} has other pixels than {key!r} in {source.name} gives now;"
+                    " a comparison needs the same on both sides. Convert the images again."
+                )
+    return len(rows)
+
+
+def _stage_rates(
+    source: ImageSource, indices: NDArray[np.int64], make: Decode, seconds: float
+) -> dict[str, float]:
+    """Return images/s of reading and of decoding alone, on all cores, from a warm page cache."""
+    some = indices[:: -(-len(indices) // HELD_IMAGES)].tolist()
+    held = [source.read(index) for index in some]
+
+    def rate(work: Callable[[Any], object], items: list[Any]) -> float:
+        rows, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            deque(pool.map(work, items), maxlen=0)
+            rows += len(items)
+        return rows / (time.perf_counter() - began)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return {"reading": rate(source.read, some), "decoding": rate(make, held)}
+
+
+def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return the files that hold some images: one each, or their archive; none if that is compressed whole."""
+    if source.folder is not None:
+        paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
+        return tuple(os.fsdecode(on_disk(path)) for path in paths)
+    return source.files

@@ -1,0 +1,124 @@
+"""Tables as a baseline: proof that a pack was made from these files, and shuffled epochs of tensors in memory, in three usual ways.
+
+The tensors are the pack's rows, so that no way has to parse the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+from packer import units
+from packer.bench.hardware_limits import CopyLimit
+from packer.bench.lanes import Baseline
+from packer.errors import PackerError, UsageError
+from packer.format.header import Field
+from packer.format.pack import Pack
+from packer.load.batch_dataset import PackedBatchDataset
+from packer.machine import memory
+from packer.path_text import as_text
+from packer.tables.reading.table_source import expand, file_digest
+
+HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile
+_AT_ONCE = 1 << 15  # rows
+
+
+class ContiguousSlices:
+    """Batches as slices of tensors, which are copied by a permutation before each epoch.
+
+    As public snippets and posts have it ("FastTensorDataLoader", J. Mu).
+    """
+
+    def __init__(self, *tensors: torch.Tensor, batch_size: int) -> None:
+        self._tensors, self._batch_size = tensors, batch_size
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        permutation = torch.randperm(len(self._tensors[0]))
+        self._tensors = tuple(tensor[permutation] for tensor in self._tensors)
+        for first in range(0, len(permutation), self._batch_size):
+            yield tuple(tensor[first : first + self._batch_size] for tensor in self._tensors)
+
+
+def batch_sampled(items: TensorDataset, batch_size: int) -> DataLoader[Any]:
+    """DataLoader asked for whole batches, which it then gathers at once and does not collate; no workers."""
+    sampler: Any = BatchSampler(RandomSampler(items), batch_size, drop_last=False)
+    return DataLoader(items, batch_size=None, sampler=sampler)
+
+
+@contextmanager
+def table_baseline(
+    table: Any, pack: Pack, batch_size: int, threads: int, seconds: float
+) -> Iterator[Baseline]:
+    """Compare a table with what its pack was made from, and hold the pack's rows in memory.
+
+    Raises SourceError (no such files), PackerError (other ones). Fields of any length are left out.
+    """
+    names = [os.fspath(name) for name in ([table] if isinstance(table, (str, os.PathLike)) else table)]
+    called = as_text(names[0]) + (f" and {units.count(len(names) - 1, 'other')}" if len(names) > 1 else "")
+    check_source(expand(names), called, pack)
+    fields = [f.loaded for f in pack.fields if not f.loaded.ragged]
+    loading = {"fields": [f.name for f in fields]}
+    row_bytes = sum(f.row_bytes for f in fields)
+    rows = min(pack.rows, memory() // HELD_SHARE // row_bytes)
+    tensors = held_tensors(pack, fields, rows, threads)
+    notes = []
+    if ragged := [f.name for f in pack.fields if f.ragged]:
+        notes.append(f"left out: {', '.join(ragged)}, of any length.")
+    if rows < pack.rows:
+        notes.append(
+            f"tensors: the first {units.count(rows, 'row')}, an eighth of the memory; packer loads all."
+        )
+    items: Any = TensorDataset(*tensors)
+    shapes = (f.name + (f" [{', '.join(map(str, f.shape))}]" if f.shape else "") for f in fields)
+    yield Baseline(
+        source=called,
+        unit="rows",
+        heading=f"{pack.rows:,} rows of {', '.join(shapes)}",
+        name="DataLoader, rows",
+        items=items,
+        peers={
+            "DataLoader, batches by a sampler": batch_sampled(items, batch_size),
+            "tensors, copied each epoch, slices": ContiguousSlices(*tensors, batch_size=batch_size),
+        },
+        peer_rows=rows,
+        limit_name="memcpy",
+        limit=CopyLimit(batch_size * row_bytes, pack.rows * row_bytes, threads),
+        loading=loading,
+        notes=notes,
+        conditions={"torch_threads": torch.get_num_threads(), "rows_held": rows},
+    )
+
+
+def check_source(names: Sequence[str], called: str, pack: Pack) -> None:
+    """Compare the bytes of files with the digests of those the pack was made from. Raises UsageError, PackerError."""
+    made = pack.header.provenance.get("source", {})
+    if "digests" not in made:
+        raise UsageError(
+            f"{pack.path}: was made from another pack; bench compares one with the table it was converted from."
+            " Pass one that packer convert wrote."
+        )
+    if [file_digest(name) for name in names] != made["digests"]:
+        raise PackerError(
+            f"{called}: is not what {pack.path} was made from ({', '.join(made['names'][:3])}, as it was then);"
+            " a comparison needs the same on both sides. Pass that, or convert this one."
+        )
+
+
+def held_tensors(pack: Pack, fields: Sequence[Field], rows: int, threads: int) -> list[torch.Tensor]:
+    """Return the first rows of a pack: a tensor [rows, ...] of each field."""
+    held: list[torch.Tensor] = []
+    at = 0
+    with PackedBatchDataset(
+        pack, _AT_ONCE, fields=[f.name for f in fields], subset=slice(rows), threads=threads, placement="disk"
+    ) as batches:
+        for batch in batches:
+            held = held or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
+            for part, tensor in zip(held, batch, strict=True):
+                part[at : at + len(tensor)] = tensor
+            at += len(batch[0])
+    return held
