@@ -1,6 +1,7 @@
 """packer: turn a folder of images, or a table, into one file that trains at memory speed.
 
     convert_images, Report         a folder, list or archive becomes one pack      (packer.convert)
+    Labels, Soft                   labels read from a CSV, soft maps beside images (packer.inputs)
     convert_table, TableReport     a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
     pack_dataset, create           arrays, datasets, generators; sample by sample  (packer.samples)
     PackBuilder                    a pack that create() begins                     (packer.samples)
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
+    from packer.inputs.image_pairs import Soft
+    from packer.inputs.label_options import Labels
     from packer.load.batch_dataset import PackedBatchDataset
     from packer.load.order_quality import order_quality
     from packer.load.padded_batches import Padding
@@ -70,6 +73,7 @@ _HOMES = {
     "Balanced": "packer.orders.sampling",
     "Blocks": "packer.orders.row_orders",
     "Buckets": "packer.orders.buckets",
+    "Labels": "packer.inputs.label_options",
     "Mixture": "packer.orders.mixture",
     "Pack": "packer.format.pack",
     "PackBuilder": "packer.samples.pack_builder",
@@ -83,6 +87,7 @@ _HOMES = {
     "Rows": "packer.orders.row_orders",
     "Sequential": "packer.orders.row_orders",
     "Slices": "packer.orders.row_orders",
+    "Soft": "packer.inputs.image_pairs",
     "TableReport": "packer.tables.table_conversion",
     "Weighted": "packer.orders.sampling",
     "append_images": "packer.convert.repacking",
@@ -109,6 +114,7 @@ __all__ = [
     "Balanced",
     "Blocks",
     "Buckets",
+    "Labels",
     "Mixture",
     "Pack",
     "PackBuilder",
@@ -122,6 +128,7 @@ __all__ = [
     "Rows",
     "Sequential",
     "Slices",
+    "Soft",
     "TableReport",
     "Weighted",
     "__version__",

@@ -31,7 +31,19 @@ _DATASET = {"root": _PATH, "dataset": _PATH, "indices": "pass subset= with row n
     "verify": "pass the pack that open_pack(path, verify='blocks') returns",
 }
 _REMEDIES: dict[str, dict[str, str]] = {
-    "convert_images": _STORAGE,
+    "convert_images": {
+        **_STORAGE,
+        "address": 'pass engine="ray:ADDRESS"',
+        "boxes": 'pass labels=Labels("labels.csv", boxes="xmin,ymin,xmax,ymax")',
+        "boxes_unit": 'pass labels=Labels("labels.csv", boxes_unit=...)',
+        "keypoints": 'pass labels=Labels("labels.csv", keypoints="x,y")',
+        "label": 'pass labels=Labels("labels.csv", column=...)',
+        "label_as": "pass labels=Labels(as_=...)",
+        "label_file_column": 'pass labels=Labels("labels.csv", file_column=...)',
+        "label_separator": 'pass labels=Labels("labels.csv", separator=...)',
+        "multi_label": 'pass labels=Labels("labels.csv", separator="|")',
+        "soft": 'pass pairs={"alpha": Soft("mattes/")}',
+    },
     "convert_table": {**_STORAGE, "engine": _HERE, "address": _HERE, "only_shards": _HERE},
     "create": _STORAGE,
     "pack_dataset": _STORAGE,

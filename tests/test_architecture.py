@@ -41,6 +41,7 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.repair",
         "packer.convert.repacking",
         "packer.format",
+        "packer.inputs",
         "packer.load",
         "packer.load.batch_dataset",
         "packer.orders",

@@ -156,6 +156,10 @@ class Chain:
             found["labels"] = f"{source}.csv"
         return found
 
+    def labels(self, file: str) -> packer.Labels:
+        """Return the labels of the pictures of draw()."""
+        return packer.Labels(file, "label", boxes="xmin,ymin,xmax,ymax", keypoints="x1,y1")
+
     def storing(self) -> dict[str, Any]:
         """Draw how rows are stored."""
         store = self.random.choice(["raw", "raw", "jpeg"])
@@ -189,7 +193,7 @@ class Chain:
         elif options["store"] in ("zstd", "gzip"):
             options["store"] = "raw"
         if self.boxed:
-            options |= {"label": "label", "boxes": "xmin,ymin,xmax,ymax", "keypoints": "x1,y1"}
+            options["labels"] = self.labels(options["labels"])
         if not self.split_folders and self.random.random() < 0.4:
             options["split"] = self.random.choice(
                 ["train=0.7,val=0.3", {"train": 0.5, "val": 0.25, "test": 0.25}]
@@ -229,7 +233,10 @@ class Chain:
             return state
         keep = {k: v for k, v in state.base.items() if k not in ("labels", "pairs", "shards", "format")}
         other = self.path(".h5")
-        self.call(packer.convert_images, source, other, **{**keep, **self.beside(source)})
+        beside = self.beside(source)
+        if self.boxed:
+            beside["labels"] = self.labels(beside["labels"])
+        self.call(packer.convert_images, source, other, **{**keep, **beside})
         right = self.checked(
             replace(state, path=other, pictures={p.number: p for p in pictures}, free_splits="split" in keep)
         )
@@ -283,7 +290,9 @@ class Chain:
             columns = (folder / "labels.csv").read_text(encoding="utf-8-sig").splitlines()[0].split(",")
             if "boxes" in state.fields:
                 points = [c for c in columns if c in ("x1", "y1")]
-                options |= {"label": columns[1], "boxes": "xmin,ymin,xmax,ymax", "keypoints": points}
+                options["labels"] = packer.Labels(
+                    options["labels"], columns[1], boxes="xmin,ymin,xmax,ymax", keypoints=points
+                )
         if (folder / "classes.txt").exists():
             options["classes"] = folder / "classes.txt"
         image = next(f for f in packer.open_pack(state.path).fields if f.name == "image").loaded

@@ -29,10 +29,6 @@ def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
     )
     if plan.splits:
         say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
-    chosen, *others = plan.trades
-    if others:
-        sizes = ", ".join(f"{t.name} {units.size(t.row_bytes * plan.rows)}" for t in others)
-        say(f"stored as {chosen.name}: {units.size(chosen.row_bytes)} a row; it could be {sizes}")
     tell_notes(plan.notes)
 
 

@@ -18,13 +18,15 @@ from packer.cli.conversion_output import (
     tell_notes,
     tell_skipped,
 )
-from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_storage
+from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.path_text import as_text
 from packer.source_kinds import is_array_file, is_table
 
 if TYPE_CHECKING:
     from packer.convert.image_conversion import ConversionPlan
+    from packer.inputs.image_pairs import Soft
+    from packer.inputs.label_options import Labels
     from packer.tables.table_conversion import TablePlan
 
 
@@ -83,7 +85,7 @@ def convert(
                     f"{parameter.opts[0]}: is about {about}; {sources[0]} is {found[kind]}. Leave it out."
                 )
             del options[name]
-    run(sources, out, as_json=as_json, quiet=quiet, **merge_storage(options))
+    run(sources, out, as_json=as_json, quiet=quiet, **merge_values(options))
 
 
 _ENDINGS = {TABLES: "neither .csv nor .parquet ...", ARRAYS: "neither .h5 nor .npy ..."}
@@ -115,7 +117,14 @@ def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
 
 
 def _convert_images(
-    sources: tuple[str, ...], out: str, *, pairs: tuple[str, ...], as_json: bool, quiet: bool, **options: Any
+    sources: tuple[str, ...],
+    out: str,
+    *,
+    pairs: tuple[str, ...],
+    soft: str | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Run packer.convert_images and tell of it."""
     from packer.convert.image_conversion import convert_images
@@ -132,9 +141,10 @@ def _convert_images(
     report = convert_images(
         sources if others else source,
         out,
-        pairs=parse_pairs(pairs),
+        labels=_labels(options),
+        pairs=_with_soft(parse_pairs(pairs), _names(soft) or ()),
         progress=not quiet,
-        on_plan=None if quiet or as_json else announce,  # the other ways to store are compared for it
+        on_plan=None if quiet or as_json else announce,
         **options,
     )
     tell_conversion(report, said, "image", as_json=as_json, quiet=quiet)
@@ -218,6 +228,37 @@ def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--pair {text}: is not NAME=DIR, each name once. Pass for example mask=masks/.")
         pairs[as_text(name)] = folder
     return pairs
+
+
+def _labels(options: dict[str, Any]) -> Labels | None:
+    """Return the value of `labels`, made of the options about labels, which are removed."""
+    from packer.inputs.label_options import Labels
+    from packer.inputs.label_values import BARS
+
+    multi, separator = options.pop("multi_label"), options.pop("label_separator")
+    return Labels(
+        options.pop("labels"),
+        options.pop("label"),
+        BARS if multi and separator is None else separator,
+        options.pop("label_file_column"),
+        options.pop("label_as"),
+        options.pop("boxes"),
+        options.pop("keypoints"),
+        options.pop("boxes_unit"),
+    )
+
+
+def _with_soft(pairs: dict[str, str], names: Iterable[str]) -> dict[str, str | Soft]:
+    """Return the pairs, those of these names as soft maps."""
+    from packer.inputs.image_pairs import Soft
+
+    for name in names:
+        if name not in pairs:
+            raise UsageError(
+                f"--soft {name}: is none of the pairs ({', '.join(pairs) or 'there are none'}); their names are allowed. Pass such, or"
+                f" --pair {name}=DIR, too."
+            )
+    return {name: Soft(folder) if name in names else folder for name, folder in pairs.items()}
 
 
 def _mark(text: str | None) -> str | None:

@@ -102,8 +102,12 @@ ON_ERROR = option("--on-error", ("stop", "skip"),
 REWORKING = options(WORKERS, JSON, QUIET)
 
 
-def merge_storage(given: dict[str, Any]) -> dict[str, Any]:
-    """Return options in which `store` and `shards` of the library stand for --compress, --shard-rows and --shard-size."""
+def merge_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options with values of the library: `store` for --compress, `shards` for --shard-rows, `engine` for --address."""
+    if (address := given.pop("address", None)) is not None:
+        if given["engine"] != "ray":
+            raise UsageError("--address: is of a Ray cluster. Pass --engine ray, or leave it out.")
+        given["engine"] = f"ray:{address}"
     compress, rows, size = (given.pop(name, None) for name in ("compress", "shard_rows", "shard_size"))
     if rows is not None and size is not None:
         raise UsageError("--shard-rows, --shard-size: both are given; one of them is used. Drop one.")

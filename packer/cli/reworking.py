@@ -25,7 +25,7 @@ from packer.cli.options import (
     SPLIT,
     STORE,
     Word,
-    merge_storage,
+    merge_values,
     option,
     options,
 )
@@ -201,7 +201,7 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
     """
     from packer.convert.repacking import repack as run
 
-    report = run(pack, out, progress=not quiet, **merge_storage(given))
+    report = run(pack, out, progress=not quiet, **merge_values(given))
     _tell("repack", report, as_json=as_json, quiet=quiet)
 
 

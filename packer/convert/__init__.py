@@ -7,6 +7,7 @@
     export_files.py      rows of a pack as image files, and their names
     export_labels.py     labels as folders or a CSV
     row_maker.py         RowMaker: what makes the rows of a pack
+    image_options.py     the options that decide what is packed, as the pack records them
     image_rows.py        rows from image files; a look at a few of them
     pack_rows.py         rows from packs
     whole_pictures.py    rows that are whole pictures, of sizes of their own

@@ -160,17 +160,16 @@ def _result(future: Future[R], failing: str, remedy: Sentence) -> R:
 # The choice
 
 
-def engine_of(engine: str | Executor | Engine | None, address: str | None = None) -> Engine | None:
+def engine_of(engine: str | Executor | Engine | None) -> Engine | None:
     """Return the engine that is meant; None for the processes of this machine.
 
-    engine: "local" or None, "ray", an executor of processes, or an engine itself. address: of a cluster of Ray's. Raises UsageError.
+    engine: "local" or None; "ray", or "ray:" and the address of a cluster; an executor of processes, or an engine itself. Raises
+    UsageError.
     """
-    if address is not None and engine != "ray":
-        raise UsageError("address: is of a Ray cluster. Pass ", Option("engine", "ray"), ", or leave it out.")
     if engine is None or engine == "local":
         return None
-    if engine == "ray":
-        return DistributedEngine(lambda: _ray(address))
+    if isinstance(engine, str) and engine.partition(":")[0] == "ray":
+        return DistributedEngine(lambda: _ray(engine.partition(":")[2] or None))
     if isinstance(engine, ThreadPoolExecutor):
         raise UsageError(
             "engine: is a pool of threads; processes are needed. Leave it out, or pass ",
@@ -229,7 +228,7 @@ def _check_answers(address: str) -> None:
 
 def _no_cluster(address: str, why: str) -> UsageError:
     return UsageError(
-        f"address {address}: no Ray cluster answers there ({why}). Start one (ray start --head), or leave the address out."
+        f"engine ray:{address}: no Ray cluster answers there ({why}). Start one (ray start --head), or leave the address out."
     )
 
 

@@ -60,7 +60,7 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
         old = _find_old(url, overwrite=bool(given.get("overwrite")))
         local = _local(url)
         given |= {"format": "h5", "overwrite": not given.get("resume")}
-        engine = engine_of(given.get("engine"), given.pop("address", None))
+        engine = engine_of(given.get("engine"))
         if isinstance(engine, DistributedEngine):
             given["engine"] = replace(engine, url=url, generation=old.generation)
         report = convert(source, local, *args, **options)

@@ -25,6 +25,7 @@ from packer.convert.duplicate_rows import (
     table_files,
 )
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
+from packer.convert.image_options import ImageOptions, Pairs
 from packer.convert.image_rows import pixel_options
 from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
@@ -255,7 +256,7 @@ def append_images(
     source: PathLike,
     *,
     labels: PathLike | None = None,
-    pairs: Mapping[str, PathLike] | None = None,
+    pairs: Pairs | None = None,
     duplicates: str = "error",
     workers: int | None = None,
     on_error: str = "stop",
@@ -300,10 +301,10 @@ def append_images(
     if is_table(pack):
         raise UsageError(f"{name}: was made of a table; append_images adds images. Use append_table.")
     check_growable(pack, "append_images", [os.fspath(source)])
-    options = pack.parts[0].header.provenance.get("options", {})
+    record = pack.parts[0].header.provenance.get("options", {})
     if (
-        not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(options)
-        or options.get("repack", {}).get("size") is not None
+        not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(record)
+        or record.get("repack", {}).get("size") is not None
     ):
         raise UsageError(
             f"{name}: does not say how it was converted. Convert the images by themselves, and packer merge the packs."
@@ -312,10 +313,8 @@ def append_images(
         task, plan = plan_conversion(
             stack,
             os.fspath(source),
-            options,
+            ImageOptions.of_record(record, labels, pairs or {}),
             out=name,
-            labels=labels,
-            pairs=pairs or {},
             made=pack,
             skip=run.running.skip,
         )
@@ -470,7 +469,7 @@ def repack(
     if source.storing.shard_bytes is not None:
         row_bytes = source.row_bytes
         if not table:
-            row_bytes = estimate(source.rows, source.storing, order, compare=False)[0].row_bytes
+            row_bytes = estimate(source.rows, source.storing, order)
         source = source._replace(storing=source.storing.with_rows(row_bytes))
     said = {"repack": how, **source.storing.options()}
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
@@ -644,7 +643,7 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
     if found is not None:
         return run.report(found, notes, already=True)
     if isinstance(source.rows, PackRows) and source.rows.remade:
-        nbytes = 2 * estimate(source.rows, source.storing, task.order, compare=False)[0].row_bytes * rows
+        nbytes = 2 * estimate(source.rows, source.storing, task.order) * rows
     else:
         nbytes = min(source.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
     return run.report(run.write(task, round(nbytes)), notes)

@@ -20,6 +20,7 @@ from packer.arguments import check_workers
 from packer.convert.block_workers import make_blocks
 from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import plan_conversion
+from packer.convert.image_options import ImageOptions
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.file_io import pread_all, pwrite_all, remove
@@ -222,7 +223,7 @@ def _task(
             f"{pack.path}: was made of samples from Python; blocks of images and tables are made anew. Pack the samples again."
         )
     made = plan_conversion(
-        stack, source, options, out=pack.path, labels=labels, pairs=pairs, made=part, skip=True
+        stack, source, ImageOptions.of_record(options, labels, pairs), out=pack.path, made=part, skip=True
     )
     differs = difference(dict(provenance), made.task.members["provenance"])
     if differs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
 from packer.convert.row_maker import MadeRow, RowMaker
 from packer.convert.sample_order import SampleOrder
-from packer.errors import ImageError, MissingDependencyError, UsageError
+from packer.errors import ImageError, UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
@@ -85,11 +85,6 @@ class RowStorage:
     def sharded(self) -> bool:
         """True if the pack has shards."""
         return self.shard_rows is not None or self.shard_bytes is not None
-
-    @property
-    def name(self) -> str:
-        """Name that estimates show."""
-        return f"jpeg, quality {self.quality}" if self.store == "jpeg" else self.store
 
     @property
     def gathered(self) -> bool:
@@ -182,28 +177,20 @@ def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
 
 
 _SAMPLES = 16
-_COMPARED_BYTES = 64 << 20  # larger images are not made just to tell their sizes
 
 
-class StorageEstimate(NamedTuple):
-    """A way of storing, as the options name it, and about how many bytes a row then takes."""
+def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
+    """Return about how many bytes a row takes as it is stored.
 
-    name: str
-    row_bytes: float
-
-
-def estimate(
-    maker: RowMaker, storing: RowStorage, order: SampleOrder, *, compare: bool
-) -> tuple[StorageEstimate, ...]:
-    """Estimate the size of a row in the way chosen, then, to compare, in the others.
-
-    Exact for raw rows; else from up to 16 samples, evenly spread: the same ones whenever inputs and options are the same.
+    Exact for raw rows of one size; else from up to 16 samples, evenly spread: the same ones whenever inputs and options are the same.
+    Raises UsageError if the rows cannot be stored so.
     """
+    storing.fields(maker.fields)
     rows = len(order.samples)
     picked = order.samples[np.linspace(0, rows - 1, min(rows, _SAMPLES)).astype(np.int64)].tolist()
     keys = 8 + sum(len(maker.key(sample)) for sample in picked) / len(picked)
     image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
-    rest = sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
+    other = keys + sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
         if any(
             f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
@@ -211,29 +198,16 @@ def estimate(
         ):
             made = [sum(map(len, row.ragged.values())) for _, row in _rows(maker, picked)]
             ragged = sum(made) / len(made) if made else maker.ragged_bytes
-            offsets = 8 * sum(f.ragged for f in maker.fields)
-            return (StorageEstimate(storing.name, rest + keys + ragged + offsets),)
-        return (StorageEstimate("as given", rest + keys + maker.ragged_bytes + 8),)
-    other = rest + keys + maker.ragged_bytes
-    found = {"raw": image.row_bytes + other}
-    if storing.name == "raw" and (not compare or image.row_bytes > _COMPARED_BYTES):
-        return (StorageEstimate("raw", found["raw"]),)
-    pixels = _made(maker, picked)
-    if len(pixels):
-        if image.shape[2] != 4 and not image.deep:
-            quality = storing.quality
-            found[f"jpeg, quality {quality}"] = (
-                8 + other + sum(len(jpeg.encode(row, quality)) for row in pixels) / len(pixels)
-            )
-        for name in NAMES:
-            with suppress(MissingDependencyError):
-                codec = block_codec(name, image.shape, pixels.dtype)
-                found[name] = other + len(codec.compress(pixels)) / len(pixels)
-    chosen = storing.name if storing.name in found else "raw"
-    return (
-        StorageEstimate(chosen, found.pop(chosen)),
-        *(StorageEstimate(name, size) for name, size in found.items()),
-    )
+            return other + ragged + 8 * sum(f.ragged for f in maker.fields)
+        return other + maker.ragged_bytes + 8
+    other += maker.ragged_bytes
+    pixels = _made(maker, picked if storing.gathered else [])
+    if not len(pixels):
+        return image.row_bytes + other
+    if storing.store == "jpeg":
+        return 8 + other + sum(len(jpeg.encode(row, storing.quality)) for row in pixels) / len(pixels)
+    codec = block_codec(storing.store, image.shape, np.dtype(image.dtype))
+    return other + len(codec.compress(pixels)) / len(pixels)
 
 
 def _made(maker: RowMaker, samples: list[int]) -> NDArray[Any]:

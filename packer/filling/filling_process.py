@@ -46,6 +46,8 @@ from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
 from packer.format.working_folder import clear_finished, difference
+from packer.inputs.image_pairs import Soft
+from packer.inputs.label_options import Labels
 from packer.remote.urls import is_url
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class _Filling:
             _check_options(convert_table, options)
             return convert_table(source, out, **options, resume=resume, on_progress=self._progress)
         _check_options(convert_images, options)
-        return convert_images(source, out, **options, resume=resume, engine=self._write)
+        return convert_images(source, out, **_with_values(options), resume=resume, engine=self._write)
 
     def answer(self, **content: Any) -> None:
         """Tell all clients, or the one that there is."""
@@ -172,6 +174,19 @@ def _is_table(source: str) -> bool:
     from packer.source_kinds import is_table
 
     return is_table(source) and not holds_images(source)
+
+
+_VALUES: dict[str, type[Any]] = {"Labels": Labels, "Soft": Soft}
+
+
+def _with_values(given: Any) -> Any:
+    """Return options in which {"Soft": {...}} and the like are values of these classes again."""
+    if not isinstance(given, dict):
+        return given
+    for name, members in given.items():
+        if len(given) == 1 and name in _VALUES and isinstance(members, dict):
+            return _VALUES[name](**members)
+    return {name: _with_values(value) for name, value in given.items()}
 
 
 def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -> None:

@@ -206,7 +206,7 @@ def value_checks(header: Header) -> dict[str, ValueCheck]:
             blob = sum(e.rows for e in header.extents[f.name])
             found[f.name + OFFSETS] = _Offsets(header.rows + 1, blob)
         elif (f.name, f.shape, f.dtype[1] in "iu", f.codec) == ("label", (), True, None) and header.classes:
-            found[f.name] = _Labels(f.dtype, len(header.classes))
+            found[f.name] = _ClassNumbers(f.dtype, len(header.classes))
     return found
 
 
@@ -239,7 +239,7 @@ class _Offsets:
         return found
 
 
-class _Labels:
+class _ClassNumbers:
     """Labels are numbers of classes: 0 to classes - 1."""
 
     def __init__(self, dtype: str, classes: int) -> None:

@@ -14,6 +14,7 @@
     coco_annotations.py  what COCO's JSON says of each image: boxes and their classes
     label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name; lines of text files
     label_values.py    the rules for labels given as text
+    label_options.py   Labels: where labels stand, and how they are read
     image_pairs.py     masks and the like, found by name
 
 Start with image_sources.py. Imports: format, pixels, remote.

@@ -50,6 +50,23 @@ _SHOWN = 3
 _AT_ONCE = 1 << 16
 
 
+@dataclass(frozen=True)
+class Soft:
+    """A folder of partners that are no classes but mattes, depth and the like: resampled linearly, as images are.
+
+    Pixels that are sampled from NaN are NaN.
+
+    >>> pairs = {"mask": "masks/", "alpha": Soft("mattes/")}
+    """
+
+    folder: str | os.PathLike[str]
+
+
+def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
+    """Return the folder of a pair, as it was given."""
+    return given.folder if isinstance(given, Soft) else given
+
+
 class Pair:
     """The partners of a list of images. A context manager; made by `open_pair`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,8 @@ def _plain(value: Any) -> Any:
         return [_plain(inner) for inner in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if is_dataclass(value):
+        return {type(value).__name__: _plain(vars(value))}
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (str, int, float, bool)):

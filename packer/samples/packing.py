@@ -181,8 +181,8 @@ class PackingOptions:
         order = arrange(members, shuffle=self.shuffle, seed=self.seed)
         storing = self.storing
         if storing.shard_bytes is not None:
-            row = in_child(lambda: estimate(maker, storing, order, compare=False), forks=forks)
-            storing = storing.with_rows(row[0].row_bytes)
+            row = in_child(lambda: estimate(maker, storing, order), forks=forks)
+            storing = storing.with_rows(row)
         options = {
             "seed": self.seed if self.shuffle else None,
             "split": self.split

@@ -18,6 +18,7 @@ from packer import PackedBatchDataset, convert_images
 from packer.bench import image_baseline, lanes, page_cache_drop
 from packer.bench.bench import bench
 from packer.errors import PackerError, UsageError
+from packer.inputs.label_options import Labels
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine of one core
@@ -177,7 +178,7 @@ def test_tars_of_webdataset_with_another_label(photo_folder: Path, tmp_path: Pat
                 info = tarfile.TarInfo(f"{number}.{ending}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-    convert_images(tmp_path / "a.tar", tmp_path / "a.h5", size=32, label="name")
+    convert_images(tmp_path / "a.tar", tmp_path / "a.h5", size=32, labels=Labels(column="name"))
     report = bench(tmp_path / "a.tar", tmp_path / "a.h5", rounds=1, seconds=0.01, workers=[0])
     assert report.conditions["rows_compared"] == 24
     assert "cold page cache" in report.sections

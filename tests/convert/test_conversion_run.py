@@ -16,6 +16,7 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
+from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
 from tests.format.packs import files_of
@@ -275,9 +276,15 @@ def test_pairs_boxes_and_points_go_with_their_rows(
     outs = []
     for workers in (1, 2):
         pack = convert(
-            folder, f"{workers}/p", size=(40, 48), format="h5", labels=tmp_path / "l.csv",
-            boxes="l,t,r,b", keypoints="x,y", label="kind", pairs={"mask": masks}, workers=workers, **options,
-        )  # fmt: skip
+            folder,
+            f"{workers}/p",
+            size=(40, 48),
+            format="h5",
+            labels=Labels(tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y", column="kind"),
+            pairs={"mask": masks},
+            workers=workers,
+            **options,
+        )
         outs.append(files_of(tmp_path / str(workers) / "p"))
     assert outs[0] == outs[1]
     names = [f.name for f in pack.fields]

@@ -299,7 +299,7 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
         ({"size": "max=64", "store": "jpeg"}, "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or no dtype='uint16'."),
         ({"channels": "rgba"}, "channels rgba: is about uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep four "
          "channels as they are."),
-        ({"channels": "cmyk"}, "channels cmyk: is none of rgb, gray, rgba, auto and 1 to 1024. Pass one of them."),
+        ({"channels": "cmyk"}, "channels 'cmyk': unknown; rgb, gray, rgba and 1 to 1024 are allowed. Pass one of them."),
         ({"dtype": "float32"}, "dtype 'float32': unknown; uint8, uint16 are allowed. Pass one of them."),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from packer import convert_images, open_pack
 from packer.convert import shard_tasks
 from packer.convert.engines import engine_of
 from packer.errors import FormatError, PackerError, SourceError, UsageError
+from packer.inputs.label_options import Labels
 from packer.pixels import decode_resize
 from tests.remote.object_server import ObjectServer
 from tests.remote.server_fixtures import server
@@ -96,7 +97,7 @@ def test_the_bytes_are_those_of_one_machine(
     if options.get("pairs"):
         options = options | {"pairs": {"mask": "masks"}}
     if options.get("labels"):
-        given = {"labels": "boxes.csv", "boxes": "xmin,ymin,xmax,ymax", "label": "name"}
+        given = {"labels": Labels("boxes.csv", boxes="xmin,ymin,xmax,ymax", column="name")}
         options = options | given
     monkeypatch.chdir(tmp_path)  # others work in other folders
     one = convert_images("photos", "one", shards=7, format="h5", **options)
@@ -348,7 +349,10 @@ def test_another_disk_of_this_machine(
         ({}, r"one shard of HDF5 each\. Pass shards='1GB', or leave out engine=\."),
         ({"shards": 5, "format": "npy"}, "one shard of HDF5 each"),
         ({"shards": 5, "engine": "dask"}, r"engine 'dask': is neither local nor ray nor an executor"),
-        ({"shards": 5, "engine": "local", "address": "auto"}, r"Pass engine='ray', or leave it out"),
+        (
+            {"shards": 5, "engine": "local", "address": "auto"},
+            r'^address=: is no argument of convert_images; pass engine="ray:ADDRESS"\.$',
+        ),
         ({"shards": 5, "only_shards": "1/2"}, r"and no engine="),
     ],
 )

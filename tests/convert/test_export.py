@@ -26,6 +26,8 @@ from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
+from packer.inputs.image_pairs import Soft
+from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.tables.table_conversion import convert_table
@@ -37,11 +39,12 @@ BOXES = Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format":
 BOX_LABEL = Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []})
 
 
-def again(folder: Path, **options: Any) -> Pack:
-    """Convert a folder, and what an export wrote beside its images."""
-    for name, keyword in (("labels.csv", "labels"), ("classes.txt", "classes")):
-        if (folder / name).exists():
-            options[keyword] = folder / name
+def again(folder: Path, columns: dict[str, Any] | None = None, **options: Any) -> Pack:
+    """Convert a folder, and what an export wrote beside its images. columns: of its CSV."""
+    if (folder / "labels.csv").exists():
+        options["labels"] = Labels(folder / "labels.csv", **(columns or {}))
+    if (folder / "classes.txt").exists():
+        options["classes"] = folder / "classes.txt"
     convert_images(folder, folder.parent / "again", **{"format": "h5", **options})
     return open_pack(folder.parent / "again")
 
@@ -249,8 +252,8 @@ def test_pixels_as_jpeg_have_that_quality(tmp_path: Path, photo: NDArray[np.uint
         (["label", "3", "1", "0", "3"], {}, {}),
         (["label", "-0.1", "3", "1e-7", "0.33333334"], {}, {}),
         (["label", "with, comma", 'a "b"', "ü", "x"], {}, {}),
-        (["one,two", "0,1", "1,1", "0,0", "1,0"], {"label": "one,two"}, {"label": "one,two"}),
-        (["one,two", "0.5,1", "1,1", "0,0", "1,-7"], {"label": "one,two"}, {"label": "one,two"}),
+        (["one,two", "0,1", "1,1", "0,0", "1,0"], {"column": "one,two"}, {"column": "one,two"}),
+        (["one,two", "0.5,1", "1,1", "0,0", "1,-7"], {"column": "one,two"}, {"column": "one,two"}),
         (
             ["x,y,u,v", "1,2,3,4", "9,9,,", "0.1,0.7,15.9,1", "24,20,1e-3,0"],
             {"keypoints": "x,y,u,v"},
@@ -258,8 +261,8 @@ def test_pixels_as_jpeg_have_that_quality(tmp_path: Path, photo: NDArray[np.uint
         ),
         (
             ["x,y,sort", "1,2,b", "9,9,a", ",,b", "24,20,b"],
-            {"keypoints": "x,y", "label": "sort"},
-            {"keypoints": "x1,y1", "label": "label"},
+            {"keypoints": "x,y", "column": "sort"},
+            {"keypoints": "x1,y1", "column": "label"},
         ),
     ],
     ids=lambda value: str(value)[:30],
@@ -275,11 +278,11 @@ def test_what_a_csv_says_comes_back(
         csv.writer(file).writerows(
             [["file", *first.split(",")], *([k, *c] for k, c in zip(keys, cells, strict=True))]
         )
-    convert_images(source, tmp_path / "pack.h5", size=16, labels=tmp_path / "in.csv", **options)
+    convert_images(source, tmp_path / "pack.h5", size=16, labels=Labels(tmp_path / "in.csv", **options))
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
     assert report.files == 5
-    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16, **written))
+    assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", written, size=16))
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -288,20 +291,18 @@ def test_boxes_come_back(tmp_path: Path, labelled: bool) -> None:
     (tmp_path / "in.csv").write_text(
         "file,x1,y1,x2,y2,what\na/1.png,1,2,3.3,4,b\n3.png,0,0,24,20,a\na/1.png,0.1,0,24,20,a\n"
     )
-    chosen = {"label": "what"} if labelled else {}
+    column = "what" if labelled else None
     convert_images(
         source,
         tmp_path / "pack.h5",
         size=(16, 32),
         fit="pad",
-        labels=tmp_path / "in.csv",
-        boxes="x1,y1,x2,y2",
-        **chosen,
+        labels=Labels(tmp_path / "in.csv", column, boxes="x1,y1,x2,y2"),
     )
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    chosen = {"label": "label"} if labelled else {}
-    made = again(tmp_path / "out", size=(16, 32), fit="pad", boxes="xmin,ymin,xmax,ymax", **chosen)
+    chosen = {"column": "label" if labelled else None, "boxes": "xmin,ymin,xmax,ymax"}
+    made = again(tmp_path / "out", chosen, size=(16, 32), fit="pad")
     assert_same(open_pack(tmp_path / "pack.h5"), made)
     assert sum(map(len, values(made)["boxes"])) == 3
 
@@ -325,8 +326,8 @@ def test_masks_come_back(tmp_path: Path, dtype: str, channels: tuple[int, ...], 
         mask = (draws.random((20, 24, *channels)) * 300).astype(dtype)
         (tmp_path / "masks" / key).parent.mkdir(parents=True, exist_ok=True)
         np.save((tmp_path / "masks" / key).with_suffix(".npy"), mask)
-    soft = "depth" if (dtype, channels) in (("f4", ()), ("u1", ())) else None
-    convert_images(source, tmp_path / "pack.h5", size=16, pairs={"depth": tmp_path / "masks"}, soft=soft)
+    kind = Soft if (dtype, channels) in (("f4", ()), ("u1", ())) else Path
+    convert_images(source, tmp_path / "pack.h5", size=16, pairs={"depth": kind(tmp_path / "masks")})
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
     assert (report.files, sorted(os.listdir(tmp_path / "out"))) == (12, ["depth", "image"])
@@ -335,8 +336,7 @@ def test_masks_come_back(tmp_path: Path, dtype: str, channels: tuple[int, ...], 
         tmp_path / "out/image",
         tmp_path / "again.h5",
         size=16,
-        pairs={"depth": tmp_path / "out/depth"},
-        soft=soft,
+        pairs={"depth": kind(tmp_path / "out/depth")},
     )
     assert_same(open_pack(tmp_path / "pack.h5"), open_pack(tmp_path / "again.h5"))
 
@@ -419,7 +419,9 @@ def test_a_name_that_begins_with_a_blank_is_found_in_the_csv(tmp_path: Path) -> 
     pack = hand_made(tmp_path / "pack.h5", [b" 1.png", b"file.png"], (LABEL, np.array([7, 8])))
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    assert_same(open_pack(pack), again(tmp_path / "out", size=(4, 6), shuffle=False, label="label"))
+    assert_same(
+        open_pack(pack), again(tmp_path / "out", columns={"column": "label"}, size=(4, 6), shuffle=False)
+    )
 
 
 # What does not come back, and names
@@ -517,7 +519,7 @@ def test_classes_of_a_csv_come_back_in_their_order(
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
     assert (tmp_path / "out/classes.txt").exists() == listed
-    made = again(tmp_path / "out", size=(4, 6), shuffle=False, label_as="classes")
+    made = again(tmp_path / "out", columns={"as_": "classes"}, size=(4, 6), shuffle=False)
     assert made.header.classes == classes
     assert values(made)["label"] == values(open_pack(pack))["label"]
 
@@ -536,7 +538,7 @@ def test_columns_of_unusable_names_are_renamed(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, np.eye(3, dtype=np.uint8)[:2]))
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    made = again(tmp_path / "out", size=(4, 6), shuffle=False, label="label1,label2,label3")
+    made = again(tmp_path / "out", columns={"column": "label1,label2,label3"}, size=(4, 6), shuffle=False)
     assert values(made)["label"] == values(open_pack(pack))["label"]
 
 

@@ -23,6 +23,7 @@ from packer.format.pack import Pack, open_pack
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
@@ -120,9 +121,12 @@ def test_boxes_and_points_of_kept_files_stay_in_the_upright_picture(tmp_path: Pa
     (tmp_path / "in" / "a.jpg").write_bytes(turned(encode, 6))  # 40 wide, 64 high when upright
     (tmp_path / "l.csv").write_text("file,l,t,r,b,x,y\na.jpg,1.5,2,39,63,10,60\n")
     convert_images(
-        tmp_path / "in", tmp_path / "p", size="keep", store="jpeg", labels=tmp_path / "l.csv",
-        boxes="l,t,r,b", keypoints="x,y",
-    )  # fmt: skip
+        tmp_path / "in",
+        tmp_path / "p",
+        size="keep",
+        store="jpeg",
+        labels=Labels(tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y"),
+    )
     pack = open_pack(tmp_path / "p")
     assert np.frombuffer(pack.read_ragged("boxes")[0], "<f4").tolist() == [1.5, 2, 39, 63]
     assert pack.read("keypoints").tolist() == [[[10, 60]]]
@@ -226,9 +230,12 @@ def test_boxes_and_points_shrink_with_whole_pictures(tmp_path: Path, encode: Enc
     (tmp_path / "in" / "a.jpg").write_bytes(turned(encode, 6))  # 40 wide, 64 high when upright
     (tmp_path / "l.csv").write_text("file,l,t,r,b,x,y\na.jpg,1.5,2,39,63,10,60\n")
     convert_images(
-        tmp_path / "in", tmp_path / "p", size="max=32", store="jpeg", labels=tmp_path / "l.csv",
-        boxes="l,t,r,b", keypoints="x,y",
-    )  # fmt: skip
+        tmp_path / "in",
+        tmp_path / "p",
+        size="max=32",
+        store="jpeg",
+        labels=Labels(tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y"),
+    )
     pack = open_pack(tmp_path / "p")
     assert np.frombuffer(pack.read_ragged("boxes")[0], "<f4").tolist() == [0.75, 1, 19.5, 31.5]
     assert pack.read("keypoints").tolist() == [[[5, 30]]]
@@ -297,9 +304,11 @@ def test_a_turned_picture_brings_its_boxes_and_points(tmp_path: Path, encode: En
     (tmp_path / "in" / "a.jpg").write_bytes(encode(scene[::-1, ::-1].copy(), "JPEG", quality=98, exif=exif))
     (tmp_path / "l.csv").write_text("file,l,t,r,b,x,y,kind\na.jpg,40,16,56,32,48,24,cat\n")
     convert_images(
-        tmp_path / "in", tmp_path / "p", size=32, labels=tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y",
-        label="kind",
-    )  # fmt: skip
+        tmp_path / "in",
+        tmp_path / "p",
+        size=32,
+        labels=Labels(tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y", column="kind"),
+    )
     pack = open_pack(tmp_path / "p")
     rows, columns = np.nonzero(pack.read("image")[0, :, :, 0] > 128)
     left, top, right, bottom = np.frombuffer(pack.read_ragged("boxes")[0], "<f4").tolist()
@@ -320,8 +329,7 @@ def test_a_box_outside_its_picture_is_a_bad_input(photo_folder: Path, tmp_path: 
         photo_folder / "red",
         tmp_path / "p",
         size=32,
-        labels=tmp_path / "l.csv",
-        boxes="l,t,r,b",
+        labels=Labels(tmp_path / "l.csv", boxes="l,t,r,b"),
         on_error="skip",
     )
     assert [s["key"] for s in report.skipped] == ["3.jpg"]

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image
 
 from packer.convert.image_conversion import ConversionPlan, convert_images
 from packer.format.pack import open_pack
+from packer.inputs.label_options import Labels
 
 
 def notes(source: Path, out: Path, **options: object) -> list[str]:
@@ -163,6 +165,12 @@ def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, monkeypatch: pytest
     Path("n.csv").write_text("f\u00efle,kl\u00e4sse\n" + Path("l.csv").read_text("utf-8"), "utf-8")
     listed = ",".join(reversed(NAMES))
     Path("names.txt").write_text("\n".join(NAMES[::-1]), "utf-8")
+    columns = {
+        "labels": "n.csv",
+        "label": "kl\u00e4sse",
+        "label_file_column": "f\u00efle",
+        "classes": "names.txt",
+    }
     given: dict[str, tuple[str, dict[str, str]]] = {
         "folder": ("p\u00e9ts", {}),
         "tar": ("p\u00e9ts.tar", {}),
@@ -170,7 +178,7 @@ def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, monkeypatch: pytest
         "zip": ("p\u00e9ts.zip", {}),
         "list": ("list.txt", {}),
         "csv": ("p\u00e9ts", {"labels": "l.csv", "classes": listed}),
-        "columns": ("p\u00e9ts", {"labels": "n.csv", "label": "kl\u00e4sse", "label_file_column": "f\u00efle", "classes": "names.txt"}),
+        "columns": ("p\u00e9ts", columns),
         "splits": ("p\u00e9ts", {"split": "\u00fcben=0.5,test=0.5"}),
         "masks": ("p\u00e9ts", {"pair": "mask=m\u00e4sks"}),
     }  # fmt: skip
@@ -181,9 +189,12 @@ def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, monkeypatch: pytest
     codes, _, err = under_c_locale(tmp_path, *commands)
     assert (codes, err) == ([0] * len(given), "")
     for name, (source, options) in given.items():
-        known = {key: value for key, value in options.items() if key != "pair"}
+        known: dict[str, Any] = {key: value for key, value in options.items() if key != "pair"}
+        if name == "columns":
+            labels = Labels(known["labels"], known.pop("label"), file_column=known.pop("label_file_column"))
+            known["labels"] = labels
         pairs = {"mask": "m\u00e4sks"} if name == "masks" else None
-        convert_images(source, f"{name}.h5", size=8, pairs=pairs, **known)  # type: ignore[arg-type]
+        convert_images(source, f"{name}.h5", size=8, pairs=pairs, **known)
         assert Path(f"{name}-c.h5").read_bytes() == Path(f"{name}.h5").read_bytes(), name
         pack = open_pack(f"{name}-c.h5")
         found = [key.removeprefix("p\u00e9ts/") for key in pack.keys()]

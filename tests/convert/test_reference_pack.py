@@ -18,6 +18,7 @@ from packer.convert.repair import repair_pack
 from packer.errors import UsageError
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
+from packer.inputs.label_options import Labels
 from packer.tables.table_conversion import convert_table
 
 ALL = ["blue", "green", "red", "violet"]
@@ -202,7 +203,7 @@ def test_a_list_of_classes(photo_folder: Path, tmp_path: Path, given: str, sourc
         path.write_text("".join(f"{key}\t{key.split('/')[0]}\n" for key in keys))
     elif source in ("csv", "multi"):
         (tmp_path / "l.csv").write_text("".join(f"{key},{key.split('/')[0]}\n" for key in keys))
-        options = {"labels": tmp_path / "l.csv", "multi_label": source == "multi"}
+        options = {"labels": Labels(tmp_path / "l.csv", separator="|;" if source == "multi" else None)}
     elif source == "splits":
         path = tmp_path / "sets"
         path.mkdir()

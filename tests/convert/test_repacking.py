@@ -27,6 +27,8 @@ from packer.format.pack import Pack, open_pack
 from packer.format.shards import Shard, prepare_index, read_index, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, check_output
+from packer.inputs.image_pairs import Soft
+from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import ImagePlacement
 from packer.read.row_reader import RowReader
@@ -188,9 +190,14 @@ def boxed(tmp_path: Path, name: str, kinds: list[str], **options: Any) -> Pack:
         lines += [f"{name}{k}.png,8,16,40,48,{kind},{12 + k},20" for kind in kinds]
     (tmp_path / f"{name}.csv").write_text("\n".join(lines))
     convert_images(
-        folder, tmp_path / name, size=64, labels=tmp_path / f"{name}.csv", label="kind", boxes="l,t,r,b", keypoints="x,y",
-        pairs={"mask": tmp_path / f"{name} masks"}, workers=1, **options,
-    )  # fmt: skip
+        folder,
+        tmp_path / name,
+        size=64,
+        labels=Labels(tmp_path / f"{name}.csv", column="kind", boxes="l,t,r,b", keypoints="x,y"),
+        pairs={"mask": tmp_path / f"{name} masks"},
+        workers=1,
+        **options,
+    )
     return open_pack(tmp_path / name)
 
 
@@ -228,9 +235,9 @@ def test_soft_pairs_are_resampled_linearly_ever_after(tmp_path: Path):
         kinds = ("alpha", "depth", "hard")
         return {"pairs": {kind: tmp_path / f"{folder} {kind}" for kind in kinds}, "workers": 1}
 
-    convert_images(
-        tmp_path / "images", tmp_path / "p", size=64, soft="depth, alpha", shards=2, **given("images")
-    )
+    first = given("images")["pairs"]
+    soft = {name: path if name == "hard" else Soft(path) for name, path in first.items()}
+    convert_images(tmp_path / "images", tmp_path / "p", size=64, shards=2, pairs=soft)
     append_images(tmp_path / "p", tmp_path / "more", **given("more"))
     pack = opened(tmp_path / "p")
     sampling = {"alpha": "linear", "depth": "linear", "hard": "nearest"}
@@ -246,11 +253,6 @@ def test_soft_pairs_are_resampled_linearly_ever_after(tmp_path: Path):
     assert np.abs(depth[..., 7:] - means[:, None, None]).max() < 1
     assert np.isnan(depth[..., :6]).all()
     assert set(np.unique(hard)) <= {60.0, *ends}
-    with pytest.raises(UsageError) as error:
-        convert_images(tmp_path / "images", tmp_path / "q", soft=["matte"], **given("images"))
-    assert str(error.value) == (
-        "soft matte: is none of the pairs (alpha, depth, hard); their names are allowed. Pass such, or pairs={'matte': 'DIR'}, too."
-    )
 
 
 def kinds_of(pack: Pack) -> dict[str, list[str]]:
@@ -276,7 +278,11 @@ def hot(photo_folder: Path, tmp_path: Path, name: str, cells: list[str]) -> Pack
     lines = [f"{name}{k}.jpg,{cell}" for k, cell in enumerate(cells)]
     (tmp_path / f"{name}.csv").write_text("\n".join(["file,tags", *lines]))
     convert_images(
-        folder, tmp_path / name, size=32, labels=tmp_path / f"{name}.csv", multi_label=True, shuffle=False
+        folder,
+        tmp_path / name,
+        size=32,
+        labels=Labels(tmp_path / f"{name}.csv", separator="|;"),
+        shuffle=False,
     )
     return open_pack(tmp_path / name)
 
@@ -642,7 +648,9 @@ def test_boxes_that_are_cut_away_take_their_labels_with_them(tmp_path: Path):
     folder.mkdir()
     Image.new("RGB", (64, 64)).save(folder / "a.png")
     (tmp_path / "l.csv").write_text("file,l,t,r,b,kind\na.png,0,0,64,8,top\na.png,0,20,64,40,middle\n")
-    convert_images(folder, tmp_path / "a", size=64, labels=tmp_path / "l.csv", label="kind", boxes="l,t,r,b")
+    convert_images(
+        folder, tmp_path / "a", size=64, labels=Labels(tmp_path / "l.csv", column="kind", boxes="l,t,r,b")
+    )
     repack(tmp_path / "a", tmp_path / "b", size="16x64")
     pack = opened(tmp_path / "b")
     assert kinds_of(pack) == {"a.png": ["middle"]}
@@ -965,7 +973,7 @@ def test_boxes_and_points_shrink_with_kept_pictures(photo_folder: Path, tmp_path
     (tmp_path / "l.csv").write_text(
         "file,l,t,r,b,x,y\n" + "".join(f"{k}.jpg,8,4,40,36,12,20\n" for k in range(8))
     )
-    told = {"labels": tmp_path / "l.csv", "boxes": "l,t,r,b", "keypoints": "x,y", "store": "jpeg"}
+    told = {"labels": Labels(tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y"), "store": "jpeg"}
     convert(photo_folder / "red", "kept", size="keep", **told)
     straight = convert(photo_folder / "red", "straight", size="max=24", **told)
     repack(tmp_path / "kept", tmp_path / "small", size="max=24", quality=90)

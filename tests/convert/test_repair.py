@@ -25,6 +25,8 @@ from packer.format.file_io import pread_all
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack, open_pack
 from packer.format.verify import verify_pack
+from packer.inputs.image_pairs import Soft
+from packer.inputs.label_options import Labels
 from tests.format.packs import files_of
 
 BAD = ("blue/2.jpg", "green/7.jpg")
@@ -355,16 +357,13 @@ def test_labels_boxes_and_masks_are_made_again(photos: Path, tmp_path: Path):
     lines += [f"{k}.jpg,0,0,8,8,10,10" for k in range(0, 8, 3)]
     (tmp_path / "l.csv").write_text("\n".join(lines))
     given = {"labels": tmp_path / "l.csv", "pairs": {"mask": tmp_path / "masks"}}
-    for options in ({}, {"store": "gzip", "soft": "mask"}, {"store": "jpeg"}):
+    for options in ({}, {"store": "gzip", "pairs": {"mask": Soft(tmp_path / "masks")}}, {"store": "jpeg"}):
         pack = convert(
             photos / "red",
             tmp_path / "p.h5",
             size=32,
-            boxes="l,t,r,b",
-            keypoints="x,y",
             overwrite=True,
-            **given,
-            **options,
+            **{**given, "labels": Labels(tmp_path / "l.csv", boxes="l,t,r,b", keypoints="x,y"), **options},
         )
         for what, (file, offset) in spots(pack).items():
             if what.startswith("middle"):

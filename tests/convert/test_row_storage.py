@@ -133,15 +133,11 @@ def test_options_that_are_none_are_the_rule():
 
 
 @pytest.mark.parametrize(
-    ("storing", "name", "gathered"),
-    [
-        (RowStorage("h5"), "raw", False),
-        (RowStorage("h5", "jpeg", 80), "jpeg, quality 80", True),
-        (RowStorage("h5", "gzip"), "gzip", True),
-    ],
+    ("storing", "gathered"),
+    [(RowStorage("h5"), False), (RowStorage("h5", "jpeg", 80), True), (RowStorage("h5", "gzip"), True)],
 )
-def test_names_and_room(storing: RowStorage, name: str, gathered: bool):
-    assert (storing.name, storing.gathered) == (name, gathered)
+def test_room(storing: RowStorage, gathered: bool):
+    assert storing.gathered == gathered
 
 
 def test_versions_are_those_of_what_makes_the_bytes():

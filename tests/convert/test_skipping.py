@@ -15,6 +15,7 @@ from packer.convert.repair import repair_pack
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
+from packer.inputs.label_options import Labels
 
 
 @pytest.fixture
@@ -44,6 +45,8 @@ def skips(options: dict[str, Any], source: str = "pets") -> dict[str, str]:
     Path("p.h5").write_bytes(whole[:damage] + bytes(99) + whole[damage + 99 :])
     assert not verify_pack("p.h5").ok
     kept = {name: options[name] for name in ("labels", "pairs") if name in options}
+    if isinstance(labels := kept.get("labels"), Labels):
+        kept["labels"] = labels.file
     repair_pack("p.h5", source, **kept)
     assert Path("p.h5").read_bytes() == whole
     return {s["key"]: s["reason"] for s in report.skipped}
@@ -76,7 +79,7 @@ def test_numbers_boxes_and_points(pets: Path):
     Path("l.csv").write_text(
         f"f,y,a,b,c,d,u,v\n0,x1,1,1,5,5,2,2\n1,1,5,1,5,5,2,2\n2,2,1,1,5,5,2,\n{rows}".replace("x1", "")
     )
-    assert skips({"labels": "l.csv", "label": "y", "boxes": "a,b,c,d", "keypoints": "u,v"}) == {
+    assert skips({"labels": Labels("l.csv", column="y", boxes="a,b,c,d", keypoints="u,v")}) == {
         "0.jpg": "y is empty (l.csv line 2).",
         "1.jpg": "c is 5, and a 5 (l.csv line 3).",
         "2.jpg": "v is empty, and u is not (l.csv line 4).",
@@ -87,7 +90,7 @@ def test_several_columns_and_a_skipped_image_of_no_class(pets: Path):
     Path("l.csv").write_text(
         "f,a,b\n" + "".join(f"{n},{n % 2},x\n" if n == 3 else f"{n},{n % 2},1\n" for n in range(8))
     )
-    assert skips({"labels": "l.csv", "label": "a,b"}) == {"3.jpg": "b is x (l.csv line 5)."}
+    assert skips({"labels": Labels("l.csv", column="a,b")}) == {"3.jpg": "b is x (l.csv line 5)."}
 
 
 def test_splits_are_drawn_from_what_is_left(pets: Path):
@@ -144,10 +147,7 @@ def test_missing_masks(pets: Path):
 def test_appended_images_are_skipped_alike(pets: Path):
     Path("l.csv").write_text("file;kind\n" + "".join(f"{n};{'ab'[n % 2]} x,c\n" for n in range(8)))
     options = {
-        "labels": "l.csv",
-        "multi_label": True,
-        "label_separator": "space",
-        "label_file_column": "file",
+        "labels": Labels("l.csv", separator="space", file_column="file"),
     }
     convert_images("pets", "p", size=16, shards=4, **options)
     pack = open_pack("p")

@@ -17,6 +17,8 @@ from packer.format.header import Field
 from packer.format.own_size import partner
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
+from packer.inputs.image_pairs import Soft
+from packer.inputs.label_options import Labels
 from packer.read.row_reader import decode_ragged
 
 DRAWS = np.random.default_rng(0)
@@ -48,9 +50,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def pairs_of(folder: Path) -> dict[str, Path | Soft]:
+    return {name: folder / name if name == "mask" else Soft(folder / name) for name in NAMES}
+
+
 def convert(data: Path, out: Path, **options: Any) -> Pack:
-    options = {"pairs": {name: data / name for name in NAMES}, "soft": "alpha,depth"} | options
-    convert_images(data / "image", out, shuffle=False, workers=1, **options)
+    convert_images(data / "image", out, shuffle=False, workers=1, **{"pairs": pairs_of(data), **options})
     return open_pack(out)
 
 
@@ -70,7 +75,7 @@ def nearest(values: NDArray[Any], height: int, width: int) -> NDArray[Any]:
 @pytest.mark.parametrize("channels", COLORS)
 @pytest.mark.parametrize("out", ["p", "p.h5"])
 def test_kept_raw_rows_are_the_pixels(data: Path, tmp_path: Path, channels: str, out: str):
-    pack = convert(data, tmp_path / out, size="keep", channels=channels, pairs=None, soft=None)
+    pack = convert(data, tmp_path / out, size="keep", channels=channels, pairs=None)
     image = pack.header.field("image")
     assert (image.codec, image.about) == (None, {"layout": "HWC", "color": channels})
     means = []
@@ -93,7 +98,7 @@ def test_kept_raw_rows_are_the_pixels(data: Path, tmp_path: Path, channels: str,
 def test_masks_and_soft_maps_have_the_size_of_their_image(
     data: Path, tmp_path: Path, store: str, size: str, sides: list[tuple[int, int]]
 ):
-    labels = {"labels": data / "boxes.csv", "boxes": "l,t,r,b"}
+    labels = {"labels": Labels(data / "boxes.csv", boxes="l,t,r,b")}
     pack = convert(data, tmp_path / "p.h5", size=size, store=store, **labels)
     images = rows(pack, "image")
     assert [image.shape[:2] for image in images] == sides
@@ -192,8 +197,7 @@ def test_exported_files_bring_the_pack_back(data: Path, tmp_path: Path, store: s
     export_images(tmp_path / "p.h5", tmp_path / "out", encoding="png" if store == "raw" else "jpeg")
     out = tmp_path / "out"
     again = convert_images(
-        out / "image", tmp_path / "q.h5", size="max=32", store=store, shuffle=False, soft="alpha,depth",
-        pairs={name: out / name for name in NAMES},
+        out / "image", tmp_path / "q.h5", size="max=32", store=store, shuffle=False, pairs=pairs_of(out),
     )  # fmt: skip
     assert again.rows == 4
     for name in ("image", *NAMES):

@@ -13,6 +13,7 @@ from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack
 from packer.inputs.coco_annotations import find_annotations
 from packer.inputs.image_sources import open_source
+from packer.inputs.label_options import Labels
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader, decode_ragged
 
@@ -75,9 +76,8 @@ def changed(flat: Path, **lists: Any) -> Path:
 
 
 def converted(flat: Path, **options: Any) -> Pack:
-    convert_images(
-        flat / "images", flat / "out.h5", size=8, labels=flat / "told.json", overwrite=True, **options
-    )
+    options = {"labels": flat / "told.json"} | options
+    convert_images(flat / "images", flat / "out.h5", size=8, overwrite=True, **options)
     return open_pack(flat / "out.h5")
 
 
@@ -96,7 +96,7 @@ def test_shares_of_the_sides_become_pixels(flat: Path) -> None:
     packs = []
     for name, unit in (("told", None), ("shares", "relative")):
         out = flat / f"{name}.h5"
-        convert_images(flat / "images", out, size=8, labels=flat / f"{name}.json", boxes_unit=unit)
+        convert_images(flat / "images", out, size=8, labels=Labels(flat / f"{name}.json", boxes_unit=unit))
         packs.append(boxes_of(open_pack(out)))
     assert packs[0] == packs[1]
     with pytest.raises(
@@ -119,7 +119,10 @@ def test_a_pack_is_that_of_a_csv_of_the_same_boxes(flat: Path) -> None:
     convert_images(flat / "images", flat / "json.h5", size=4, labels=flat / "told.json", fit="pad")
     rows = ["file,name,x0,y0,x1,y1", "0.png,ear,1,2,4,6", "0.png,paw,0,0,8,8", "2.png,tail,0.5,1.5,2.5,3.5"]
     (flat / "labels.csv").write_text("\n".join(rows))
-    told = {"labels": flat / "labels.csv", "label": "name", "boxes": "x0,y0,x1,y1", "classes": "ear,tail,paw"}
+    told = {
+        "labels": Labels(flat / "labels.csv", column="name", boxes="x0,y0,x1,y1"),
+        "classes": "ear,tail,paw",
+    }
     convert_images(flat / "images", flat / "csv.h5", size=4, fit="pad", **told)  # type: ignore[arg-type]
     first, second = open_pack(flat / "json.h5"), open_pack(flat / "csv.h5")
     assert boxes_of(first) == boxes_of(second)
@@ -303,4 +306,4 @@ def test_options_about_a_csv_are_refused(flat: Path) -> None:
     with pytest.raises(
         UsageError, match=r"^boxes: is about columns of a CSV, and .*told\.json is JSON\. Leave it out\."
     ):
-        converted(flat, boxes="a,b,c,d")
+        converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))

@@ -13,6 +13,7 @@ import pytest
 from packer import convert_images, open_pack
 from packer.errors import PackerError, SourceError, UsageError
 from packer.inputs.image_sources import open_source
+from packer.inputs.label_options import Labels
 from packer.inputs.webdataset_tars import split_of, split_sample
 
 PICTURES = np.random.default_rng(5).integers(0, 256, (8, 4, 4, 3), np.uint8)
@@ -150,7 +151,7 @@ def test_other_labels_are_chosen(
         assert source.labels.tolist() == labels
         assert source.classes == classes
     out = folder.parent / "out.h5"
-    convert_images(folder, out, size=4, label=label, shuffle=False)
+    convert_images(folder, out, size=4, labels=Labels(column=label), shuffle=False)
     with h5py.File(out) as file:
         assert file["label"][:].tolist() == labels
         assert np.array_equal(file["image"][:], PICTURES)
@@ -211,7 +212,12 @@ def test_one_tar_with_labels_is_such_a_tar_and_one_without_is_as_before(tmp_path
     with open_source(path) as source:
         assert source.classes == ["cat", "dog"]
     with pytest.raises(UsageError, match="label: is about columns of a CSV"):
-        convert_images(write_tar(tmp_path / "c.tar", {"1.png": PNG[0]}), tmp_path / "c.h5", size=4, label="x")
+        convert_images(
+            write_tar(tmp_path / "c.tar", {"1.png": PNG[0]}),
+            tmp_path / "c.h5",
+            size=4,
+            labels=Labels(column="x"),
+        )
 
 
 def test_a_csv_of_labels_goes_before_those_in_the_tar(folder: Path, tmp_path: Path) -> None:

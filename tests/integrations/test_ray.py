@@ -143,8 +143,8 @@ def test_its_tasks_make_the_shards_of_packs(photo_folder: Path, tmp_path: Path):
 @pytest.mark.usefixtures("_cluster")
 def test_no_cluster_answers(photo_folder: Path, tmp_path: Path):
     imported().shutdown()
-    with pytest.raises(UsageError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
-        convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine="ray", address="127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"engine ray:127\.0\.0\.1:1: no Ray cluster answers there"):
+        convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine="ray:127.0.0.1:1")
 
 
 def test_outside_of_a_worker_nothing_is_found_and_nothing_said(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,152 @@
+"""The options of convert_images that decide what is packed: checked, and recorded in the pack."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from packer.arguments import whole
+from packer.convert.reference_pack import ReferencePack
+from packer.convert.row_storage import RowStorage
+from packer.convert.sample_order import parse_split
+from packer.convert.whole_pictures import check_stored
+from packer.errors import UsageError
+from packer.format.header import NORMALIZE
+from packer.inputs.image_pairs import Soft, folder_of
+from packer.inputs.label_options import Labels
+from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.image_decoder import MODES
+from packer.pixels.row_size import RowSize
+from packer.sentence import Option
+
+PathLike = str | os.PathLike[str]
+Pairs = Mapping[str, PathLike | Soft]
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """Options by which images become rows; equal options and inputs give equal packs.
+
+    channels: a name, a number of bands, or "auto"; split: name -> share; normalize: mean and std that ``Normalize()`` of the pack
+    means, of another pack.
+    """
+
+    size: RowSize
+    fit: str
+    channels: str | int
+    dtype: str
+    max_pixels: int
+    storing: RowStorage
+    labels: Labels = field(default_factory=Labels)
+    pairs: Pairs = field(default_factory=dict)
+    split: Mapping[str, float] | None = None
+    shuffle: bool = True
+    seed: int = 0
+    normalize: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what does not go together. Raises UsageError."""
+        if self.channels != "auto":
+            _ = self.spec  # says what is wrong
+        store = self.storing.store
+        if store == "jpeg" and (self.dtype != "uint8" or self.channels not in MODES):
+            deep = self.dtype != "uint8"
+            raise UsageError(
+                "store jpeg: JPEG files hold 8 bits and no bands. Pass ",
+                Option("store", "raw"),
+                ", or no ",
+                Option("dtype", self.dtype) if deep else Option("channels", self.channels),
+                ".",
+            )
+        if self.size.ragged:
+            check_stored(self.size, store, self.channels)
+
+    @classmethod
+    def of(
+        cls,
+        like: ReferencePack | None,
+        *,
+        size: int | str | tuple[int, int] | None,
+        fit: str | None,
+        channels: str | int | None,
+        dtype: str | None,
+        max_pixels: int,
+        labels: PathLike | Labels | None,
+        split: str | Mapping[str, float] | None,
+        seed: int,
+        **others: Any,
+    ) -> ImageOptions:
+        """Return the options that convert_images was given. like: the pack of those that are not given. Raises UsageError."""
+        if size is None:
+            rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
+        else:
+            rows = RowSize.parse(size)
+            if rows.ragged and fit is not None:
+                raise UsageError(
+                    f"fit {fit}: is about rows of one size, and size {rows.option} keeps whole pictures. Leave it out."
+                )
+        if isinstance(channels, str) and channels.isascii() and channels.isdecimal():
+            channels = int(channels)
+        return cls(
+            rows,
+            fit or ("crop" if like is None else like.fit),
+            channels or ("rgb" if like is None else like.channels),
+            dtype or ("uint8" if like is None else like.dtype),
+            whole("max_pixels", max_pixels),
+            labels=labels if isinstance(labels, Labels) else Labels(labels),
+            split=None if split is None else parse_split(split),
+            seed=whole("seed", seed),
+            **others,
+        )
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs) -> ImageOptions:
+        """Return the options that a pack records. labels, pairs: where these are now."""
+        soft = record.get("soft", ())
+        return cls(
+            RowSize.of_option(record["size"]),
+            record["fit"],
+            record["channels"],
+            record.get("dtype", "uint8"),
+            record["max_pixels"],
+            RowStorage.of(record),
+            Labels.of_record(record, labels),
+            {name: Soft(folder_of(given)) if name in soft else given for name, given in pairs.items()},
+            record.get("split"),
+            "seed" in record,
+            record.get("seed", record.get("split_seed", 0)),
+            record.get(NORMALIZE),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return what a pack records of them: all but the names of files, and what is not given."""
+        said = {
+            "size": self.size.option,
+            "fit": self.fit,
+            "channels": self.channels,
+            "dtype": None if self.dtype == "uint8" else self.dtype,
+            "max_pixels": self.max_pixels,
+            "seed": self.seed if self.shuffle else None,
+            "split": self.split,
+            "split_seed": None if self.split is None else self.seed,
+            "pairs": sorted(self.pairs) or None,
+            "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,
+            NORMALIZE: self.normalize,
+            **self.labels.record(),
+            **self.storing.options(),
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+    @property
+    def spec(self) -> PixelSpec:
+        """The options of the pixels."""
+        size = self.size.height, self.size.width
+        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype)
+
+    def read_as(self, kind: str) -> ImageOptions:
+        """Return the same options with labels taken so, where nothing else is said."""
+        if self.labels.as_ != "auto":
+            return self
+        return replace(self, labels=replace(self.labels, as_=kind))
