@@ -11,6 +11,7 @@
     append_table                   more rows of a table into a pack                (packer.convert)
     export_images                  image files of a pack                           (packer.convert)
     verify_pack, repair_pack       every byte against its checksums                (packer.format, packer.convert)
+    seal_pack                      a pack that was edited in place                 (packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
     Sequential, Slices, Blocks,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from packer.convert.image_conversion import convert_images
     from packer.convert.repacking import append_images, merge_packs, merge_shards, repack, split_pack
     from packer.convert.repair import repair_pack
+    from packer.convert.sealing import seal_pack
     from packer.errors import PackerError
     from packer.format.pack import Pack, open_pack
     from packer.format.verify import verify_pack
@@ -105,6 +107,7 @@ _HOMES = {
     "repack": "packer.convert.repacking",
     "repair_pack": "packer.convert.repair",
     "report": "packer.reports.data_card",
+    "seal_pack": "packer.convert.sealing",
     "show": "packer.previews.shown",
     "split_pack": "packer.convert.repacking",
     "verify_pack": "packer.format.verify",
@@ -147,6 +150,7 @@ __all__ = [
     "repack",
     "repair_pack",
     "report",
+    "seal_pack",
     "show",
     "split_pack",
     "verify_pack",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib.util
 import io
-import json
 import multiprocessing
 import os
 import runpy
@@ -155,15 +153,11 @@ def hdf5_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask HDF5 of unsealed files in this process: another, which packer starts for each, takes a quarter of a second."""
     from packer.format import hdf5_inspection
 
-    def ask(function: str, name: str) -> dict[str, Any]:
-        answer = io.StringIO()
+    def ask(name: str) -> dict[str, Any]:
         try:
-            with contextlib.redirect_stdout(answer):
-                getattr(hdf5_inspection, function)(name)
+            return hdf5_inspection.described(name)
         except Exception:
             return {}  # as of a process that ended so
-        said: dict[str, Any] = json.loads(answer.getvalue())
-        return said
 
     monkeypatch.setattr("packer.format.unsealed_hdf5._ask", ask)
 

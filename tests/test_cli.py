@@ -135,7 +135,7 @@ def test_info(photos: Path, run: Run):
     assert "classes    3: blue, green, red" in lines
     assert "order      shuffled, seed 0; blocks of 24 rows" in lines
     record = json.loads(run("info", "p.h5", "--json").out)
-    assert (record["rows"], record["classes"], record["sealed"]) == (24, ["blue", "green", "red"], True)
+    assert (record["rows"], record["classes"]) == (24, ["blue", "green", "red"])
 
 
 def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Path, run: Run):

@@ -18,10 +18,8 @@ limit on time and memory. Prints how often each kind of mutation came to which e
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import hashlib
-import io
 import json
 import os
 import resource
@@ -34,7 +32,6 @@ import tempfile
 import threading
 import time
 import traceback
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -145,9 +142,7 @@ def _judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
     reads: list[list[str]] = []
     for verify in (None, "blocks"):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # a file without a trailer is loaded with one
-                reads.append(contents(path, verify=verify))
+            reads.append(contents(path, verify=verify))
         except FormatError as error:
             reads.append([])
             refusals.append(str(error))
@@ -171,13 +166,9 @@ def ask_hdf5_here() -> None:
     unsealed._ask = _ask_hdf5
 
 
-def _ask_hdf5(function: str, name: str) -> dict[str, Any]:
-    answer = io.StringIO()
+def _ask_hdf5(name: str) -> dict[str, Any]:
     try:
-        with contextlib.redirect_stdout(answer):
-            getattr(hdf5_inspection, function)(name)
-        said: dict[str, Any] = json.loads(answer.getvalue())
-        return said
+        return hdf5_inspection.described(name)
     except Exception:
         return {}  # as of a process that ended so
 

@@ -3,7 +3,7 @@
     convert_command.py    convert: images, or a table, into one file
     options.py            every option of convert; those that several commands have
     conversion_output.py  what a conversion is about to do, did, and left out
-    info.py               info, verify
+    info.py               info, verify, seal
     reworking.py          append, merge, split, repack, export
     benching.py           bench
     previewing.py         preview
@@ -30,7 +30,7 @@ from packer.cli.benching import bench
 from packer.cli.console import in_options, say, say_lines
 from packer.cli.convert_command import convert
 from packer.cli.doctoring import doctor
-from packer.cli.info import info, verify
+from packer.cli.info import info, seal, verify
 from packer.cli.previewing import preview
 from packer.cli.reporting import report
 from packer.cli.reworking import append, export, merge, repack, split
@@ -54,7 +54,21 @@ def cli() -> None:
     """
 
 
-for command in (append, bench, convert, doctor, export, info, merge, preview, repack, report, split, verify):
+for command in (
+    append,
+    bench,
+    convert,
+    doctor,
+    export,
+    info,
+    merge,
+    preview,
+    repack,
+    report,
+    seal,
+    split,
+    verify,
+):
     cli.add_command(command)
 
 

@@ -10,7 +10,7 @@ import click
 from packer import units
 from packer.cli.console import in_options, print_json, say
 from packer.cli.convert_command import parse_pairs
-from packer.cli.options import JSON, PATH, option, options
+from packer.cli.options import JSON, PATH, QUIET, option, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,11 +46,7 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
 
         figures = order_quality(opened, order, batch_size)
     if as_json:
-        record = json.loads(opened.header.to_bytes()) | {
-            "path": pack,
-            "sealed": opened.sealed,
-            "bytes": opened.nbytes,
-        }
+        record = json.loads(opened.header.to_bytes()) | {"path": pack, "bytes": opened.nbytes}
         if figures is not None:
             orders = {name: quality._asdict() for name, quality in figures.items()}
             record["shuffle"] = {"batch_size": batch_size, "orders": orders}
@@ -108,8 +104,8 @@ def verify(
             say(f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
         return
     if source is None:
-        if not as_json:
-            say(_remedy(pack, verdict), err=True)
+        if not as_json and (remedy := _remedy(pack, verdict)):
+            say(remedy, err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
@@ -121,12 +117,35 @@ def verify(
         say(f"{pack}: repaired ({', '.join(said)}), and whole again")
 
 
+@click.command()
+@click.argument("pack", metavar="PACK", type=PATH)
+@options(JSON, QUIET)
+def seal(pack: str, *, as_json: bool, quiet: bool) -> None:
+    """Seal a pack that was edited in place.
+
+    Its blocks are hashed, mean and std of its images computed again, its labels and arrays compared with its header. Loading an HDF5
+    file that was opened for writing, as by h5py.File("train.h5", "r+"), is an error until then.
+
+    \b
+    packer seal train.h5
+    """
+    from packer.convert.sealing import seal_pack
+
+    sealed = seal_pack(pack, progress=not quiet)
+    if as_json:
+        print_json("seal", {"pack": pack, "rows": sealed.rows, "statistics": sealed.header.statistics})
+    elif not quiet:
+        say(f"{pack}: sealed; {units.count(sealed.rows, 'row')}, {units.size(sealed.nbytes)}")
+
+
 def _remedy(path: str, verdict: Verdict) -> str:
-    """Return what can be done about a damaged pack."""
+    """Return what can be done about a damaged pack, where the problems do not say it."""
     from packer.errors import FormatError
     from packer.format.header import PACK_OPTIONS
     from packer.format.pack import open_damaged
 
+    if any("packer seal" in problem.text for problem in verdict.problems):
+        return ""
     beyond = "Its header, trailer or index is beyond repair: make it again from its inputs"
     try:
         pack = open_damaged(path)
@@ -135,7 +154,7 @@ def _remedy(path: str, verdict: Verdict) -> str:
     files = [problem.file for problem in verdict.problems]
     parts = [part for part in pack.parts if any(file.startswith(part.path) for file in files)]
     options = {name for part in parts for name in part.header.provenance.get("options", {})}
-    if not all(part.seal for part in parts) or any(problem.kind == "index" for problem in verdict.problems):
+    if any(problem.kind == "index" for problem in verdict.problems):
         return beyond
     if PACK_OPTIONS & options:
         return "It was made of other packs: make it again from them"
@@ -144,7 +163,8 @@ def _remedy(path: str, verdict: Verdict) -> str:
     if {"append", "like", "duplicates"} & options:
         return "Rows that were appended, or mapped as another pack's, are not repaired: make them again from their inputs"
     made_of = "images" if pack.parts[0].header.table is None else "table"
-    return f"To make damaged blocks anew from the {made_of}: packer verify {path} --repair SRC"
+    edited = f". If you edited the arrays yourself: packer seal {path}" if pack.format == "npy" else ""
+    return f"To make damaged blocks anew from the {made_of}: packer verify {path} --repair SRC{edited}"
 
 
 def _columns(pack: Pack) -> list[str]:

@@ -3,6 +3,7 @@
     image_conversion.py  convert_images: options checked, planned, run, reported
     repacking.py         merge_packs, split_pack, repack, append_images
     repair.py            repair_pack: damaged blocks made anew
+    sealing.py           seal_pack: a pack that was edited in place
     export.py            export_images
     export_files.py      rows of a pack as image files, and their names
     export_labels.py     labels as folders or a CSV

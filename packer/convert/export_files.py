@@ -93,7 +93,7 @@ class ExportRows:
         used = {"image", "key", *self.targets.names, *(f.name for f in self.masks)}
         self.left = [f.name for f in pack.fields if f.name not in used and not f.measures]
         """Fields that are not exported."""
-        self.reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
+        self.reader = RowReader(pack, pack.fields, verify=True)
 
     def ending(self, f: Field) -> str:
         """Return the ending of a mask's files."""

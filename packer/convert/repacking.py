@@ -36,6 +36,7 @@ from packer.convert.whole_pictures import WholePictures, check_stored, partner_v
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
+from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file, remove
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack, open_pack
@@ -429,7 +430,7 @@ def repack(
         progress=progress,
         on_progress=on_progress,
     )
-    opened = open_pack(path)
+    opened = _open_whatever(path)
     table, spec, rule = is_table(opened), None, None
     if table:
         for name, given in (
@@ -474,6 +475,18 @@ def repack(
     said = {"repack": how, **source.storing.options()}
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed), notes)
+
+
+def _open_whatever(path: PathLike) -> Pack:
+    """Open a pack, also one whose rows another program has moved."""
+    try:
+        opened = open_pack(path)
+        opened.confirm()
+        return opened
+    except FormatError as error:
+        if error.part != "unsealed":
+            raise
+        return open_unsealed(os.fspath(path))
 
 
 def _spec(image: Field, rule: RowSize, fit: str) -> PixelSpec:

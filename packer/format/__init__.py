@@ -21,6 +21,7 @@
     stretch_window.py   stretches that are kept nowhere, in memory
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
+    edited_pack.py      packs that were edited in place: opened as they are, sealed again
     hdf5_arrays.py      datasets of HDF5 files that are no packs
     block_spans.py      where the bytes of runs of elements and of blocks lie
     verify.py           verify_pack: every byte against its checksum

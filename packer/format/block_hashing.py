@@ -157,13 +157,15 @@ class _Hasher:
     def _hash_one(self, job: _HashJob) -> int:
         checksum, check = BlockChecksum(), self._checks.get(job.column.array)
         at = 0 if check is None else job.column.first(job.first)
+        row_bytes = job.column.extents[0].row_bytes if check is not None else 1
+        piece = _PIECE - _PIECE % row_bytes
         for file, offset, nbytes in job.spans:
-            for start in range(offset, offset + nbytes, _PIECE):
-                data = self._read(file, start, min(_PIECE, offset + nbytes - start))
+            for start in range(offset, offset + nbytes, piece):
+                data = self._read(file, start, min(piece, offset + nbytes - start))
                 checksum.add(np.frombuffer(data, np.uint8))
                 if check is not None:
                     check.look(at, data)
-                    at += len(data) // job.column.extents[0].row_bytes
+                    at += len(data) // row_bytes
         return checksum.value()
 
     def _hash_several(self, job: _HashJob) -> list[int | str]:
@@ -206,7 +208,10 @@ def value_checks(header: Header) -> dict[str, ValueCheck]:
             blob = sum(e.rows for e in header.extents[f.name])
             found[f.name + OFFSETS] = _Offsets(header.rows + 1, blob)
         elif (f.name, f.shape, f.dtype[1] in "iu", f.codec) == ("label", (), True, None) and header.classes:
-            found[f.name] = _ClassNumbers(f.dtype, len(header.classes))
+            found[f.name] = _ClassNumbers(f.dtype, [len(header.classes)])
+        elif f.name == "categories" and header.table is not None and f.codec is None:
+            names = {column["name"]: column["categories"] or () for column in header.table["columns"]}
+            found[f.name] = _ClassNumbers(f.dtype, [1 + len(names[name]) for name in header.table["categories"]])
     return found
 
 
@@ -240,17 +245,19 @@ class _Offsets:
 
 
 class _ClassNumbers:
-    """Labels are numbers of classes: 0 to classes - 1."""
+    """Labels are numbers of classes, 0 to classes - 1; so are categories, column by column."""
 
-    def __init__(self, dtype: str, classes: int) -> None:
-        self._dtype, self._classes = dtype, classes
+    def __init__(self, dtype: str, counts: Sequence[int]) -> None:
+        self._dtype, self._counts = dtype, np.array(counts)
         self._wrong: list[tuple[int, int]] = []
 
     def look(self, first: int, data: memoryview) -> None:
-        labels = np.frombuffer(data, self._dtype)
-        if labels.min() < 0 or labels.max() >= self._classes:
-            at = np.flatnonzero((labels < 0) | (labels >= self._classes))
+        codes = np.frombuffer(data, self._dtype).reshape(-1, len(self._counts))
+        wrong = (codes < 0) | (codes >= self._counts)
+        if wrong.any():
+            at = np.flatnonzero(wrong.any(axis=1))
             self._wrong.append((first + int(at[0]), first + int(at[-1]) + 1))
 
     def wrong(self) -> list[tuple[int, int, str]]:
-        return [(a, b, f"are not all within 0 to {self._classes - 1}") for a, b in self._wrong]
+        most = ", ".join(str(count - 1) for count in self._counts[:8].tolist())
+        return [(a, b, f"are not all within 0 to {most}") for a, b in self._wrong]

@@ -52,11 +52,6 @@ def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
         )
     if pack.shards:
         lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")
-    if not pack.sealed:
-        lines.append(
-            "unsealed   another program has opened the file for writing since it was made, so its rows may have"
-            f" changed: run packer verify {pack.path}"
-        )
     return lines
 
 

@@ -8,6 +8,7 @@ file is valid HDF5 from the first moment.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -17,14 +18,18 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
-from packer.format.checksums import SIZE, Trailer, digest, file_ranges, outside
+from packer.format.checksums import Trailer, digest, file_ranges, outside
 from packer.format.file_io import pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
+from packer.format.unsealed_hdf5 import END_OFFSET
 
 Extents = dict[str, tuple[Extent, ...]]
 _LEAST_CHUNK_BYTES = 4 << 10
 _SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
 _CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
+_MOST_OBJECT_BYTES = 4 << 10
+# Parts of an object header, version 1: a shape and the most it may become; a layout of version 3, contiguous, its offset and length.
+_HEADER_SHAPE, _HEADER_LAYOUT = struct.Struct("<QQ"), struct.Struct("<BBQQ")
 
 
 class Hdf5Container:
@@ -115,18 +120,8 @@ class Hdf5Container:
             header_bytes = header(extents)
             header_offset = _add(file, HEADER_DATASET, np.frombuffer(header_bytes, np.uint8))
         length = os.fstat(self._fd).st_size
-        trailer = Trailer(
-            length,
-            header_offset,
-            len(header_bytes),
-            digest([header_bytes]),
-            checksums_offset,
-            checksums.nbytes,
-            digest([checksums]),
-            digest(file_ranges(self._fd, outside(taken(extents), length))),
-        )
-        pwrite_all(self._fd, trailer.to_bytes(), length)
-        os.ftruncate(self._fd, length + SIZE)
+        sections = (header_offset, header_bytes), (checksums_offset, checksums)
+        pwrite_all(self._fd, file_trailer(self._fd, extents, *sections), length)
         os.fsync(self._fd)
 
     def _reserve(self, added: Mapping[str, AddedArray], checksums: NDArray[np.uint64]) -> None:
@@ -244,3 +239,46 @@ def chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
         else:
             extents.append(Extent("", offset, count, row_bytes))
     return tuple(extents)
+
+
+def replace_header(fd: int, end: int, place: tuple[int, int, int], data: bytes) -> int | None:
+    """Give the header's dataset of an existing file another text, past HDF5; return its byte offset.
+
+    end: of HDF5's part of the file; place: byte offsets of the dataset's object header and of its data, and its length. The text is
+    written behind the end, which then moves, and at last the dataset is pointed to it. Each of these is one small write: a process
+    that is killed in between leaves a file that HDF5 reads. Returns None, and writes nothing, if HDF5's structures are not those that
+    packer writes.
+    """
+    at, offset, length = place
+    nbytes = 16 + int.from_bytes(pread_all(fd, 4, at + 8), "little")
+    head = pread_all(fd, min(nbytes, _MOST_OBJECT_BYTES), at)
+    shape, layout = _HEADER_SHAPE.pack(length, length), _HEADER_LAYOUT.pack(3, 1, offset, length)
+    if head[:1] != b"\1" or head.count(shape) != 1 or head.count(layout) != 1:
+        return None
+    head = head.replace(shape, _HEADER_SHAPE.pack(len(data), len(data)))
+    head = head.replace(layout, _HEADER_LAYOUT.pack(3, 1, end, len(data)))
+    pwrite_all(fd, data, end)
+    os.fsync(fd)
+    pwrite_all(fd, (end + len(data)).to_bytes(8, "little"), END_OFFSET)
+    pwrite_all(fd, head, at)
+    return end
+
+
+def file_trailer(
+    fd: int,
+    extents: Mapping[str, tuple[Extent, ...]],
+    header: tuple[int, bytes],
+    checksums: tuple[int, NDArray[np.uint64]],
+) -> bytes:
+    """Return the trailer of a file of which HDF5's part is all there is. header, checksums: with their byte offsets."""
+    length = os.fstat(fd).st_size
+    return Trailer(
+        length,
+        header[0],
+        len(header[1]),
+        digest([header[1]]),
+        checksums[0],
+        checksums[1].nbytes,
+        digest([checksums[1]]),
+        digest(file_ranges(fd, outside(taken(extents), length))),
+    ).to_bytes()

@@ -5,7 +5,6 @@ A stranger's file may name other files: by external links, by virtual datasets, 
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
@@ -28,25 +27,11 @@ def describe(path: str) -> None:
 
     Run by ``unsealed_hdf5.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
     """
-    sys.stdout.write(json.dumps(_described(path)))
+    sys.stdout.write(json.dumps(described(path)))
 
 
-def describe_table(path: str) -> None:
-    """Print the checksum table as JSON, its shape and its bytes in base64; {} if there is none. Run as describe() is."""
-    with h5py.File(path, "r", locking=False) as file:
-        try:
-            dataset = _dataset(file, CHECKSUMS_DATASET, path)
-        except FormatError:
-            dataset = None
-        if dataset is None or dataset.dtype.str != "<u8" or dataset.ndim != 2 or not _is_plain(dataset, path):
-            sys.stdout.write("{}")
-            return
-        sys.stdout.write(
-            json.dumps({"shape": dataset.shape, "table": base64.b64encode(dataset[:].tobytes()).decode()})
-        )
-
-
-def _described(path: str) -> dict[str, Any]:
+def described(path: str) -> dict[str, Any]:
+    """Return what describe() prints: "error"; or "header" (None if there is none) and "holds"; or the members of UnsealedFile."""
     try:
         with h5py.File(path, "r", locking=False) as file:
             dataset = _dataset(file, HEADER_DATASET, path)
@@ -58,11 +43,27 @@ def _described(path: str) -> dict[str, Any]:
                     " packer writes none such. Convert the images again."
                 }
             data = bytes(dataset[:])
-        extents = read_extents(path, Header.from_bytes(data, path).fields)
+            place = [h5py.h5o.get_info(dataset.id).addr, dataset.id.get_offset(), len(data)]
+            table = _dataset(file, CHECKSUMS_DATASET, path)
+            table_place = [0, 0]
+            if table is not None and table.dtype.str == "<u8" and _is_plain(table, path):
+                table_place = [table.id.get_offset(), int(table.nbytes)]
+            fields = Header.from_bytes(data, path).fields
+            arrays = {array for f in fields for array in f.arrays}
+            known = arrays | {HEADER_DATASET, CHECKSUMS_DATASET, HEADER_DATASET.partition("/")[0]}
+            others: list[str] = []
+            file.visititems_links(lambda name, link: None if name in known else others.append(_short(name)))
+        extents = read_extents(path, fields)
         places = {
             name: [[e.offset, e.rows, e.row_bytes, e.stored] for e in es] for name, es in extents.items()
         }
-        return {"header": data.decode("ascii"), "extents": places}
+        return {
+            "header": data.decode("ascii"),
+            "extents": places,
+            "others": others[:MOST_DATASETS],
+            "header_place": place,
+            "table_place": table_place,
+        }
     except FormatError as error:
         return {"error": str(error)}
 

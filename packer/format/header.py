@@ -41,7 +41,7 @@ HDF5
     pack has fewer), and unfiltered chunks lie back to back in row order; those of ragged fields are contiguous. The header is
     the uint8 dataset ``/packer/header``, the checksum table the uint64 dataset ``/packer/checksums``. No times are recorded.
     After the end of the HDF5 container comes the trailer, which HDF5 ignores. A program that opens the file for writing drops
-    the trailer: the file is then no longer sealed.
+    the trailer: the file is then no longer sealed, and a reader MUST NOT take it for a whole pack.
 
 npy
     Each array is ``<array>.npy`` (npy version 1.0, header of 128 bytes), the header is ``header.json``, the checksum table

@@ -109,10 +109,16 @@ def open_shards(name: str, one: Callable[[str], Pack], *, listed: bool) -> Pack:
 
 def check_listed(index: Index, shards: Sequence[Pack]) -> None:
     """See that opened shards are those of the index, and are alike. Raises FormatError."""
-    first = shards[0].header
     for line, shard in zip(index.shards, shards, strict=True):
         if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
             raise not_listed(shard.path)
+    check_alike(index, shards)
+
+
+def check_alike(index: Index, shards: Sequence[Pack]) -> None:
+    """See that the shards of an index have equal fields and classes. Raises FormatError."""
+    first = shards[0].header
+    for shard in shards:
         if shard.header.fields != first.fields or shard.header.classes != first.classes:
             raise FormatError(
                 f"{shard.path}: has other fields or classes than {index.shards[0].file}; all shards of a pack have the same."

@@ -92,17 +92,8 @@ class NpyContainer:
         self._new(CHECKSUMS_FILE, (preamble(checksums.dtype.str, checksums.shape), checksums.tobytes()))
         header_bytes = header(extents)
         self._new(HEADER_FILE, (header_bytes,))
-        trailer = Trailer(
-            0,
-            0,
-            len(header_bytes),
-            digest([header_bytes]),
-            PREAMBLE,
-            checksums.nbytes,
-            digest([checksums]),
-            digest(preambles[name] for name in self._columns),
-        )
-        self._new(TRAILER_FILE, (trailer.to_bytes(),))
+        heads = [preambles[name] for name in self._columns]
+        self._new(TRAILER_FILE, (directory_trailer(header_bytes, checksums, heads),))
         fsync_path(self.path)
 
     def close(self) -> None:
@@ -116,6 +107,12 @@ class NpyContainer:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
+
+
+def directory_trailer(header: bytes, checksums: NDArray[np.uint64], heads: Iterable[bytes]) -> bytes:
+    """Return the trailer of a directory. heads: those of the arrays, in the order of the columns."""
+    sums = digest([header]), digest([checksums]), digest(heads)
+    return Trailer(0, 0, len(header), sums[0], PREAMBLE, checksums.nbytes, sums[1], sums[2]).to_bytes()
 
 
 def array_head(header: Header, array: str) -> bytes:

@@ -35,7 +35,7 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.shards import INDEX_FILE, index_digest
-from packer.format.unsealed_hdf5 import read_unsealed
+from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
 from packer.remote.urls import is_url
 from packer.sentence import Option
 
@@ -62,10 +62,10 @@ class Arrival(Protocol):
 class Pack:
     """An opened pack: picklable, holds no file open.
 
-    path: as given; header: see format.header; seal: the trailer's bytes, b"" if another program has opened the file for
-    writing since it was made; shards: the packs it consists of, () if it is one file or one directory of .npy. Of several
-    shards the header is put together: rows, extents (of ragged fields too, whose offsets begin anew in each shard), splits and
-    skipped inputs follow each other, statistics are weighted by rows, and the seal is the index's.
+    path: as given; header: see format.header; seal: the trailer's bytes, b"" while it has none; shards: the packs it consists of, ()
+    if it is one file or one directory of .npy. Of several shards the header is put together: rows, extents (of ragged fields too,
+    whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
+    seal is the index's.
     """
 
     path: str
@@ -82,7 +82,7 @@ class Pack:
 
     @property
     def sealed(self) -> bool:
-        """True if the file is as packer wrote it, as far as its trailer tells."""
+        """True unless it is being filled, or was opened for writing."""
         return bool(self.seal)
 
     @property
@@ -257,10 +257,7 @@ class Pack:
         if self.shards:
             raise ValueError("a pack of shards has a checksum table in each")
         trailer = Trailer.from_bytes(self.seal)
-        if trailer is None:
-            raise damaged(
-                self.path, "was opened for writing since it was made; its checksums say nothing any more"
-            )
+        assert trailer is not None
         shape = (self.header.blocks, len(self.header.columns))
         path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
         nbytes = 8 * shape[0] * shape[1]
@@ -472,11 +469,7 @@ def _open_file(name: str) -> Pack:
                 raise FormatError(
                     f"{name}: is neither a pack nor an HDF5 file. Pass what packer convert wrote."
                 )
-            try:
-                return Pack(name, read_unsealed(name), b"")
-            except FormatError as error:
-                error.part = "trailer"
-                raise
+            raise _edited(name, fd)
         if trailer.container_length != size - SIZE:
             raise damaged(
                 name, f"is {size} bytes long, its trailer says {trailer.container_length + SIZE}", "trailer"
@@ -486,12 +479,36 @@ def _open_file(name: str) -> Pack:
         os.close(fd)
 
 
+def _edited(name: str, fd: int) -> FormatError:
+    """Return the error for an HDF5 file without a trailer: HDF5 tells whether it is a pack."""
+    try:
+        read_unsealed(name)
+    except FormatError as error:
+        error.part = "trailer"
+        return error
+    if os.fstat(fd).st_size == hdf5_end(
+        fd
+    ):  # a program that opens a file for writing cuts it there; damage leaves something
+        folder = os.path.dirname(name)
+        return FormatError(
+            f"{name}: was opened for writing since it was sealed, so its rows may have changed."
+            f" Run packer seal {folder if _has_index(folder) else name}.",
+            part="unsealed",
+        )
+    return damaged(name, "trailer is damaged", "trailer")
+
+
 def _open_directory(name: str) -> Pack:
     path = os.path.join(name, TRAILER_FILE)
     if not os.path.exists(path):
+        edited = os.path.exists(os.path.join(name, HEADER_FILE))
+        remedy = (
+            f"If all of it was copied, or it was edited in place, run packer seal {name}."
+            if edited
+            else f"Run packer convert {name} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read."
+        )
         raise FormatError(
-            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack."
-            f" Run packer convert {name} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read.",
+            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. {remedy}",
             part="trailer",
         )
     check_own(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -38,7 +38,6 @@ from packer.format.listed_headers import seal_of
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
 from packer.format.shards import INDEX_FILE, read_index
-from packer.format.unsealed_hdf5 import read_table
 from packer.format.verdict import Problem, Verdict
 from packer.machine import cores
 from packer.progress import Progress
@@ -83,9 +82,9 @@ def verify_pack(
 
     Notes
     -----
-    Rows of a ragged field in a block whose offsets are damaged cannot be found, so only the offsets are reported. Of an unsealed
-    file the rows are checked, but nothing tells whether the header, the table and HDF5's structures are as they were. Checksums
-    find damage, not forgery.
+    Rows of a ragged field in a block whose offsets are damaged cannot be found, so only the offsets are reported. A file that
+    was opened for writing since it was sealed has this one problem, of kind "unsealed": `packer seal` makes it a pack again.
+    Checksums find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
     threads = min(4, cores()) if threads is None else whole("threads", threads, 1)
@@ -169,46 +168,40 @@ class _Check:
         self.problems: list[Problem] = []
         self.blocks: Iterable[int] = range(pack.header.blocks)
         self._pack, self._header = pack, pack.header
-        self._trailer = Trailer.from_bytes(pack.seal)
+        trailer = Trailer.from_bytes(pack.seal)
+        assert trailer is not None
+        self._trailer = trailer
 
     def run(self, found: BlockHashes, checks: Mapping[str, ValueCheck]) -> None:
         """Compare everything."""
-        if self._trailer is None:
-            self._unsealed()
-        elif self._pack.format == "npy":
-            self._directory(self._trailer)
+        if self._pack.format == "npy":
+            self._directory()
         else:
-            self._container(self._trailer)
+            self._container()
         stored = self._stored_table()
         sealed = self._sealed_table(stored, found)
-        if sealed is not None and self._trailer is not None and self._pack.format == "h5":
-            self._rest(self._trailer, sealed)
+        if sealed is not None and self._pack.format == "h5":
+            self._rest(sealed)
         table = stored if sealed is None else sealed
         if table is not None:
             self._rows(table, found, checks)
-        if not self.problems:
-            self._pictures()
+        for name, row, text in () if self.problems else wrong_pictures(self._pack):
+            self._add(
+                "rows",
+                self._header.extents[name][0].file,
+                f"{text}, although the checksums agree",
+                name,
+                block=row // self._header.block_rows,
+                rows=(row, row + 1),
+            )
 
     def _add(self, kind: str, file: str, text: str, array: str | None = None, **place: Any) -> None:
         path = os.path.join(self._pack.path, file) if file else self._pack.path
         self.problems.append(Problem(path, kind, f"{path}: {text}. {_again(self._header)}.", array, **place))
 
-    def _unsealed(self) -> None:
-        with open(self._pack.path, "rb") as file:
-            end = int.from_bytes(
-                file.read(48)[40:], "little"
-            )  # of HDF5's part, in the oldest kind of superblock
-            size = os.fstat(file.fileno()).st_size
-        # A program that opens the file for writing cuts it there; damage leaves something of the trailer.
-        if size > end:
-            self._add("trailer", "", "trailer is damaged; only the rows can be checked")
-        else:
-            self._add(
-                "unsealed", "", "was opened for writing since it was made; only the rows can be checked"
-            )
-
-    def _directory(self, trailer: Trailer) -> None:
+    def _directory(self) -> None:
         """Check a directory's files: where they are, how long, and their npy headers."""
+        trailer = self._trailer
         if trailer.to_bytes() != self._pack.seal or trailer.container_length or trailer.header_offset:
             self._add("trailer", TRAILER_FILE, "says what no directory's trailer says")
         size = os.path.getsize(os.path.join(self._pack.path, HEADER_FILE))
@@ -243,8 +236,9 @@ class _Check:
                     "metadata", file, f"npy header is damaged; it was {head[10:].decode().strip()}", array
                 )
 
-    def _container(self, trailer: Trailer) -> None:
+    def _container(self) -> None:
         """Check a file's sections: inside HDF5's part of it, apart from each other."""
+        trailer = self._trailer
         if trailer.to_bytes() != self._pack.seal:
             self._add("trailer", "", "says what no trailer says")
         sections = [
@@ -269,12 +263,6 @@ class _Check:
         """Read the checksum table as it is stored; None, with a problem, if none of the right size is there."""
         shape = (self._header.blocks, len(self._header.columns))
         nbytes, file = 8 * prod(shape), CHECKSUMS_FILE if self._pack.format == "npy" else ""
-        if self._trailer is None:
-            table = read_table(self._pack.path)
-            if table is None or table.shape != shape:
-                self._add("checksums", file, "checksum table is missing or damaged; nothing can be checked")
-                return None
-            return table
         found, offset = self._trailer.checksums_length, self._trailer.checksums_offset
         if found != nbytes or (file and offset != PREAMBLE):
             self._add(
@@ -296,9 +284,7 @@ class _Check:
         return np.frombuffer(data, "<u8").reshape(shape) if len(data) == nbytes else None
 
     def _sealed_table(self, stored: Table | None, found: BlockHashes) -> Table | None:
-        """Return the checksum table as it was sealed, stored or computed; None if neither is that, with a problem if it is sealed."""
-        if self._trailer is None:
-            return None
+        """Return the checksum table as it was sealed, stored or computed; None, with a problem, if neither is that."""
         expected = self._trailer.checksums_digest
         file = CHECKSUMS_FILE if self._pack.format == "npy" else ""
         if stored is not None and digest([stored]) == expected:
@@ -323,8 +309,9 @@ class _Check:
             self._add("rows", file, "rows are damaged; without the checksum table nothing tells which")
         return None
 
-    def _rest(self, trailer: Trailer, table: Table) -> None:
+    def _rest(self, table: Table) -> None:
         """Check every byte outside the rows, the checksum table as it was sealed among them."""
+        trailer = self._trailer
         extents = self._header.extents.values()
         taken = [(e.offset, e.end) for es in extents for e in es]
         first, last = trailer.checksums_offset, trailer.checksums_offset + trailer.checksums_length
@@ -363,7 +350,7 @@ class _Check:
             self._add(
                 "rows",
                 self._header.extents[name][0].file,
-                f"{_span(span)} of {name!r} {'is' if span[1] - span[0] == 1 else 'are'} damaged (block {block}: {reason})",
+                f"{span_text(span)} of {name!r} {'is' if span[1] - span[0] == 1 else 'are'} damaged (block {block}: {reason})",
                 name,
                 block=block,
                 rows=span,
@@ -376,35 +363,29 @@ class _Check:
                 self._add(
                     "rows",
                     self._header.extents[name][0].file,
-                    f"{name!r} {what} ({_span((first, stop))}), although the checksums agree",
+                    f"{name!r} {what} ({span_text((first, stop))}), although the checksums agree",
                     name,
                     block=first // size,
                     rows=(first, stop),
                 )
 
-    def _pictures(self) -> None:
-        """Report raw pictures of sizes of their own whose bytes are not those of their height and width."""
-        pack, size = self._pack, self._header.block_rows
-        raw = [(f, f.own_size) for f in self._header.fields]
-        for f, own in ((f, own) for f, own in raw if own is not None and own.codec is None):
-            for start in range(0, pack.rows, _ROWS_AT_ONCE):
-                stop = min(start + _ROWS_AT_ONCE, pack.rows)
-                nbytes = np.diff(pack.read(f.name + OFFSETS, start, stop + 1).astype(np.int64))
-                height, width = (
-                    pack.read(name, start, stop).astype(np.int64) for name in ("height", "width")
-                )
-                wrong = (height < 1) | (width < 1) | (nbytes != height * width * own.nbytes(1, 1))
-                if not wrong.any():
-                    continue
-                row = start + int(wrong.argmax())
-                self._add(
-                    "rows",
-                    self._header.extents[f.name][0].file,
-                    f"row {row:,} of {f.name!r} has {nbytes[row - start]:,} bytes, not those of its height"
-                    f" {height[row - start]:,} and width {width[row - start]:,}, although the checksums agree",
+
+def wrong_pictures(pack: Pack) -> Iterator[tuple[str, int, str]]:
+    """Yield fields of raw pictures of sizes of their own, the first row whose bytes are not those of its height and width, and why."""
+    raw = [(f, f.own_size) for f in pack.fields]
+    for f, own in ((f, own) for f, own in raw if own is not None and own.codec is None):
+        for start in range(0, pack.rows, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, pack.rows)
+            nbytes = np.diff(pack.read(f.name + OFFSETS, start, stop + 1).astype(np.int64))
+            height, width = (pack.read(name, start, stop).astype(np.int64) for name in ("height", "width"))
+            wrong = (height < 1) | (width < 1) | (nbytes != height * width * own.nbytes(1, 1))
+            if wrong.any():
+                row = int(wrong.argmax())
+                yield (
                     f.name,
-                    block=row // size,
-                    rows=(row, row + 1),
+                    start + row,
+                    f"row {start + row:,} of {f.name!r} has {nbytes[row]:,} bytes, not those of its height"
+                    f" {height[row]:,} and width {width[row]:,}",
                 )
                 break
 
@@ -419,7 +400,8 @@ def _again(header: Header) -> str:
     return "Convert the images again" if header.table is None else "Convert the table again"
 
 
-def _span(rows: tuple[int, int]) -> str:
+def span_text(rows: tuple[int, int]) -> str:
+    """Return rows [first, last + 1) in words."""
     return f"row {rows[0]:,}" if rows[1] - rows[0] == 1 else f"rows {rows[0]:,} to {rows[1] - 1:,}"
 
 

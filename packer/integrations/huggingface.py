@@ -161,7 +161,7 @@ def _rows(pack: Pack, fields: Sequence[Field], subset: Subset) -> Iterator[dict[
     """Yield rows as `datasets` encodes them, read and encoded some at a time."""
     row_bytes = sum(field.row_bytes for field in fields if not field.ragged)
     step = max(1, min(_GROUP_ROWS, _PIECE_BYTES // max(1, row_bytes)))
-    reader = RowReader(pack, fields, verify=all(part.sealed for part in pack.parts))
+    reader = RowReader(pack, fields, verify=True)
     try:
         with ThreadPoolExecutor(cores(), thread_name_prefix="packer-to-hf") as threads:
             for start in range(0, subset.rows, step):

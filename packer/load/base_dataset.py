@@ -24,7 +24,6 @@ from packer.read.row_selection import (
 )
 
 _WRITTEN = 60  # letters of an argument that a description shows
-_UNSEALED: set[str] = set()
 """Packs without a seal that this process has warned of."""
 
 
@@ -68,14 +67,6 @@ class BaseDataset:
         self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
         if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
             warnings.warn(overlooked, stacklevel=4)
-        for part in () if pack.pending else pack.settled().parts:
-            if not part.sealed and part.path not in _UNSEALED:
-                _UNSEALED.add(part.path)
-                warnings.warn(
-                    f"{part.path}: another program has opened the file for writing since it was made, so its rows may"
-                    f" have changed. Run packer verify {part.path}, or convert it again.",
-                    stacklevel=4,
-                )
 
     def _keep(
         self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str, verify: bool = False

@@ -125,11 +125,6 @@ def _notes(card: CardContent) -> str:
             notes.append(
                 f"The largest class has {some.max() / some.min():,.0f} times the rows of the smallest."
             )
-    for pack, name in zip(card.packs, card.names, strict=True):
-        if not pack.sealed:
-            notes.append(
-                f"{name}: another program has opened the file for writing since it was made; packer cannot vouch for it."
-            )
     return f'<ul class="notes">{"".join(f"<li>{text(note)}</li>" for note in notes)}</ul>' if notes else ""
 
 

@@ -115,7 +115,6 @@ def test_bytes_of_format_1_do_not_change(tmp_path: Path):
     "parts",
     [
         pytest.param(lambda p: [p / "a.h5", p / "b"], id="a file and a directory"),
-        pytest.param(lambda p: [p / "a.h5", p / "unsealed.h5"], id="one that is not sealed"),
         pytest.param(lambda p: [p / "a.h5", p / "other.h5"], id="other classes"),
     ],
 )
@@ -124,12 +123,9 @@ def test_what_cannot_be_said_is_left_out(tmp_path: Path, parts: Callable[[Path],
     for name, members in (
         ("a.h5", {}),
         ("b", {}),
-        ("unsealed.h5", {}),
         ("other.h5", {"classes": ("a", "b")}),
     ):
         write_content(tmp_path / name, Content.random("raw", 3), **members)
-    data = (tmp_path / "unsealed.h5").read_bytes()
-    (tmp_path / "unsealed.h5").write_bytes(data[:-128])
     opened = [open_pack(path) for path in parts(tmp_path)]
     lines, headers = listing(opened)
     assert headers_to_record(headers) is None

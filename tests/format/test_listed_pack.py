@@ -141,7 +141,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "a file replaced": ("h5", replace_shard, NOT_LISTED),
     "a folder replaced": ("npy", replace_shard, NOT_LISTED),
     "files swapped": ("h5", swap_shards, NOT_LISTED),
-    "a file cut": ("h5", cut, NOT_LISTED),
+    "a file cut": ("h5", cut, "{p}/{0}: trailer is damaged."),
     "an array cut": ("npy", cut, SHORT),
     "no trailer": ("npy", remove_trailer, NO_TRAILER),
     "a link that leads out": ("h5", lead_out, LEADS_OUT),

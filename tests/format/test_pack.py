@@ -136,14 +136,15 @@ def test_trailer_covers_every_byte_outside_the_rows(tmp_path: Path):
     assert digest([table]) == trailer.checksums_digest
 
 
-def test_a_file_opened_for_writing_since_still_loads_and_says_so(tmp_path: Path):
-    write_pack(tmp_path / "p.h5")
-    with h5py.File(tmp_path / "p.h5", "a") as file:
+def test_a_file_opened_for_writing_since_is_refused_with_the_remedy(tmp_path: Path):
+    out = tmp_path / "p.h5"
+    write_pack(out)
+    with h5py.File(out, "a") as file:
         file.attrs["note"] = "added"
-    pack = open_pack(tmp_path / "p.h5")
-    assert not pack.sealed
-    assert (pack.read("image") == rows_of(23)["image"]).all()
-    assert [os.fsencode(key) for key in pack.keys()] == keys_of(23)
+    with pytest.raises(FormatError) as error:
+        open_pack(out)
+    text = f"{out}: was opened for writing since it was sealed, so its rows may have changed. Run packer seal {out}."
+    assert str(error.value) == text
 
 
 def test_an_unsealed_file_whose_arrays_changed_is_refused(tmp_path: Path):
@@ -211,8 +212,8 @@ def test_each_damaged_file_is_one_sentence(
     [
         (
             lambda p: (p / "trailer").unlink(),
-            "p: is a folder without a 'trailer' file, not a pack. Run packer convert p OUT.h5, or pass a "
-            "dataset cache='OUT.h5', too, which makes the pack while it is read.",
+            "p: is a folder without a 'trailer' file, not a pack. If all of it was copied, or it was edited in place, run"
+            " packer seal p.",
         ),
         (
             lambda p: (p / "trailer").write_bytes(bytes(128)),

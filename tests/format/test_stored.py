@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.codecs.block_codecs import NAMES, codec_from_record
-from packer.errors import FormatError, PackerError, UsageError
+from packer.errors import PackerError, UsageError
 from packer.format.checksums import Trailer
 from packer.format.file_io import pread_all
 from packer.format.header import Field
@@ -277,27 +277,3 @@ def test_what_is_not_one_run_of_bytes_is_not_read_as_one(tmp_path: Path):
     write_content(tmp_path / "p.h5", Content.random("gzip", 12))
     with pytest.raises(ValueError, match=r"^'image' is not stored in one piece$"):
         open_pack(tmp_path / "p.h5").read("image")
-
-
-def test_a_compressed_file_that_was_opened_for_writing_still_loads(tmp_path: Path):
-    write_content(tmp_path / "p.h5", Content.random("gzip", 12))
-    before = open_pack(tmp_path / "p.h5").header.extents
-    with h5py.File(tmp_path / "p.h5", "a") as file:
-        file.attrs["note"] = 1
-    pack = open_pack(tmp_path / "p.h5")
-    assert not pack.sealed
-    assert pack.header.extents["image"] == before["image"]
-
-
-def test_a_jpeg_file_that_was_opened_for_writing_still_loads(tmp_path: Path):
-    content = Content.random("jpeg", 12)
-    write_content(tmp_path / "p.h5", content)
-    with h5py.File(tmp_path / "p.h5", "a") as file:
-        file.attrs["note"] = 1
-    pack = open_pack(tmp_path / "p.h5")
-    assert not pack.sealed
-    assert pack.read_ragged("image") == content.stored_images()
-    with pytest.raises(
-        FormatError, match="was opened for writing since it was made; its checksums say nothing"
-    ):
-        pack.checksums()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from tests.load.conftest import ORDERS
@@ -208,22 +208,17 @@ def test_an_error_of_a_thread_reaches_the_loop(pack: Pack, tmp_path: Path):
         epoch_of(dataset)
 
 
-def test_an_unsealed_file_is_read_through_its_hdf5_layout(tmp_path: Path):
+def test_an_edited_file_is_refused_with_the_remedy(tmp_path: Path):
     h5py = pytest.importorskip("h5py")
-    make_pack(tmp_path / "p.h5")
-    with h5py.File(tmp_path / "p.h5", "a") as file:
-        file.attrs["note"] = 1
     path = tmp_path / "p.h5"
-    assert not open_pack(path).sealed
-    sentence = (
-        f"{path}: another program has opened the file for writing since it was made, so its rows may have changed."
-        f" Run packer verify {path}, or convert it again."
-    )
-    with pytest.warns(UserWarning, match=re.escape(sentence)) as said:
-        dataset = PackedBatchDataset(path, 10)
-    assert said[0].filename == __file__
-    PackedDataset(path)  # a process warns of each pack once
-    assert epoch_of(dataset) == list(range(ROWS))
+    make_pack(path)
+    with h5py.File(path, "a") as file:
+        file.attrs["note"] = 1
+    for dataset in (PackedBatchDataset, PackedDataset):
+        with pytest.raises(
+            FormatError, match=rf"was opened for writing since .* Run packer seal {re.escape(str(path))}\."
+        ):
+            dataset(path)
 
 
 def test_numpy_output_needs_no_torch(pack: Pack):

@@ -395,19 +395,6 @@ def test_verify_reads_each_block_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert asked == [("image", 1), ("image", 2)]
 
 
-def test_verify_needs_a_sealed_pack(tmp_path: Path):
-    h5py = pytest.importorskip("h5py")
-    write_content(tmp_path / "p.h5", content_of("raw"), block_rows=16)
-    with h5py.File(tmp_path / "p.h5", "a") as file:
-        file.attrs["note"] = 1
-    pack = open_pack(tmp_path / "p.h5")
-    images(RowReader(pack, pack.fields), runs_of((0, 3)))
-    with pytest.raises(
-        FormatError, match="was opened for writing since it was made; its checksums say nothing"
-    ):
-        images(RowReader(pack, pack.fields, verify=True), runs_of((0, 3)))
-
-
 @pytest.mark.parametrize("kind", STORED)
 def test_offsets_that_lead_astray_are_a_sentence(
     tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]

@@ -1,0 +1,179 @@
+"""seal_pack: a pack whose arrays were edited in place is checked, hashed, measured anew, and sealed again where it lies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from packer.convert.block_workers import PixelSums
+from packer.errors import FormatError, PackerError, UsageError
+from packer.format.block_hashing import hash_blocks
+from packer.format.edited_pack import Publish, open_edited
+from packer.format.file_io import check_inside
+from packer.format.header import Field, Header
+from packer.format.listed_pack import listing, not_listed
+from packer.format.pack import Pack, open_pack, open_part
+from packer.format.shards import INDEX_FILE, read_index, write_index
+from packer.format.working_folder import locked
+from packer.machine import cores
+from packer.orders.runs import one_run
+from packer.progress import Progress
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.remote.urls import is_url
+
+_STEP_BYTES = 4 << 20  # of rows, and so many pictures of sizes of their own, are decoded at once by a thread
+_PICTURES = 64
+
+
+def seal_pack(
+    path: str | os.PathLike[str],
+    *,
+    progress: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Pack:
+    """Seal a pack whose arrays were edited in place, with h5py or in .npy files.
+
+    Every block is hashed again, mean and std of changed images are computed again, labels and offsets are compared with what the
+    header says. What a file of HDF5 or a .npy file was opened for is not known: who seals a pack vouches for what is in it.
+
+    Parameters
+    ----------
+    path : str or path
+        A pack: a file, a directory of .npy files, or a directory of shards. A sealed file is left as it is.
+    progress : bool
+        Show a bar on stderr, or a line a minute where there is no terminal.
+    on_progress : callable
+        Called with the bytes of rows hashed so far.
+
+    Returns
+    -------
+    Pack
+        The sealed pack, as open_pack gives it.
+
+    Raises
+    ------
+    FormatError
+        An array is missing, or has another shape or dtype; there are others; rows were moved; values are not those of a pack.
+    BusyError
+        Another program has the file open.
+
+    Notes
+    -----
+    The mapping of a table's columns, with its statistics, is that of the rows that it was made of, and stays. A process that is
+    killed leaves a pack that is sealed, or one that is not and can be sealed.
+    """
+    name = os.fspath(path).rstrip("/")
+    folder = os.path.dirname(name)
+    if is_url(name):
+        raise UsageError(f"{name}: is in a store. Download it, seal that file, and upload it again.")
+    if os.path.exists(os.path.join(folder, INDEX_FILE)):
+        raise UsageError(f"{name}: is a shard of a pack. Seal that: packer seal {folder or '.'}.")
+    try:
+        with Progress(progress, "B", on_progress) as bar:
+            if os.path.exists(os.path.join(name, INDEX_FILE)):
+                _seal_shards(name, bar)
+            else:
+                _seal_part(name, bar, 0)
+    except FormatError:
+        raise
+    except OSError as error:
+        raise PackerError(
+            f"{error.filename or name}: cannot be sealed ({error.strerror}). Free some space, or change the permission."
+        ) from error
+    return open_pack(name)
+
+
+def _seal_shards(name: str, bar: Progress) -> None:
+    """Seal the shards that need it. Each is listed before its trailer is written: one that is sealed, and not listed, is another's."""
+    with locked(name, name):
+        index, done = read_index(name), 0
+        lines, headers = list(index.shards), list(index.headers)
+        for number, line in enumerate(index.shards):
+
+            def publish(shard: Pack, number: int = number) -> None:
+                if shard.rows != lines[number].rows or (
+                    headers and not _alike(shard.header, headers[number].header)
+                ):
+                    raise not_listed(shard.path)
+                [lines[number]], [header] = listing([shard])
+                headers[number : number + 1] = [header] if headers else []
+                write_index(name, lines, index.skipped, headers)
+
+            done += _seal_part(check_inside(name, line.file), bar, done, publish)
+    open_pack(name).confirm()
+
+
+def _alike(header: Header, other: Header) -> bool:
+    """Return True for headers of a shard before and after its rows were edited."""
+    bare = (replace(one, statistics={}, extents={}) for one in (header, other))
+    return next(bare) == next(bare)
+
+
+def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda pack: None) -> int:
+    """Seal a file, or a directory of .npy files, if it needs it; return the bytes of its rows.
+
+    before: bytes of other parts; publish: see EditedFile.
+    """
+    try:
+        sealed = open_part(name)
+        if sealed.format == "h5":
+            return sealed.nbytes
+    except FormatError as error:
+        if error.part not in ("unsealed", "trailer"):
+            raise
+        sealed = None
+    edited = open_edited(name)
+    pack, stored = edited.pack, edited.table()
+    bar.start(pack.nbytes)
+    found = hash_blocks(pack, threads=cores(), progress=lambda done: bar.move(before + done), checks={})
+    for (block, column), why in found.unread.items():
+        array = pack.header.columns[column]
+        raise FormatError(f"{name}: block {block} of {array!r} cannot be read ({why}). Check the disk.")
+    changed = {
+        array for column, array in enumerate(pack.header.columns) if (found.table != stored)[:, column].any()
+    }
+    header = pack.header
+    for f in pack.fields:
+        measured = f.name == "image" and f.name in header.statistics
+        if (measured or f.compressed) and changed & {
+            *f.arrays,
+            *(own.name for own in pack.fields if own.measures),
+        }:
+            sums = _decode(pack, f, measured=measured)
+            if sums is not None:
+                header = replace(header, statistics={**header.statistics, f.name: sums.mean_std(f.most)})
+    if sealed is None or changed:
+        edited.seal(header, found.table, publish)
+    return pack.nbytes
+
+
+def _decode(pack: Pack, f: Field, *, measured: bool) -> PixelSums | None:
+    """Read and decode all rows of a field; return the sums of its pixels if it is measured. Raises FormatError."""
+    loaded, reader = f.loaded, RowReader(pack, [f])
+    step = _PICTURES if loaded.ragged else max(1, _STEP_BYTES // loaded.row_bytes)
+
+    def decode(start: int) -> PixelSums | None:
+        runs = one_run(start, min(start + step, pack.rows))
+        if not loaded.ragged:
+            rows = reader.array(loaded, runs)
+            if not measured:
+                return None
+            sums = PixelSums(rows.shape[-1])
+            sums.add(rows, len(rows))
+            return sums
+        pictures = decode_ragged(pack, f, reader.read_ragged(f.name, runs), runs.rows().tolist())
+        sums = PixelSums(pictures[0].shape[-1])
+        for picture in pictures:
+            sums.add_mean(np.ascontiguousarray(picture))
+        return sums
+
+    with ThreadPoolExecutor(cores()) as pool:
+        first, *others = pool.map(decode, range(0, pack.rows, step))
+    for sums in others:
+        if first is not None and sums is not None:
+            first.merge(sums)
+    return first

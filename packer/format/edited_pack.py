@@ -1,0 +1,203 @@
+"""Packs whose arrays were edited in place since they were sealed: opened as they are now, and sealed again.
+
+An HDF5 file that was opened for writing has lost its trailer. The arrays of a directory are edited under its trailer, which is
+removed first. So what is killed while it is sealed has none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import BusyError, FormatError
+from packer.format.block_hashing import value_checks
+from packer.format.file_io import check_inside, fsync_path, pread_path, pwrite_all, remove
+from packer.format.hdf5_container import file_trailer, replace_header
+from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, MAX_HEADER_BYTES, TRAILER_FILE, Header
+from packer.format.listed_pack import check_alike
+from packer.format.npy_container import PREAMBLE, array_head, directory_trailer, preamble
+from packer.format.pack import Pack, check_extents, check_heads, check_own, open_part
+from packer.format.shards import merge_headers, read_index
+from packer.format.unsealed_hdf5 import UnsealedFile, hdf5_end, read_unsealed
+from packer.format.verify import span_text, wrong_pictures
+
+_ROWS_AT_ONCE = 1 << 16
+_ASIDE = ".new"  # of the name of a file of a directory, until it is whole
+_Table = NDArray[np.uint64]
+Publish = Callable[[Pack], None]
+
+
+def open_unsealed(path: str) -> Pack:
+    """Open a pack of which files were opened for writing since they were sealed, wherever HDF5 says that their rows lie.
+
+    Raises FormatError.
+    """
+    if not os.path.isdir(path):
+        return _opened(path, read_unsealed(path).header)
+    index, shards = read_index(path), []
+    for line in index.shards:
+        try:
+            shards.append(open_part(check_inside(path, line.file)))
+        except FormatError as error:
+            if error.part != "unsealed":
+                raise
+            shards.append(open_unsealed(os.path.join(path, line.file)))
+    check_alike(index, shards)
+    header = merge_headers(
+        [shard.header for shard in shards], [line.file for line in index.shards], index.skipped
+    )
+    return Pack(path, header, index.digest, tuple(shards))
+
+
+def open_edited(path: str) -> EditedFile | EditedDirectory:
+    """Open a pack of one part that is to be sealed again.
+
+    Raises FormatError unless its arrays are those that its header names, each of its form and where it was; OSError.
+    """
+    return _open_directory(path) if os.path.isdir(path) else _open_file(path)
+
+
+@dataclass(frozen=True)
+class EditedFile:
+    """An HDF5 file. pack: as it is now, without a seal."""
+
+    pack: Pack
+    described: UnsealedFile
+
+    def table(self) -> _Table:
+        """Return the checksums of the rows as they were when the file was sealed."""
+        return _table(self.pack, self.pack.path, self.described.table_place[0])
+
+    def seal(self, header: Header, table: _Table, publish: Publish) -> None:
+        """Write the header, the checksums and the trailer, in this order. Raises FormatError, BusyError, OSError.
+
+        publish: called with the sealed pack before its trailer is written.
+        """
+        path, said = self.pack.path, self.described
+        with open(path, "r+b", buffering=0) as file:
+            try:
+                fcntl.flock(
+                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # HDF5 has one, too, while it has a file open
+            except BlockingIOError:
+                raise BusyError(
+                    f"{path}: is open in another program. Close it there, then seal it."
+                ) from None
+            fd, text, at = file.fileno(), header.to_bytes(), said.header_place
+            end = hdf5_end(fd)
+            offset = at[1] if text == said.text or end is None else replace_header(fd, end, at, text)
+            if end is None or offset is None:
+                raise _moved(path)
+            os.ftruncate(
+                fd, end if text == said.text else end + len(text)
+            )  # off with what a killed sealing has left
+            pwrite_all(fd, table.tobytes(), said.table_place[0])
+            os.fsync(fd)
+            trailer = file_trailer(fd, header.extents, (offset, text), (said.table_place[0], table))
+            publish(Pack(path, header, trailer))
+            pwrite_all(fd, trailer, os.fstat(fd).st_size)
+            os.fsync(fd)
+
+
+@dataclass(frozen=True)
+class EditedDirectory:
+    """A directory of .npy files. pack: as it is now, without a seal."""
+
+    pack: Pack
+
+    def table(self) -> _Table:
+        """See EditedFile."""
+        return _table(self.pack, os.path.join(self.pack.path, CHECKSUMS_FILE), PREAMBLE)
+
+    def seal(self, header: Header, table: _Table, publish: Publish) -> None:
+        """See EditedFile. The old trailer is removed first. Each file gets its name when it is whole. Raises OSError."""
+        text = header.to_bytes()
+        remove(os.path.join(self.pack.path, TRAILER_FILE))
+        fsync_path(self.pack.path)
+        self._write(HEADER_FILE, text)
+        self._write(CHECKSUMS_FILE, preamble("<u8", table.shape) + table.tobytes())
+        trailer = directory_trailer(text, table, [array_head(header, name) for name in header.columns])
+        publish(Pack(self.pack.path, header, trailer))
+        self._write(TRAILER_FILE, trailer)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = os.path.join(self.pack.path, name)
+        with open(path + _ASIDE, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + _ASIDE, path)
+        fsync_path(self.pack.path)
+
+
+def _open_file(path: str) -> EditedFile:
+    said = read_unsealed(path)
+    header = said.header
+    if said.others:
+        raise _unnamed(path, said.others[0])
+    same = all(f.compressed or header.extents[a] == said.planned[a] for f in header.fields for a in f.arrays)
+    if not same or said.table_place[1] != 8 * header.blocks * len(header.columns):
+        raise _moved(path)
+    return EditedFile(_opened(path, header), said)
+
+
+def _open_directory(path: str) -> EditedDirectory:
+    check_own(path)
+    with open(os.path.join(path, HEADER_FILE), "rb") as file:
+        header = Header.from_bytes(file.read(MAX_HEADER_BYTES), path)
+    ours = {HEADER_FILE, CHECKSUMS_FILE, TRAILER_FILE, *(f"{name}.npy" for name in header.columns)}
+    if others := sorted({name.removesuffix(_ASIDE) for name in os.listdir(path)} - ours):
+        raise _unnamed(path, others[0])
+    return EditedDirectory(_opened(path, header))
+
+
+def _opened(path: str, header: Header) -> Pack:
+    pack = Pack(path, header, b"")
+    check_extents(pack, lambda extent: os.stat(pack.file(extent)).st_size)
+    if pack.format == "npy":
+        check_heads(pack)
+    for what in _wrong_values(pack):
+        raise FormatError(f"{path}: {what}. Correct that, then seal it: packer seal {path}.")
+    return pack
+
+
+def _wrong_values(pack: Pack) -> Iterator[str]:
+    """Yield what is wrong with offsets, labels, categories, and the sizes of raw pictures."""
+    for name, check in value_checks(pack.header).items():
+        for start in range(0, pack.rows + 1, _ROWS_AT_ONCE):
+            rows = pack.read(name, start, start + _ROWS_AT_ONCE)
+            if len(rows):
+                check.look(start, rows.reshape(-1).view(np.uint8).data)
+        yield from (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
+    yield from (text for _, _, text in wrong_pictures(pack))
+    if "box_label" in pack.header.columns and pack.header.classes:
+        codes = pack.read("box_label").view("<i8")
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(pack.header.classes):
+            yield f"'box_label' are not all within 0 to {len(pack.header.classes) - 1}"
+
+
+def _table(pack: Pack, file: str, offset: int) -> _Table:
+    shape = pack.header.blocks, len(pack.header.columns)
+    data = pread_path(file, 8 * shape[0] * shape[1], offset)
+    return (
+        np.frombuffer(data, "<u8").reshape(shape)
+        if len(data) == 8 * shape[0] * shape[1]
+        else np.zeros(shape, "<u8")
+    )
+
+
+def _unnamed(path: str, name: str) -> FormatError:
+    return FormatError(
+        f"{path}: holds {name!r}, which its header does not name; a pack holds nothing else. Remove that."
+    )
+
+
+def _moved(path: str) -> FormatError:
+    return FormatError(
+        f"{path}: its rows lie elsewhere than packer wrote them. Write it anew: packer repack {path} NEW.h5."
+    )

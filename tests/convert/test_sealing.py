@@ -1,0 +1,363 @@
+"""packer seal: what is edited in place is checked and sealed again, or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer import convert_images, convert_table, open_pack, repack, seal_pack, verify_pack
+from packer.errors import BusyError, FormatError, UsageError
+from packer.format.pack import Pack
+
+ROWS = 24
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """24 pictures of three classes."""
+    rng = np.random.default_rng(0)
+    for number in range(ROWS):
+        path = tmp_path / "photos" / ("red", "green", "blue")[number % 3] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8)).save(path)
+    return tmp_path / "photos"
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    with h5py.File(path, "r+") as file:
+        change(file)
+
+
+def darken(file: Any) -> None:
+    file["image"][3:7] = file["image"][3:7] // 4
+
+
+def relabel(file: Any) -> None:
+    file["label"][5] = 2
+
+
+def fresh(pack: Pack) -> dict[str, list[float]]:
+    """Mean and std of all rows, computed here."""
+    images = pack.read("image").astype(np.float64) / 255
+    return {"mean": images.mean((0, 1, 2)).tolist(), "std": images.std((0, 1, 2)).tolist()}
+
+
+def check_fresh(pack: Pack) -> None:
+    for name, values in fresh(pack).items():
+        assert pack.header.statistics["image"][name] == pytest.approx(values, abs=1e-9)
+
+
+def test_an_edited_file_is_a_pack_again(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16)
+    before = open_pack(out)
+    edit(out, lambda file: (darken(file), relabel(file)))
+    with pytest.raises(FormatError, match="was opened for writing since it was sealed"):
+        open_pack(out)
+    sealed = seal_pack(out)
+    assert verify_pack(out).ok
+    assert sealed.read("label")[5] == 2
+    assert sealed.header.statistics != before.header.statistics
+    check_fresh(sealed)
+    with h5py.File(out) as file:  # others see the new header, too
+        assert json.loads(bytes(file["packer/header"][:])) == json.loads(sealed.header.to_bytes())
+        assert sorted(file) == ["image", "key", "key.offsets", "label", "packer"]
+        assert (file["image"][:] == sealed.read("image")).all()
+
+
+def test_a_sealed_file_is_left_as_it_is(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16)
+    data = out.read_bytes()
+    seal_pack(out)
+    assert out.read_bytes() == data
+
+
+def test_what_was_only_opened_is_what_it_was(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16)
+    data = out.read_bytes()
+    edit(out, lambda file: None)
+    seal_pack(out)
+    assert out.read_bytes() == data
+
+
+def test_labels_alone_leave_the_header_as_it_was(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16, store="jpeg")
+    before = open_pack(out).header
+    edit(out, relabel)
+    assert seal_pack(out).header == before
+    assert verify_pack(out).ok
+
+
+def grow(file: Any) -> None:
+    file["more"] = np.arange(3)
+
+
+def resize(file: Any) -> None:
+    file["label"].resize(ROWS - 1, axis=0)
+
+
+def retype(file: Any) -> None:
+    labels = file["label"][:].astype("<i4")
+    del file["label"]
+    file["label"] = labels
+
+
+def move(file: Any) -> None:
+    file.move("image", "old")
+    file.create_dataset("image", data=file["old"][:], chunks=(3, 16, 16, 3))
+    del file["old"]
+
+
+def mislabel(file: Any) -> None:
+    file["label"][4] = 3
+
+
+def misplace(file: Any) -> None:
+    file["key.offsets"][4] = 10**6
+
+
+WRONG: list[tuple[Callable[[Any], None], str]] = [
+    (grow, "holds 'more', which its header does not name; a pack holds nothing else. Remove that."),
+    (resize, "its arrays no longer fit its header"),
+    (retype, "'label' is missing or has another dtype than the header says."),
+    (move, "its rows lie elsewhere than packer wrote them. Write it anew: packer repack"),
+    (mislabel, r"'label' are not all within 0 to 2 \(row 4\). Correct that, then seal it"),
+    (misplace, r"'key.offsets' fall \(row 4\)"),
+    (lambda file: file.pop("label"), "'label' is missing or has another dtype than the header says."),
+    (lambda file: file["packer"].pop("header"), "is an HDF5 file, but no pack"),
+    (lambda file: file["packer"].pop("checksums"), "its rows lie elsewhere than packer wrote them"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG)
+@pytest.mark.usefixtures("hdf5_here")
+def test_what_is_no_pack_any_more_is_refused(
+    tmp_path: Path, photos: Path, change: Callable[[Any], None], sentence: str
+):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16)
+    edit(out, change)
+    data = out.read_bytes()
+    with pytest.raises(FormatError, match=sentence):
+        seal_pack(out)
+    assert out.read_bytes() == data
+
+
+@pytest.mark.usefixtures("hdf5_here")
+def test_rows_that_moved_are_repacked(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16)
+    edit(out, lambda file: (darken(file), move(file)))
+    with h5py.File(out) as file:
+        images = file["image"][:]
+    repack(out, tmp_path / "again.h5")
+    again = open_pack(tmp_path / "again.h5")
+    assert (again.read("image") == images).all()
+    check_fresh(again)
+    edit(out, mislabel)
+    with pytest.raises(FormatError, match="'label' are not all within 0 to 2"):
+        repack(out, tmp_path / "no.h5")
+
+
+@pytest.mark.usefixtures("hdf5_here")
+@pytest.mark.parametrize("compress", ["gzip"])
+def test_compressed_rows_may_move(tmp_path: Path, photos: Path, compress: str):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16, compress=compress)
+    edit(out, darken)
+    sealed = seal_pack(out)
+    assert verify_pack(out).ok
+    repack(out, tmp_path / "raw.h5", compress="none")
+    raw = open_pack(tmp_path / "raw.h5")
+    assert raw.header.statistics == sealed.header.statistics
+    check_fresh(raw)
+
+
+@pytest.mark.usefixtures("hdf5_here")
+def test_what_cannot_be_decoded_is_refused(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16, compress="zstd")
+    edit(out, lambda file: file["image"].id.write_direct_chunk((0, 0, 0, 0), b"no frame"))
+    with pytest.raises(FormatError, match="of 'image' are damaged"):
+        seal_pack(out)
+    with pytest.raises(FormatError, match="was opened for writing"):
+        open_pack(out)
+
+
+def test_whole_pictures_are_measured_one_by_one(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size="max=16", store="raw")
+    edit(out, lambda file: file["key"].write_direct(file["key"][:]))
+    assert verify_pack(seal_pack(out).path).ok
+    before = open_pack(out).header.statistics
+    edit(out, lambda file: file["image"].write_direct(255 - file["image"][:]))
+    after = seal_pack(out).header.statistics
+    assert after["image"]["mean"] == pytest.approx([1 - mean for mean in before["image"]["mean"]])
+    edit(out, lambda file: file["height"].write_direct(file["height"][:] + 1))
+    with pytest.raises(FormatError, match=r"row 0 of 'image' has 768 bytes, not those of its height 17"):
+        seal_pack(out)
+
+
+def test_a_directory_of_npy_files(tmp_path: Path, photos: Path):
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16)
+    data = {path.name: path.read_bytes() for path in out.iterdir()}
+    seal_pack(out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == data
+    images = np.load(out / "image.npy", mmap_mode="r+")
+    images[2:4] = 0
+    images.flush()
+    assert not verify_pack(out).ok
+    check_fresh(seal_pack(out))
+    assert verify_pack(out).ok
+    (out / "trailer").unlink()
+    with pytest.raises(FormatError, match=r"run packer seal"):
+        open_pack(out)
+    seal_pack(out)
+    assert verify_pack(out).ok
+    np.save(out / "label.npy", np.zeros(ROWS, "<i4"))
+    with pytest.raises(FormatError, match=r"label\.npy"):
+        seal_pack(out)
+
+
+@pytest.mark.parametrize("format", ["h5", "npy"])
+def test_shards(tmp_path: Path, photos: Path, format: str):
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16, shard_rows=10, format=format)
+    if format == "h5":
+        edit(out / "00001.h5", darken)
+        with pytest.raises(FormatError, match=rf"00001.h5: .* Run packer seal {out}\."):
+            open_pack(out).confirm()
+        assert [problem.kind for problem in verify_pack(out).problems] == ["unsealed"]
+    else:
+        images = np.load(out / "00001" / "image.npy", mmap_mode="r+")
+        images[2:4] = 0
+        images.flush()
+    check_fresh(seal_pack(out))
+    assert verify_pack(out).ok
+
+
+def test_another_shard_is_no_edited_one(tmp_path: Path, photos: Path):
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16, shard_rows=10)
+    edit(out / "00001.h5", darken)
+    with pytest.raises(UsageError, match=rf"is a shard of a pack. Seal that: packer seal {out}\."):
+        seal_pack(out / "00001.h5")
+    shutil.copy(out / "00000.h5", out / "00001.h5")
+    with pytest.raises(FormatError, match=r"is not the shard that index\.json lists"):
+        seal_pack(out)
+
+
+@pytest.mark.usefixtures("hdf5_here")
+def test_a_shard_whose_rows_moved_is_repacked_with_the_others(tmp_path: Path, photos: Path):
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16, shard_rows=10)
+    edit(out / "00001.h5", move)
+    repack(out, tmp_path / "again.h5")
+    assert open_pack(tmp_path / "again.h5").rows == ROWS
+
+
+def test_a_table_keeps_its_mapping(tmp_path: Path):
+    lines = [f"{n},{'abc'[n % 3]},{n % 2}" for n in range(20)]
+    (tmp_path / "t.csv").write_text("x,kind,y\n" + "\n".join(lines) + "\n")
+    out = tmp_path / "t.h5"
+    convert_table(tmp_path / "t.csv", out, label="y")
+    before = open_pack(out).header
+    edit(out, lambda file: file["features"].write_direct(file["features"][:] * 2))
+    assert seal_pack(out).header == before
+    edit(out, lambda file: file["categories"].write_direct(file["categories"][:] + 1))
+    with pytest.raises(FormatError, match="'categories' are not all within 0 to 3"):
+        seal_pack(out)
+
+
+def test_boxes_have_classes_of_the_pack(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    images = [{"id": n, "file_name": f"red/{3 * n}.png", "width": 20, "height": 20} for n in range(8)]
+    boxes = [{"id": n, "image_id": n, "category_id": n % 2, "bbox": [2, 2, 9, 9]} for n in range(8)]
+    names = [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
+    record = {"images": images, "annotations": boxes, "categories": names}
+    (tmp_path / "coco.json").write_text(json.dumps(record))
+    convert_images(photos, out, size=16, labels=tmp_path / "coco.json", on_error="skip")
+    edit(out, lambda file: file["box_label"].write_direct(np.full(64, 7, "u1")))
+    with pytest.raises(FormatError, match="'box_label' are not all within 0 to 1"):
+        seal_pack(out)
+
+
+def test_a_file_that_is_open_is_left_alone(tmp_path: Path, photos: Path):
+    out = tmp_path / "p.h5"
+    convert_images(photos, out, size=16)
+    edit(out, relabel)
+    with h5py.File(out), pytest.raises(BusyError, match="is open in another program"):
+        seal_pack(out)
+    seal_pack(out)
+
+
+def test_what_lies_in_a_store_is_downloaded_first():
+    with pytest.raises(UsageError, match=r"is in a store\. Download it"):
+        seal_pack("s3://bucket/p.h5")
+
+
+@pytest.mark.parametrize("kind", ["h5", "npy", "shards"])
+@pytest.mark.usefixtures("hdf5_here")
+def test_killed_at_any_write_it_is_sealed_or_can_be(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    original, out = tmp_path / f"o.{kind}", tmp_path / f"p.{kind}"
+    shard_rows, format = (10, "h5") if kind == "shards" else (None, kind)
+    convert_images(photos, original, size=16, format=format, shard_rows=shard_rows)
+    if format == "h5":
+        edit(original / "00001.h5" if shard_rows else original, lambda file: (darken(file), relabel(file)))
+    else:
+        images = np.load(original / "image.npy", mmap_mode="r+")
+        images[2:4] = 0
+        images.flush()
+    copy = shutil.copy if kind == "h5" else shutil.copytree
+    copy(original, out)
+    whole = seal_pack(out).header
+    for steps in range(30):
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
+        copy(original, out)
+        if not (child := os.fork()):
+            die_after(steps)
+            seal_pack(out)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with suppress(FormatError):
+            (pack := open_pack(out)).confirm()
+            assert pack.header == whole or (kind == "npy" and not steps)
+            assert verify_pack(out).ok or (kind == "npy" and not steps)
+        assert seal_pack(out).header == whole
+        assert verify_pack(out).ok
+        if code == 0:
+            break
+    assert 5 < steps < 29
+
+
+def die_after(steps: int) -> None:
+    """Have this process end at its next call but so many that changes a file."""
+    left = [steps]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            if not left[0]:
+                os._exit(9)
+            left[0] -= 1
+            return call(*arguments)
+
+        return run
+
+    for name in ("pwrite", "ftruncate", "replace", "unlink", "fsync"):
+        setattr(os, name, counted(getattr(os, name)))
