@@ -190,9 +190,9 @@ def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
     whole = Path("p/features.npy").read_bytes()
     Path("p/features.npy").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     said = run("verify", "p", code=1)
-    assert (
-        said.stderr.splitlines()[-1]
-        == "To make damaged blocks anew from the table: packer verify p --repair SRC"
+    assert said.stderr.splitlines()[-1] == (
+        "To make damaged blocks anew from the table: packer verify p --repair SRC."
+        " If you edited the arrays yourself: packer seal p"
     )
     assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 block), and whole again\n"
     assert Path("p/features.npy").read_bytes() == whole
