@@ -211,7 +211,9 @@ def value_checks(header: Header) -> dict[str, ValueCheck]:
             found[f.name] = _ClassNumbers(f.dtype, [len(header.classes)])
         elif f.name == "categories" and header.table is not None and f.codec is None:
             names = {column["name"]: column["categories"] or () for column in header.table["columns"]}
-            found[f.name] = _ClassNumbers(f.dtype, [1 + len(names[name]) for name in header.table["categories"]])
+            found[f.name] = _ClassNumbers(
+                f.dtype, [1 + len(names[name]) for name in header.table["categories"]]
+            )
     return found
 
 

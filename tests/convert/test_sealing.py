@@ -176,11 +176,11 @@ def test_rows_that_moved_are_repacked(tmp_path: Path, photos: Path):
 @pytest.mark.parametrize("compress", ["gzip"])
 def test_compressed_rows_may_move(tmp_path: Path, photos: Path, compress: str):
     out = tmp_path / "p.h5"
-    convert_images(photos, out, size=16, compress=compress)
+    convert_images(photos, out, size=16, store=compress)
     edit(out, darken)
     sealed = seal_pack(out)
     assert verify_pack(out).ok
-    repack(out, tmp_path / "raw.h5", compress="none")
+    repack(out, tmp_path / "raw.h5", store="raw")
     raw = open_pack(tmp_path / "raw.h5")
     assert raw.header.statistics == sealed.header.statistics
     check_fresh(raw)
@@ -189,7 +189,7 @@ def test_compressed_rows_may_move(tmp_path: Path, photos: Path, compress: str):
 @pytest.mark.usefixtures("hdf5_here")
 def test_what_cannot_be_decoded_is_refused(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
-    convert_images(photos, out, size=16, compress="zstd")
+    convert_images(photos, out, size=16, store="zstd")
     edit(out, lambda file: file["image"].id.write_direct_chunk((0, 0, 0, 0), b"no frame"))
     with pytest.raises(FormatError, match="of 'image' are damaged"):
         seal_pack(out)
@@ -236,7 +236,7 @@ def test_a_directory_of_npy_files(tmp_path: Path, photos: Path):
 @pytest.mark.parametrize("format", ["h5", "npy"])
 def test_shards(tmp_path: Path, photos: Path, format: str):
     out = tmp_path / "p"
-    convert_images(photos, out, size=16, shard_rows=10, format=format)
+    convert_images(photos, out, size=16, shards=10, format=format)
     if format == "h5":
         edit(out / "00001.h5", darken)
         with pytest.raises(FormatError, match=rf"00001.h5: .* Run packer seal {out}\."):
@@ -252,7 +252,7 @@ def test_shards(tmp_path: Path, photos: Path, format: str):
 
 def test_another_shard_is_no_edited_one(tmp_path: Path, photos: Path):
     out = tmp_path / "p"
-    convert_images(photos, out, size=16, shard_rows=10)
+    convert_images(photos, out, size=16, shards=10)
     edit(out / "00001.h5", darken)
     with pytest.raises(UsageError, match=rf"is a shard of a pack. Seal that: packer seal {out}\."):
         seal_pack(out / "00001.h5")
@@ -264,7 +264,7 @@ def test_another_shard_is_no_edited_one(tmp_path: Path, photos: Path):
 @pytest.mark.usefixtures("hdf5_here")
 def test_a_shard_whose_rows_moved_is_repacked_with_the_others(tmp_path: Path, photos: Path):
     out = tmp_path / "p"
-    convert_images(photos, out, size=16, shard_rows=10)
+    convert_images(photos, out, size=16, shards=10)
     edit(out / "00001.h5", move)
     repack(out, tmp_path / "again.h5")
     assert open_pack(tmp_path / "again.h5").rows == ROWS
@@ -317,7 +317,7 @@ def test_killed_at_any_write_it_is_sealed_or_can_be(
 ):
     original, out = tmp_path / f"o.{kind}", tmp_path / f"p.{kind}"
     shard_rows, format = (10, "h5") if kind == "shards" else (None, kind)
-    convert_images(photos, original, size=16, format=format, shard_rows=shard_rows)
+    convert_images(photos, original, size=16, format=format, shards=shard_rows)
     if format == "h5":
         edit(original / "00001.h5" if shard_rows else original, lambda file: (darken(file), relabel(file)))
     else:
