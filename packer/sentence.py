@@ -13,8 +13,8 @@ Value = str | int | float | bool | Mapping[str, object] | tuple[object, ...] | N
 class Option:
     """An argument of a public function, named as Python names it.
 
-    name: the keyword, as "on_error". value: what it is set to; True or False of a switch; a mapping for options that are given as
-    name=value; None to name the option alone.
+    name: the keyword, as "on_error", or "Labels.column", a member of the value of `labels`. value: what it is set to; True or False of
+    a switch; a mapping for options that are given as name=value; None to name the option alone.
 
     >>> str("Remove it, or pass " + Option("on_error", "skip") + ".")
     "Remove it, or pass on_error='skip'."
@@ -24,6 +24,8 @@ class Option:
     value: Value = None
 
     def __str__(self) -> str:
+        if self.name.startswith("Labels."):  # a member of the value of `labels`
+            return f"labels=Labels({Option(self.name.removeprefix('Labels.'), self.value)})"
         return f"{self.name}=" if self.value is None else f"{self.name}={self.value!r}"
 
     def __add__(self, other: str | Option) -> Sentence:

@@ -17,7 +17,14 @@ from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
 # Keywords whose option has another name.
-_OPTIONS = {"pairs": "pair", "types": "type"}
+_OPTIONS = {
+    "pairs": "pair",
+    "types": "type",
+    "Labels.as_": "label-as",
+    "Labels.column": "label",
+    "Labels.file_column": "label-file-column",
+    "Labels.separator": "label-separator",
+}
 # Values that the command line spells otherwise.
 _SPELLED = {("quote", ""): "none"}
 # The one option in reasons that packs record, which hold text.
@@ -57,7 +64,7 @@ def _typed(part: Option | Call) -> str:
 
 
 def _typed_option(option: Option) -> str:
-    name = _OPTIONS.get(option.name, option.name).replace("_", "-")
+    name = _OPTIONS.get(option.name, option.name.removeprefix("Labels.")).replace("_", "-")
     if option.name == "shards":
         name = "shard-rows" if isinstance(option.value, int) else "shard-size"
     elif option.name == "store" and option.value in COMPRESS:

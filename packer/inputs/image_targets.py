@@ -238,9 +238,9 @@ class ImageTargets:
         if unit is not None and not self.needs_geometry:
             raise UsageError(
                 "boxes_unit: is about boxes and keypoints, and there are none. Pass ",
-                Option("boxes"),
+                Option("Labels.boxes"),
                 " or ",
-                Option("keypoints"),
+                Option("Labels.keypoints"),
                 ", or leave it out.",
             )
         if self._boxes is not None:
@@ -397,7 +397,7 @@ def read_targets(
         called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
         targets.notes.append(
             f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, {_shown(classes or ())}; "
-            + Option("label_separator")
+            + Option("Labels.separator")
             + " names another separator."
         )
     elif not corners:

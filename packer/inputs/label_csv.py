@@ -126,14 +126,14 @@ class LabelTable:
         if header[file] in chosen:
             raise SourceError(
                 f"{where}: {header[file]} names the files; the columns are {shown}. Choose another one, or name that of the files with ",
-                Option("label_file_column"),
+                Option("Labels.file_column"),
                 ".",
             )
         if not chosen and len(others) != 1:
             raise SourceError(
                 f"{where}: {len(header)} {'column' if len(header) == 1 else 'columns'} ({shown}); two are read, file and label, parted "
                 "by commas, or by tabs in a .tsv. Name the label's with ",
-                Option("label"),
+                Option("Labels.column"),
                 ".",
             )
         return file, [header.index(name) for name in chosen] or others
@@ -157,7 +157,7 @@ class LabelTable:
                 f"no image is called {shorten(name)}",
                 "paths below the images' folder are read, and names without folder and extension, in one of the columns "
                 f"{shorten(', '.join(header))}. Correct the row, or pass ",
-                Option("label_file_column"),
+                Option("Labels.file_column"),
                 " for another column, or ",
                 Option("on_error", "skip"),
                 ".",

@@ -121,7 +121,7 @@ def number_labels(
             first[later],
             f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; "
             "numbers or class names are accepted, not both. Correct one, or pass ",
-            Option("label_as", "classes"),
+            Option("Labels.as_", "classes"),
             ".",
         )
     are_names = named is not None or label_as == "classes"
@@ -213,7 +213,7 @@ def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
         return (
             [
                 f"{len(several):,} of the {len(classes):,} classes hold a | or ;, such as {several[0]!r}; each is one class. Pass "
-                + Option("multi_label", True)
+                + Option("Labels.separator", "|")
                 + " if cells hold several."
             ]
             if several
@@ -221,12 +221,12 @@ def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
         )
     if not len(labels):
         return []
-    as_classes = Option("label_as", "classes")
+    as_classes = Option("Labels.as_", "classes")
     if labels.dtype != np.int64:
         return ["Labels are numbers, stored as float32; " + as_classes + " takes them for classes."]
     return [
         f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
-        + Option("label_as", "float")
+        + Option("Labels.as_", "float")
         + " stores float32, "
         + as_classes
         + " numbers them from 0."
@@ -291,9 +291,9 @@ def check_bars(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
         raise UsageError(
             f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no cell has a | or ;, "
             "which part names. Pass ",
-            Option("label_separator", "comma" if "," in texts[row] else "space"),
+            Option("Labels.separator", "comma" if "," in texts[row] else "space"),
             ", or ",
-            Option("label_separator", "bar"),
+            Option("Labels.separator", "bar"),
             " if it is one name.",
         )
 

@@ -231,7 +231,7 @@ class _Spooled:
             )
         return Sentence(
             f"No column is called label, or names classes, so the pack has no labels; {usable} can be one. Pass ",
-            Option("label", self._columns.usable[0]),
+            Option("Labels.column", self._columns.usable[0]),
             ".",
         )
 
@@ -322,7 +322,7 @@ def _label_column(path: str, schema: Arrow, image: str, chosen: str | None) -> s
     if len(classes) > 1:
         raise UsageError(
             f"{path}: has several labels ({shorten(', '.join(classes))}); one is packed. Pass ",
-            Option("label", classes[0]),
+            Option("Labels.column", classes[0]),
             ".",
         )
     return classes[0] if classes else None

@@ -230,7 +230,7 @@ def _check_field(subject: str, archives: Sequence[Archive], label: str | None) -
     if texts and field not in fields:
         raise UsageError(
             f"{subject}: no image has a .{field} beside it; there are .{shorten(', .'.join(texts))}. Pass ",
-            Option("label", texts[0]),
+            Option("Labels.column", texts[0]),
             ".",
         )
 

@@ -145,7 +145,7 @@ def test_missing_masks(pets: Path):
 
 
 def test_appended_images_are_skipped_alike(pets: Path):
-    Path("l.csv").write_text("file;kind\n" + "".join(f"{n};{'ab'[n % 2]} x,c\n" for n in range(8)))
+    Path("l.csv").write_text("file,kind\n" + "".join(f'{n},"{"ab"[n % 2]} x,c"\n' for n in range(8)))
     options = {
         "labels": Labels("l.csv", separator="space", file_column="file"),
     }
@@ -156,7 +156,7 @@ def test_appended_images_are_skipped_alike(pets: Path):
     Path("more").mkdir()
     for n in (0, 1, 2):
         Path(f"more/m{n}.jpg").write_bytes(Path(f"pets/{n}.jpg").read_bytes())
-    Path("m.csv").write_text("file;kind\nm0;a\nm1;cow\nm9;a\n")
+    Path("m.csv").write_text("file,kind\nm0,a\nm1,cow\nm9,a\n")
     report = append_images("p", "more", labels="m.csv", on_error="skip")
     assert {s["key"]: s["reason"] for s in report.skipped} == {
         "m1.jpg": "its class is cow, which is not among the 3 given.",

@@ -190,7 +190,8 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
     np.testing.assert_array_equal(targets.place(0, CROP)["keypoints"], [[50, 50]])
     np.testing.assert_array_equal(targets.place(2, CROP)["keypoints"], [[np.nan, np.nan]])
     with pytest.raises(
-        UsageError, match=r"boxes_unit: is about boxes and keypoints, and there are none. Pass boxes="
+        UsageError,
+        match=r"boxes_unit: is about boxes and keypoints, and there are none. Pass labels=Labels\(boxes=",
     ):
         read_targets(write("1,2\n2,2\n3,2\n"), KEYS).measured_in("pixels", "l.csv")
 
@@ -402,7 +403,7 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
         f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension, in one of the columns file, a. Correct the row, or pass label_file_column= for another column, or "
+        "and extension, in one of the columns file, a. Correct the row, or pass labels=Labels(file_column=) for another column, or "
         "on_error='skip'."
     )
 
@@ -437,7 +438,7 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     targets = read_targets(path, KEYS, multi_label=True, label_separator="space")
     assert (targets.classes, targets.separator) == (["cat", "dog"], " ")
     assert targets.notes == [
-        "Cells hold class names parted by spaces: 2 classes, cat, dog; label_separator= names another separator."
+        "Cells hold class names parted by spaces: 2 classes, cat, dog; labels=Labels(separator=) names another separator."
     ]
     targets = read_targets(path, KEYS, multi_label=True, label_separator="comma")
     assert (targets.classes, targets.separator) == (["cat", "cat dog"], ",")

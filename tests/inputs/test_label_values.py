@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.label_csv import LabelTable
@@ -137,7 +135,7 @@ def test_names_and_fractions_do_not_mix(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
         number_labels(CheckedRows("l.csv", [1, 2, 3]), texts)
     assert str(error.value) == (
-        f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass label_as='classes'."
+        f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass labels=Labels(as_='classes')."
     )
 
 
@@ -239,7 +237,7 @@ def test_the_file_column_is_the_first_unless_another_is_named(write: Write) -> N
     path = write(",file,a\n0,cat/2.png,x\n1,dog/3.jpg,y\n")
     assert refused(path, KEYS, "a") == (
         "labels.csv line 2: no image is called 0; paths below the images' folder are read, and names without folder and extension, "
-        "in one of the columns , file, a. Correct the row, or pass label_file_column= for another column, or on_error='skip'."
+        "in one of the columns , file, a. Correct the row, or pass labels=Labels(file_column=) for another column, or on_error='skip'."
     )
     assert LabelTable(path, KEYS, ("a",), file_column="file").images.tolist() == [1, 2]
 
@@ -296,7 +294,7 @@ def test_the_file_column_cannot_be_chosen(write: Write) -> None:
 def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, ...]) -> None:
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
         f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension, in one of the columns file, label. Correct the row, or pass label_file_column= for another column, or "
+        "and extension, in one of the columns file, label. Correct the row, or pass labels=Labels(file_column=) for another column, or "
         "on_error='skip'."
     )
 
@@ -404,13 +402,16 @@ def test_refused_labels_have_reasons_and_are_no_classes() -> None:
     [
         (
             ["8", "-1", "", "3"],
-            "Labels are whole numbers from -1 to 8, stored as int64; label_as='float' stores float32, "
-            "label_as='classes' numbers them from 0.",
+            "Labels are whole numbers from -1 to 8, stored as int64; labels=Labels(as_='float') stores float32, "
+            "labels=Labels(as_='classes') numbers them from 0.",
         ),
-        (["0.5", "1"], "Labels are numbers, stored as float32; label_as='classes' takes them for classes."),
+        (
+            ["0.5", "1"],
+            "Labels are numbers, stored as float32; labels=Labels(as_='classes') takes them for classes.",
+        ),
         (
             ["cat|dog", "cat"],
-            "1 of the 2 classes hold a | or ;, such as 'cat|dog'; each is one class. Pass multi_label=True if cells hold several.",
+            "1 of the 2 classes hold a | or ;, such as 'cat|dog'; each is one class. Pass labels=Labels(separator='|') if cells hold several.",
         ),
     ],
 )
@@ -441,8 +442,8 @@ def test_separators_are_not_guessed(texts: list[str], found: tuple[str, str] | N
     with pytest.raises(UsageError) as error:
         check_bars(rows, texts, "tags")
     assert str(error.value) == (
-        f"l.csv {found[0]}, and no cell has a | or ;, which part names. Pass label_separator={found[1]!r}, or "
-        "label_separator='bar' if it is one name."
+        f"l.csv {found[0]}, and no cell has a | or ;, which part names. Pass labels=Labels(separator={found[1]!r}), or "
+        "labels=Labels(separator='bar') if it is one name."
     )
 
 
@@ -469,7 +470,7 @@ def test_tabs_part_the_cells_of_a_tsv_and_commas_those_of_other_files(write: Wri
         assert (list(column), table.images.tolist()) == (["a,b", "c", "d"], [0, 1, 2])
     assert refused(write("file;label\n1;a\n")) == (
         "labels.csv line 1: 1 column (file;label); two are read, file and label, parted by commas, or by tabs in a .tsv. "
-        "Name the label's with label=."
+        "Name the label's with labels=Labels(column=)."
     )
 
 
@@ -479,9 +480,9 @@ def test_the_file_column_may_be_named(write: Write) -> None:
     table = LabelTable(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
     assert (table.images.tolist(), list(table.columns[""])) == ([0, 1, 2], ["x", "y", "z"])
     for chosen, column, message in (
-        ((), "path", "3 columns (a, path, b); two are read, file and label, parted by commas, or by tabs in a .tsv. Name the label's with label=."),
+        ((), "path", "3 columns (a, path, b); two are read, file and label, parted by commas, or by tabs in a .tsv. Name the label's with labels=Labels(column=)."),
         (("a",), "file", "no column file; the first row names the columns, here a, path, b. Correct it, or pass others."),
-        (("path",), "path", "path names the files; the columns are a, path, b. Choose another one, or name that of the files with label_file_column=."),
+        (("path",), "path", "path names the files; the columns are a, path, b. Choose another one, or name that of the files with labels=Labels(file_column=)."),
     ):  # fmt: skip
         with pytest.raises(SourceError) as error:
             LabelTable(write("a,path,b\nx,1,0\n"), KEYS, chosen, file_column=column)

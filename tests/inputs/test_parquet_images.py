@@ -14,6 +14,7 @@ from packer import convert_images, open_pack
 from packer.errors import MissingDependencyError, PackerError
 from packer.inputs.dataset_layouts import holds_images
 from packer.inputs.image_sources import open_source
+from packer.inputs.label_options import Labels
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -142,7 +143,7 @@ def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
     columns = {"img": images(), "fine_label": LABELS, "coarse_label": [0] * 9, "text": ["a"] * 9}
     path = write(tmp_path / "a.parquet", columns, about)
     assert refused(path) == (
-        f"{path}: has several labels (fine_label, coarse_label); one is packed. Pass label='fine_label'."
+        f"{path}: has several labels (fine_label, coarse_label); one is packed. Pass labels=Labels(column='fine_label')."
     )
     with open_source(path, label="coarse_label") as source:
         assert source.labels is not None
@@ -151,7 +152,7 @@ def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
         f"{path}: has no column x of integers, numbers or texts; fine_label, coarse_label, text can be labels. Pass one of them."
     )
     assert refused(path, label="img").startswith(f"{path}: has no column img")
-    convert_images(path, tmp_path / "a.h5", size=4, label="coarse_label")
+    convert_images(path, tmp_path / "a.h5", size=4, labels=Labels(column="coarse_label"))
     assert open_pack(tmp_path / "a.h5").header.provenance["options"]["label"] == ["coarse_label"]
 
 
@@ -250,7 +251,7 @@ def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -
     with open_source(write(tmp_path / "a.parquet", columns)) as source:
         assert source.labels is None
         assert source.notes[1] == (
-            "No column is called label, or names classes, so the pack has no labels; labels can be one. Pass label='labels'."
+            "No column is called label, or names classes, so the pack has no labels; labels can be one. Pass labels=Labels(column='labels')."
         )
     del columns["labels"]
     with open_source(write(tmp_path / "b.parquet", columns)) as source:

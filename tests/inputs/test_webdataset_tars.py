@@ -285,7 +285,7 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
     only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
     path = write_tar(tmp_path / "b.tar", only)
     assert refused(path) == (
-        f"{path}: no image has a .cls beside it; there are .coarse.cls. Pass label='coarse.cls'."
+        f"{path}: no image has a .cls beside it; there are .coarse.cls. Pass labels=Labels(column='coarse.cls')."
     )
     assert refused(path, label="fine.cls").startswith(f"{path}: no image has a .fine.cls beside it;")
     path = write_tar(tmp_path / "c.tar", {"1.png": PNG[0], "1.cls": b"a", "1.CLS": b"b"})
