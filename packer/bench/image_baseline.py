@@ -31,6 +31,7 @@ from packer.convert.whole_pictures import WholePictures
 from packer.errors import ImageError, PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.inputs.archive_members import PLAIN_ARCHIVES
 from packer.inputs.file_names import on_disk
 from packer.inputs.image_sources import LIST_EXTENSIONS, open_source
 from packer.inputs.opened_source import ImageSource
@@ -322,4 +323,4 @@ def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
     if source.folder is not None:
         paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
         return tuple(os.fsdecode(on_disk(path)) for path in paths)
-    return source.files
+    return source.files if all(path.lower().endswith(PLAIN_ARCHIVES) for path in source.files) else ()

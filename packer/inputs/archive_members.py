@@ -24,7 +24,9 @@ COMPRESSED_TARS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".tar.xz": lzma.open,
     ".txz": lzma.open,
 }
-ARCHIVE_EXTENSIONS = (".tar", *COMPRESSED_TARS, ".zip")
+PLAIN_ARCHIVES = (".tar", ".zip")
+"""Names of archives whose members are read where they lie in the file."""
+ARCHIVE_EXTENSIONS = (*PLAIN_ARCHIVES, *COMPRESSED_TARS)
 """What an archive's name ends in, whichever the case."""
 
 _LONGEST_NAME = 4096
@@ -47,8 +49,8 @@ def archive_stem(path: str) -> str:
 class Archive(ABC):
     """The images of one archive, or of one folder in it. Made by `open_archive`."""
 
-    def __init__(self, path: str, inside: str) -> None:
-        """Open ``path``, and start an empty list of what it holds below ``inside``."""
+    def __init__(self, path: str, inside: str, also: Callable[[str], bool] = lambda name: False) -> None:
+        """Open ``path``, and start an empty list of what it holds below ``inside``; also: as `open_archive` has it."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._status = os.fstat(self._fd)
@@ -66,7 +68,7 @@ class Archive(ABC):
         """Files that are no images and were asked for: path -> place and bytes, in the archive's order."""
         self.left_out: Counter[str] = Counter()
         """Files that are not hidden and no images, by `suffix_of` their names."""
-        self._inside = inside
+        self._inside, self._also = inside, also
         self._tops: set[str] = set()
         self._seen: set[str] = set()
 
@@ -78,11 +80,6 @@ class Archive(ABC):
         """Read a file of ``others``; thread-safe. Raises: ImageError without its name."""
         offset, size = self.others[path]
         return self._pread(size, offset)
-
-    @property
-    def plain(self) -> bool:
-        """True if the images' bytes lie in the file itself."""
-        return self.path.lower().endswith((".tar", ".zip"))
 
     def close(self) -> None:
         """Close the archive; closing again does nothing."""
@@ -111,9 +108,9 @@ class Archive(ABC):
         self._seen.clear()
 
     def _key(self, name: str, is_folder: bool, refused: str | None) -> str | None:
-        """Note one member and say under which key its image is listed, None if it is not listed.
+        """Note one member and say under which key it is listed, None if it is not listed.
 
-        name: as the archive has it; refused: why it could not be read if it were an image, else None.
+        name: as the archive has it; refused: why it could not be read if it were wanted, else None.
         """
         if len(name) > _LONGEST_NAME:
             if is_folder or not is_image(name[-_LONGEST_NAME:].rpartition("/")[2]):
@@ -125,7 +122,7 @@ class Archive(ABC):
         parts = path_parts(name)
         if not parts or any(is_hidden(part) for part in parts if part != ".."):
             return None
-        wanted = not is_folder and is_image(parts[-1])
+        wanted = not is_folder and (is_image(parts[-1]) or self._also(parts[-1]))
         if name.startswith("/") or ".." in parts:
             refused = "leads out of the archive"
         if refused:
@@ -160,20 +157,6 @@ class Archive(ABC):
             )
         self._seen.add(key)
         return key
-
-    def _path(self, name: str) -> str | None:
-        """Return the path below ``inside`` of a member that is no image, None if it is hidden or lies elsewhere."""
-        parts, prefix = path_parts(name), path_parts(self._inside)
-        if len(name) > _LONGEST_NAME or name.startswith("/") or ".." in parts or any(map(is_hidden, parts)):
-            return None
-        return "/".join(parts[len(prefix) :]) if parts[: len(prefix)] == prefix else None
-
-    def _add_other(self, path: str, offset: int, size: int) -> None:
-        if path in self.others:
-            raise SourceError(
-                f"{self.path}: {shorten(path)} occurs twice; each file needs a name of its own. Make the archive anew."
-            )
-        self.others[path] = offset, size
 
     def _pread(self, size: int, offset: int) -> bytes:
         try:

@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.file_names import as_text, shorten
+from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
 from packer.inputs.label_csv import read_whole
-from packer.inputs.webdataset_tars import split_of
 from packer.sentence import Option
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"

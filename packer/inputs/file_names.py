@@ -82,6 +82,35 @@ def split_begun(name: str) -> str | None:
     return None if found is None else SPLIT_NAMES[found[1].lower()]
 
 
+def split_of(path: str) -> str | None:
+    """Return the split that a file's name, or the folder it lies in, begins with: "data/train-00000.tar" -> "train"."""
+    for word in reversed(path.split("/")[-2:]):
+        if found := split_begun(word):
+            return found
+    return None
+
+
+def file_splits(
+    paths: Sequence[str], named: Sequence[str | None], owners: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """Return the splits that files are, {} unless each is one and there are two or more.
+
+    named: the split of each file, or None; owners: int64 [N], the file of each image. Raises: UsageError where files of training and of
+    another split lie beside one of none.
+    """
+    names = list(dict.fromkeys(named))
+    if None in names and "train" in names and len(names) > 2:
+        raise UsageError(
+            f"{paths[named.index(None)]}: is called as no split, and {paths[named.index('train')]} as train; all files are splits, or "
+            "none. Pass those that belong together."
+        )
+    if None in names or len(names) < 2:
+        return {}
+    numbers = np.array([names.index(name) for name in named], np.int64)[owners]
+    found = {str(name): np.flatnonzero(numbers == number) for number, name in enumerate(names)}
+    return {name: members for name, members in found.items() if len(members)}
+
+
 def is_image(name: str) -> bool:
     """Say whether a file of this name is taken for an image."""
     dot = name.rfind(".")

@@ -23,6 +23,7 @@ from typing import IO, Any, cast
 
 from packer.errors import SourceError, SpaceError, UsageError
 from packer.inputs.archive_members import COMPRESSED_TARS, Archive
+from packer.inputs.file_names import is_image
 from packer.inputs.zip_archive import ZipArchive
 
 _DAMAGE = (
@@ -160,8 +161,7 @@ class TarArchive(Archive):
         also: Callable[[str], bool],
     ) -> None:
         """List ``path``; ``opens`` gives the decompressed stream of a compressed one; also: as `open_archive` has it."""
-        super().__init__(path, inside)
-        self._also = also
+        super().__init__(path, inside, also)
         self._offsets = array("q")
         headers = type("_TarInfo", (_StrictTarInfo,), {})
         try:
@@ -217,18 +217,13 @@ class TarArchive(Archive):
             elif member.issparse() or not member.isreg():
                 refused = "is not an ordinary file"
             key = self._key(member.name, member.isdir(), None if member.isdir() else refused)
-            other = None
-            if key is None and member.isreg() and refused is None and self._also(member.name):
-                other = self._path(member.name)
-            if key is None and other is None:
+            if key is None:
                 if spool is not None:
                     _pass_over(tar)
                 continue
-            offset = member.offset_data
-            if spool is not None:
-                offset = self._spool(tar, member, spool)
-            if key is None:
-                self._add_other(other or "", offset, member.size)
+            offset = member.offset_data if spool is None else self._spool(tar, member, spool)
+            if not is_image(key):
+                self.others[key] = offset, member.size
                 continue
             self.keys.append(key)
             self._offsets.append(offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -26,9 +26,11 @@ from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import InputFile, newest_file
 from packer.format.header import Field
 from packer.format.own_size import partner
+from packer.inputs.archive_members import Archive
 from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import open_archive
-from packer.inputs.image_sources import FolderImages, check_bytes, read_file, split_archive
+from packer.inputs.image_sources import FolderImages, check_bytes, file_state, split_archive, unlistable
+from packer.inputs.opened_source import ArchiveImages, ImageFiles
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec
 from packer.pixels.mask_decoder import MaskKind, decode_mask
 from packer.pixels.soft_maps import place_soft
@@ -45,7 +47,6 @@ RESERVED = frozenset(
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _BEFORE_SUFFIX = "_-. "
 _TRIES = 100
-_NONE = 255
 _SHOWN = 3
 _AT_ONCE = 1 << 16
 
@@ -75,21 +76,28 @@ class Pair:
         name: str,
         spec: PixelSpec,
         files: _PairedFiles,
+        images: ImageFiles,
         like: Field | None,
         soft: bool = False,
         whole: str | None = None,
     ) -> None:
         """Find out what the values are: as in ``like``, or else in the first file that can be read.
 
-        soft: sampled linearly; whole: how rows of sizes of their own are stored.
+        images: the bytes of the files. soft: sampled linearly; whole: how rows of sizes of their own are stored.
         """
-        self._files: _PairedFiles | _SomePartners = files
+        self._images, self._paths, self._place = images, files.paths, files.place
         self._soft = soft
         self._name, self._max_pixels = name, spec.max_pixels
         self.refused = files.refused
         """Image -> why it has no partner, in words that follow its name."""
         self.notes = files.notes
         """What the user may not expect, a sentence each."""
+        self.sizes = files.sizes
+        """int64 [N], bytes of each image's partner."""
+        self.times = files.times
+        """int64, when each was changed last, in nanoseconds since 1970: [N], or [1] of an archive."""
+        self.newest = newest_file(files.named or files.paths, self.times)
+        """Which of the files was changed last, and when."""
         self._kind = self._first_kind() if like is None else _kind_of(like)
         dtype, channels = self._kind
         about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
@@ -100,12 +108,6 @@ class Pair:
         else:
             self.field = Field(name, "|u1", None, about, codec)
         """As it is stored: [H, W], or [H, W, C] for several channels; or of its image's own size."""
-        self.sizes = files.sizes
-        """int64 [N], bytes of each image's partner."""
-        self.times = files.times
-        """int64 [N], when each was changed last, in nanoseconds since 1970."""
-        self.newest = files.newest
-        """Which of the files was changed last, and when."""
 
     def read(self, index: int, geometry: ImagePlacement, out: NDArray[Any]) -> int:
         """Fill ``out`` with the partner of image ``index``; thread-safe, in any order.
@@ -125,7 +127,7 @@ class Pair:
                     "Turn it as the image's EXIF orientation says."
                 )
         except ImageError as error:
-            raise ImageError(f"its {self._name} {self._files.path(index)}: ", error.sentence) from None
+            raise ImageError(f"its {self._name} {self._paths[index]}: ", error.sentence) from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
@@ -141,9 +143,16 @@ class Pair:
 
         Raises UsageError where they lie in an archive.
         """
+        images = self._images.some(indices)
+        if images is None:
+            raise UsageError(
+                f"{self._place}: is an archive, which only this process reads; folders can be read by others. Unpack it, or leave out ",
+                Option("engine"),
+                ".",
+            )
         made = copy(self)
-        made._files = files = self._files.some(indices)
-        made.sizes, made.times = files.sizes, files.images.times
+        made._images, made._paths = images, [self._paths[index] for index in indices.tolist()]
+        made.sizes, made.times = self.sizes[indices], self.times[indices]
         made.refused = {k: self.refused[i] for k, i in enumerate(indices.tolist()) if i in self.refused}
         made.notes, made.newest = [], InputFile("", 0)
         return made
@@ -151,15 +160,14 @@ class Pair:
     def fingerprint(self) -> bytes:
         """Return sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""
         state = blake2b(repr(self.field).encode(), digest_size=16)
-        for start in range(0, len(self.sizes), _AT_ONCE):
-            paths = map(self._files.path, range(start, min(start + _AT_ONCE, len(self.sizes))))
-            state.update("\0".join(paths).encode("utf-8", "surrogateescape"))
+        for start in range(0, len(self._paths), _AT_ONCE):
+            state.update("\0".join(self._paths[start : start + _AT_ONCE]).encode("utf-8", "surrogateescape"))
         state.update(self.sizes.data)
         return state.digest()
 
     def close(self) -> None:
         """Close what is open; closing again does nothing."""
-        self._files.close()
+        self._images.close()
 
     def __enter__(self) -> Pair:
         """Give the pair itself."""
@@ -170,26 +178,26 @@ class Pair:
         self.close()
 
     def _data(self, index: int) -> bytes:
-        check_bytes(int(self._files.sizes[index]), self._max_pixels)
-        return self._files.read(index)
+        check_bytes(int(self.sizes[index]), self._max_pixels)
+        return self._images.read(index)
 
     def _first_kind(self) -> MaskKind:
         reasons = []
-        there = (index for index in range(len(self._files.sizes)) if index not in self.refused)
+        there = (index for index in range(len(self._paths)) if index not in self.refused)
         for index in islice(there, _TRIES):
             try:
                 data = self._data(index)
                 values = decode_mask(data, self._max_pixels, None, palettes=not self._soft)
             except ImageError as error:
-                reasons.append(Sentence(f"{self._files.place}/{self._files.path(index)}: ", error.sentence))
+                reasons.append(Sentence(f"{self._place}/{self._paths[index]}: ", error.sentence))
                 continue
             if data.startswith(_JPEG_MAGIC) and not self._soft:
                 self.notes.append(
-                    f"{self._files.place}/{self._files.path(index)} is a JPEG file, whose values are only about those that were "
+                    f"{self._place}/{self._paths[index]} is a JPEG file, whose values are only about those that were "
                     f"saved: it has {len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
                 )
             return MaskKind.of(values)
-        first = reasons[0] if reasons else f"{self._files.place}: holds a file for none of the images."
+        first = reasons[0] if reasons else f"{self._place}: holds a file for none of the images."
         raise SourceError(first, f" No {self._name} can be read, of {len(reasons):,} tried.")
 
 
@@ -224,15 +232,20 @@ def open_pair(
             "Pass another one, for example mask."
         )
     place = os.fspath(folder).rstrip("/") or "/"
-    files = (
-        _in_folder(name, place, keys, images, skip)
-        if os.path.isdir(place)
-        else _in_archive(name, place, keys, spool_dir, skip)
-    )
+    if os.path.isdir(place):
+        files = _in_folder(name, as_text(place), keys, images, skip)
+        found: ImageFiles = FolderImages(as_text(place), files.paths, files.sizes, files.times)
+        return Pair(name, spec, files, found, like, soft, whole)
+    path, inside = split_archive(place)
+    if path is None:
+        raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
+    archive = open_archive(path, as_text(inside), spool_dir)
     try:
-        return Pair(name, spec, files, like, soft, whole)
+        files = _in_archive(name, place, archive, keys, skip)
+        found = ArchiveImages([archive], np.zeros(len(keys), np.int64), files.positions)
+        return Pair(name, spec, files, found, like, soft, whole)
     except BaseException:
-        files.close()
+        archive.close()
         raise
 
 
@@ -256,35 +269,12 @@ class _ListedFile(NamedTuple):
     position: int
 
 
-@dataclass(frozen=True)
-class _SomePartners:
-    """The files of some images, which can be pickled."""
-
-    place: str
-    images: FolderImages
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        return self.images.sizes
-
-    def path(self, index: int) -> str:
-        return self.images.keys[index]
-
-    def read(self, index: int) -> bytes:
-        return self.images.read(index)
-
-    def some(self, indices: NDArray[np.int64]) -> _SomePartners:
-        return _SomePartners(self.place, self.images.some(indices))
-
-    def close(self) -> None:
-        self.images.close()
-
-
 class _PairedFiles:
-    """The file of each image. ``read`` and ``close`` are set by whoever knows what holds them, ``folder`` where that is one."""
+    """The file of each image.
 
-    read: Callable[[int], bytes]
-    folder: str | None = None
+    paths: below the place, "" of an image that has none; sizes, times, positions: int64 [N], as of `_ListedFile`; named: what times are of,
+    if not of the paths; refused: image -> why it has none, in words that follow its name; notes: a sentence each.
+    """
 
     def __init__(
         self, name: str, place: str, keys: list[str], entries: Callable[[], Iterable[_ListedFile]], skip: bool
@@ -294,59 +284,55 @@ class _PairedFiles:
         skip: refuse images that have none, or several. Raises: SourceError unless there is exactly one.
         """
         self.place = place
+        self.named: list[str] = []
         self.notes: list[str] = []
         self.refused: dict[int, str] = {}
-        self._keys = keys
-        self._images, self._twins = _by_stem(keys)
-        self._suffixes: list[str] = []  # few, so that an image's file takes one byte
-        loose, first_loose = self._assign(entries(), "")
-        if loose and (self._codes == _NONE).all():
+        self._images: dict[str, int] = {}
+        twins = {}
+        for index, key in enumerate(keys):
+            first = self._images.setdefault(os.path.splitext(key)[0], index)
+            if first != index:
+                twins[index] = first
+        loose = self._assign(entries(), len(keys), "")
+        if loose and not any(self.paths):
             suffix = self._find_suffix(name, entries())
             if suffix:
-                loose, first_loose = self._assign(entries(), suffix)
+                loose = self._assign(entries(), len(keys), suffix)
                 self.notes.append(
                     f"{place}: files called as an image with {suffix} behind it are its {name}."
                 )
-        for index, first in self._twins.items():
-            for column in (self._codes, self.sizes, self.times, self.positions):
+        for index, first in twins.items():
+            self.paths[index] = self.paths[first]
+            for column in (self.sizes, self.times, self.positions):
                 column[index] = column[first]
-        self._check(name, skip)
+        self._check(name, keys, twins, skip)
         if loose:
-            belong = "file belongs" if loose == 1 else "files belong"
-            self.notes.append(f"{place}: {loose:,} {belong} to no image, first {first_loose}; left out.")
+            belong = "file belongs" if len(loose) == 1 else "files belong"
+            self.notes.append(f"{place}: {len(loose):,} {belong} to no image, first {min(loose)}; left out.")
 
-    def _assign(self, entries: Iterable[_ListedFile], suffix: str) -> tuple[int, str]:
-        """Give images the files called as they are with the suffix. Returns: how many files belong to none, and the first."""
-        self.sizes = np.zeros(len(self._keys), np.int64)
-        self.times = np.zeros(len(self._keys), np.int64)
-        self.positions = np.zeros(len(self._keys), np.int64)
-        self._codes = np.full(len(self._keys), _NONE, np.uint8)
+    def _assign(self, entries: Iterable[_ListedFile], count: int, suffix: str) -> list[str]:
+        """Give images the files called as they are with the suffix. Returns: the paths of files that belong to none."""
+        self.paths = [""] * count
+        self.sizes, self.times, self.positions = np.zeros((3, count), np.int64)
         self._doubles: dict[int, tuple[str, str]] = {}
-        newest = ("", 0)
-        loose, first_loose = 0, ""
+        loose = []
         for entry in entries:
-            stem, ending = os.path.splitext(entry.path)
+            stem = os.path.splitext(entry.path)[0]
             index = self._images.get(stem.removesuffix(suffix)) if stem.endswith(suffix) else None
             if index is None:
-                first_loose = min(first_loose or entry.path, entry.path)
-                loose += 1
+                loose.append(entry.path)
                 continue
-            if self._codes[index] != _NONE:
-                second = [path.lower().endswith(SECOND_CHOICE) for path in (self.path(index), entry.path)]
+            if self.paths[index]:
+                second = [path.lower().endswith(SECOND_CHOICE) for path in (self.paths[index], entry.path)]
                 if second == [False, True]:
                     continue
                 if second != [True, False]:
-                    self._doubles[index] = (entry.path, self.path(index))
+                    self._doubles[index] = (entry.path, self.paths[index])
                     continue
                 self._doubles.pop(index, None)
-            if suffix + ending not in self._suffixes:
-                self._suffixes.append(suffix + ending)
-            self._codes[index] = self._suffixes.index(suffix + ending)
-            self.sizes[index], self.positions[index] = entry.size, entry.position
-            self.times[index] = entry.time
-            newest = max(newest, (entry.path, entry.time), key=lambda found: found[1])
-        self.newest = InputFile(*newest)
-        return loose, first_loose
+            self.paths[index], self.positions[index] = entry.path, entry.position
+            self.sizes[index], self.times[index] = entry.size, entry.time
+        return loose
 
     def _find_suffix(self, name: str, entries: Iterable[_ListedFile]) -> str:
         """Find what stands behind the images' names, such as "_mask"; "" if there is no such thing.
@@ -369,39 +355,18 @@ class _PairedFiles:
             )
         return best[0] if best else ""
 
-    def path(self, index: int) -> str:
-        """Return the path of an image's file below the place; "" if it has none."""
-        if self._codes[index] == _NONE:
-            return ""
-        return os.path.splitext(self._keys[index])[0] + self._suffixes[int(self._codes[index])]
-
-    def some(self, indices: NDArray[np.int64]) -> _SomePartners:
-        """Return those of some images. Raises UsageError where they lie in an archive."""
-        if self.folder is None:
-            raise UsageError(
-                f"{self.place}: is an archive, which only this process reads; folders can be read by others. Unpack it, or leave out ",
-                Option("engine"),
-                ".",
-            )
-        paths = [self.path(index) for index in indices.tolist()]
-        images = FolderImages(os.path.abspath(self.folder), paths, self.sizes[indices], self.times[indices])
-        return _SomePartners(self.place, images)
-
-    def close(self) -> None:
-        """Close what is open."""
-
-    def _check(self, name: str, skip: bool) -> None:
-        missing = np.flatnonzero(self._codes == _NONE)
+    def _check(self, name: str, keys: list[str], twins: Mapping[int, int], skip: bool) -> None:
+        missing = [index for index, path in enumerate(self.paths) if not path]
         if skip:
-            self.refused |= dict.fromkeys(missing.tolist(), f"has no {name}.")
+            self.refused |= dict.fromkeys(missing, f"has no {name}.")
             for index, paths in self._doubles.items():
                 self.refused[index] = f"has several files for its {name}: {' and '.join(sorted(paths))}."
-            for index, first in self._twins.items():
+            for index, first in twins.items():
                 if first in self.refused:
                     self.refused[index] = self.refused[first]
             return
-        if len(missing):
-            shown = ", ".join(self._keys[index] for index in missing[:_SHOWN])
+        if missing:
+            shown = ", ".join(keys[index] for index in missing[:_SHOWN])
             raise SourceError(
                 f"{self.place}: no {name} for {shown}{_more(len(missing) - _SHOWN)}; each image needs a file of its own path and name, "
                 f"ending in {', '.join((*EXTENSIONS, *SECOND_CHOICE))}. Add them, remove the images, or pass ",
@@ -418,17 +383,6 @@ class _PairedFiles:
             )
 
 
-def _by_stem(keys: list[str]) -> tuple[dict[str, int], dict[int, int]]:
-    """Return path without extension -> the first image of it, and other images of such a path -> the first."""
-    images: dict[str, int] = {}
-    twins: dict[int, int] = {}
-    for index, key in enumerate(keys):
-        first = images.setdefault(os.path.splitext(key)[0], index)
-        if first != index:
-            twins[index] = first
-    return images, twins
-
-
 def _more(count: int) -> str:
     return f" and {count:,} more" if count > 0 else ""
 
@@ -438,7 +392,7 @@ def _is_partner(path: str) -> bool:
 
 
 def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip: bool) -> _PairedFiles:
-    folders, place = {key.rpartition("/")[0] for key in keys}, as_text(place)
+    folders = {key.rpartition("/")[0] for key in keys}
     own: frozenset[str] = frozenset()  # files that are images lie in the same folder
     with suppress(OSError):
         if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
@@ -447,12 +401,7 @@ def _in_folder(name: str, place: str, keys: list[str], images: str | None, skip:
     def entries() -> Iterator[_ListedFile]:
         return (entry for entry in _scan(place, folders) if entry.path not in own)
 
-    files = _PairedFiles(name, place, keys, entries, skip)
-    files.folder = place
-    files.read = lambda index: read_file(
-        on_disk(os.path.join(place, files.path(index))), (int(files.sizes[index]), int(files.times[index]))
-    )
-    return files
+    return _PairedFiles(name, place, keys, entries, skip)
 
 
 def _scan(place: str, folders: set[str]) -> Iterator[_ListedFile]:
@@ -462,40 +411,22 @@ def _scan(place: str, folders: set[str]) -> Iterator[_ListedFile]:
             with os.scandir(on_disk(os.path.join(place, folder))) as entries:
                 for entry in entries:
                     called = as_text(entry.name)
-                    if is_hidden(called) or not _is_partner(called) or entry.is_dir():
-                        continue
-                    size = time = 0
-                    with suppress(OSError):  # a link to nothing: reading it says so
-                        status = entry.stat()
-                        size, time = status.st_size, status.st_mtime_ns
-                    yield _ListedFile(f"{folder}/{called}" if folder else called, size, time, 0)
+                    if not is_hidden(called) and _is_partner(called) and not entry.is_dir():
+                        yield _ListedFile(os.path.join(folder, called), *file_state(entry), 0)
         except (FileNotFoundError, NotADirectoryError):
             continue  # then its images have no partners, which is said of all of them together
         except OSError as error:
-            where = os.path.join(place, folder).rstrip("/")
-            raise SourceError(
-                f"{where}: cannot be listed ({error.strerror}); its files are needed. Make it readable."
-            ) from None
+            raise unlistable(place, folder, error) from None
 
 
-def _in_archive(name: str, place: str, keys: list[str], spool_dir: str | None, skip: bool) -> _PairedFiles:
-    path, inside = split_archive(place)
-    if path is None:
-        raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
-    archive = open_archive(path, as_text(inside), spool_dir)
-    try:
-        base, time = archive.base, archive.time
+def _in_archive(name: str, place: str, archive: Archive, keys: list[str], skip: bool) -> _PairedFiles:
+    base = archive.base
 
-        def entries() -> Iterator[_ListedFile]:
-            for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True)):
-                if _is_partner(key):
-                    yield _ListedFile(key.removeprefix(base), size, time, position)
+    def entries() -> Iterator[_ListedFile]:
+        for position, (key, size) in enumerate(zip(archive.keys, archive.sizes, strict=True)):
+            if _is_partner(key):
+                yield _ListedFile(key.removeprefix(base), size, 0, position)
 
-        files = _PairedFiles(name, place, keys, entries, skip)
-        files.newest = newest_file([os.path.basename(path)], np.array([time]))
-    except BaseException:
-        archive.close()
-        raise
-    files.read = lambda index: archive.read(int(files.positions[index]))
-    files.close = archive.close  # type: ignore[method-assign]
+    files = _PairedFiles(name, place, keys, entries, skip)
+    files.times, files.named = np.array([archive.time]), [os.path.basename(archive.path)]
     return files

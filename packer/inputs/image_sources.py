@@ -10,24 +10,21 @@ import os
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.file_io import newest_file
 from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, is_archive
 from packer.inputs.coco_annotations import CocoPart, find_annotations, read_coco
 from packer.inputs.dataset_layouts import asked_for, expand, open_layout, open_tar_layout
 from packer.inputs.file_names import (
     FolderLayout,
     as_text,
-    class_folders,
-    folder_splits,
+    file_splits,
     image_order,
     is_array,
     is_hidden,
@@ -41,8 +38,7 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, number_labels
-from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.webdataset_tars import file_splits
+from packer.inputs.opened_source import ArchiveImages, ImageFiles, ImageSource, SourceOptions, arrange
 from packer.remote.urls import is_url
 from packer.sentence import Option
 
@@ -81,15 +77,14 @@ def open_source(
         instead of raising.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
     """
-    options = SourceOptions(labelled, spool_dir, label, label_as, skip)
+    options = SourceOptions(labelled, spool_dir, label, label_as, listed, skip, arrays)
     name, paths = _named(path)
-    empty: list[str] | None = [] if skip else None
-    arrange = partial(_arrange, labelled=labelled, listed=listed, empty=empty)
     if is_url(name):
         from packer.inputs.remote_images import open_remote_folder
 
-        return open_remote_folder(name, arrange, labelled)
-    annotated = [] if labelled or len(paths) > 1 or not os.path.isdir(name) else find_annotations(name)
+        return open_remote_folder(name, options)
+    is_folder = len(paths) == 1 and os.path.isdir(name)
+    annotated = find_annotations(name) if is_folder and not labelled else []
     if annotated:
         return _open_annotated(name, annotated, skip)
     known = open_layout(name, paths, options)
@@ -99,20 +94,15 @@ def open_source(
         raise UsageError(
             f"{paths[1]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
         )
-    archive, inside = (None, "") if os.path.isdir(name) else split_archive(name)
-    if os.path.isdir(name) or archive is not None:
-        if archive is None:
-            source = _open_folder(name, arrange, labelled, arrays)
-        else:
-            source = _open_archive(name, archive, inside, arrange, options)
-        source.skipped += tuple(
-            {"key": key, "reason": "a class folder without images."} for key in empty or ()
-        )
-        return source
+    if is_folder:
+        return _open_folder(name, options)
+    archive, inside = split_archive(name)
+    if archive is not None:
+        return _open_archive(name, archive, inside, options)
     if not os.path.exists(name):
         raise UsageError(f"{name}: no such file or folder; folders, lists and archives are read. Check it.")
     if name.lower().endswith(LIST_EXTENSIONS):
-        return _open_list(name, labelled, label_as, skip)
+        return _open_list(name, options)
     endings = ", ".join((*LIST_EXTENSIONS, *ARCHIVE_EXTENSIONS))
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
 
@@ -130,65 +120,33 @@ def _files_of(name: str) -> list[str]:
     return files if any(map(os.path.exists, files)) else [name]
 
 
-Arrange = Callable[[str, list[str], Iterable[str]], FolderLayout]
-
-
-def _arrange(
-    name: str,
-    keys: list[str],
-    folders: Iterable[str],
-    *,
-    labelled: bool,
-    listed: Collection[str],
-    empty: list[str] | None,
-) -> FolderLayout:
-    if not labelled:
-        return class_folders(name, keys, set(folders), listed=listed, empty=empty)
-    if not keys:
-        raise no_images(name)
-    return FolderLayout(None, None, folder_splits(name, keys, set(folders)))
-
-
 # Folders
 
 
-def _open_folder(name: str, arrange: Arrange, labelled: bool, arrays: bool) -> ImageSource:
-    folder = as_text(name)
-    found, sizes, times, folders, left_out = _scan(folder, arrays=arrays)
-    order = image_order(found)
-    keys = [found[index] for index in order]
-    layout = arrange(name, keys, folders)
-    newest = newest_file(found, np.frombuffer(times, np.int64))
-    nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
-    images = FolderImages(folder, keys, nbytes, changes)
-    source = ImageSource(
-        name, keys, layout, nbytes, changes, newest, folder, images.read, labelled, some=images.some
-    )
-    source.notes += note_left_out(left_out)
-    return source if labelled else _hint(source, name)
+def _open_folder(name: str, options: SourceOptions) -> ImageSource:
+    found = _scan(as_text(name), options.arrays)
+    layout, skipped = arrange(name, found.keys, found.folders, options)
+    source = _of_files(name, as_text(name), found, layout, options.labelled, skipped=skipped)
+    source.notes += note_left_out(found.left_out)
+    return source if options.labelled else _hint(source, name)
 
 
 def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSource:
     """Open a folder of images with COCO's annotations; images in other folders than theirs are left out."""
-    folder = as_text(name)
-    found, sizes, times, *_ = _scan(folder)
+    found = _scan(as_text(name))
     places = tuple(part.folder for part in parts)
-    order = np.array([k for k in image_order(found).tolist() if found[k].startswith(places)], np.int64)
-    keys = [found[index] for index in order]
-    if not keys:
+    own = [index for index, key in enumerate(found.keys) if key.startswith(places)]
+    if not own:
         raise no_images(name)
-    targets, owners = read_coco(parts, keys, skip=skip)
-    nbytes, changes = np.frombuffer(sizes, np.int64)[order], np.frombuffer(times, np.int64)[order]
-    splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
-    images, newest = FolderImages(folder, keys, nbytes, changes), newest_file(keys, changes)
-    layout = FolderLayout(None, None, splits)
-    source = ImageSource(
-        name, keys, layout, nbytes, changes, newest, folder, images.read, True, some=images.some
+    images = found._replace(
+        keys=[found.keys[index] for index in own], sizes=found.sizes[own], times=found.times[own]
     )
-    source.targets = targets
-    if len(keys) < len(found):
+    targets, owners = read_coco(parts, images.keys, skip=skip)
+    splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
+    source = _of_files(name, as_text(name), images, FolderLayout(None, None, splits), True, targets=targets)
+    if len(own) < len(found.keys):
         source.notes.append(
-            f"{len(found) - len(keys):,} images lie in other folders than the annotations', and are left out."
+            f"{len(found.keys) - len(own):,} images lie in other folders than the annotations', and are left out."
         )
     return source
 
@@ -205,24 +163,32 @@ def _hint(source: ImageSource, place: str) -> ImageSource:
     return source
 
 
-class _Scanned(NamedTuple):
-    """The contents of a folder. keys: of the images, unsorted; folders: of the top two levels; left_out: other files, by suffix."""
+class _Files(NamedTuple):
+    """Image files below a folder. sizes, times: int64 [N]; folders: of the top two levels; left_out: other files, by suffix."""
 
     keys: list[str]
-    sizes: array[int]
-    times: array[int]
-    folders: list[str]
-    left_out: Counter[str]
+    sizes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    folders: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
 
 
-def _scan(root: str, *, arrays: bool = False) -> _Scanned:
-    """Walk a folder, through links."""
+def _of_files(
+    name: str, folder: str, files: _Files, layout: FolderLayout, labelled: bool, **more: Any
+) -> ImageSource:
+    images = FolderImages(folder, files.keys, files.sizes, files.times)
+    return ImageSource(
+        name, files.keys, images, files.sizes, files.times, layout, labelled, folder=folder, **more
+    )
+
+
+def _scan(root: str, arrays: bool = False) -> _Files:
+    """Walk a folder, through links; in `image_order`."""
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
     left_out: Counter[str] = Counter()
-    identity = _identity(os.stat(on_disk(root)))
-    waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (identity,))]
+    waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
         folder, above = waiting.pop()
         try:
@@ -235,31 +201,45 @@ def _scan(root: str, *, arrays: bool = False) -> _Scanned:
                     if entry.is_dir():
                         identity = _identity(entry.stat())
                         if identity in above:
-                            raise _loop(root, key, folder, above.index(identity))
+                            target = "/".join([root, *folder.split("/")[: above.index(identity)]])
+                            raise SourceError(
+                                f"{root}/{key}: a link back to {target}, which holds it; links may not form a loop. Remove the link."
+                            )
                         waiting.append((key + "/", (*above, identity)))
                         if len(above) <= 2:
                             tops.append(key)
                     elif is_image(name) or (arrays and is_array(name)):
+                        size, time = file_state(entry)
                         keys.append(key)
-                        size, time = _size(entry)
                         sizes.append(size)
                         times.append(time)
                     else:
                         left_out[suffix_of(name)] += 1
         except OSError as error:
-            where = os.path.join(root, folder).rstrip("/")
-            raise SourceError(
-                f"{where}: cannot be listed ({error.strerror}); its images would be missing. "
-                "Make it readable."
-            ) from None
-    return _Scanned(keys, sizes, times, tops, left_out)
+            raise unlistable(root, folder, error) from None
+    order = image_order(keys)
+    return _Files(
+        [keys[index] for index in order],
+        np.frombuffer(sizes, np.int64)[order],
+        np.frombuffer(times, np.int64)[order],
+        tops,
+        left_out,
+    )
+
+
+def unlistable(root: str, folder: str, error: OSError) -> SourceError:
+    """Make the error for a folder that cannot be listed."""
+    where = os.path.join(root, folder).rstrip("/")
+    return SourceError(
+        f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
+    )
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _size(entry: os.DirEntry[bytes]) -> tuple[int, int]:
+def file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
     """Return the bytes, and the time of the last change."""
     try:
         status = entry.stat()
@@ -268,15 +248,8 @@ def _size(entry: os.DirEntry[bytes]) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _loop(root: str, key: str, folder: str, depth: int) -> SourceError:
-    target = "/".join([root, *folder.split("/")[:depth]])
-    return SourceError(
-        f"{root}/{key}: a link back to {target}, which holds it; links may not form a loop. Remove the link."
-    )
-
-
 @dataclass(frozen=True)
-class FolderImages:
+class FolderImages(ImageFiles):
     """Files below a folder. keys: their paths; sizes, times: int64 [N], as they were when they were listed."""
 
     root: str
@@ -285,15 +258,9 @@ class FolderImages:
     times: NDArray[np.int64]
 
     def read(self, index: int) -> bytes:
-        """See ImageSource."""
+        """See ImageFiles."""
         listed = int(self.sizes[index]), int(self.times[index])
-        return read_file(on_disk(f"{self.root}/{self.keys[index]}"), listed)
-
-    def ahead(self, indices: NDArray[np.int64]) -> None:
-        """Do nothing: the system reads ahead."""
-
-    def close(self) -> None:
-        """Do nothing: no file is kept open."""
+        return _read_file(on_disk(f"{self.root}/{self.keys[index]}"), listed)
 
     def some(self, indices: NDArray[np.int64]) -> FolderImages:
         """Return some of them, wherever they are read."""
@@ -314,7 +281,7 @@ def check_bytes(nbytes: int, max_pixels: int) -> None:
         )
 
 
-def read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
+def _read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
     """Read a file in as few system calls as can be: `open(path, "rb").read()` makes seven.
 
     listed: its size, and the time of its last change in nanoseconds, when its label was found out.
@@ -356,7 +323,7 @@ def split_archive(name: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _open_archive(name: str, path: str, inside: str, arrange: Arrange, options: SourceOptions) -> ImageSource:
+def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> ImageSource:
     archive = open_archive(path, as_text(inside), options.spool_dir, asked_for(options))
     try:
         known = open_tar_layout(name, archive, options)
@@ -367,24 +334,21 @@ def _open_archive(name: str, path: str, inside: str, arrange: Arrange, options: 
         keys = [archive.keys[index].removeprefix(base) for index in order]
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
         place = f"{name}/{base}".rstrip("/")
-        layout = arrange(place, keys, [f for f in folders if f and f.count("/") < 2])
-        times = np.array([archive.time])
-        newest = newest_file([os.path.basename(path)], times)
+        tops = [folder for folder in folders if folder and folder.count("/") < 2]
+        layout, skipped = arrange(place, keys, tops, options)
     except BaseException:
         archive.close()
         raise
     source = ImageSource(
         name,
         keys,
-        layout,
+        ArchiveImages([archive], np.zeros(len(order), np.int64), order),
         np.frombuffer(archive.sizes, np.int64)[order],
-        times,
-        newest,
-        None,
-        lambda index: archive.read(int(order[index])),
+        np.array([archive.time]),
+        layout,
         options.labelled,
-        archive.close,
-        files=(path,) if archive.plain else (),
+        files=(path,),
+        skipped=skipped,
     )
     source.notes += note_left_out(archive.left_out)
     return source if options.labelled else _hint(source, place)
@@ -393,86 +357,64 @@ def _open_archive(name: str, path: str, inside: str, arrange: Arrange, options: 
 # Lists
 
 
-def _open_list(name: str, labelled: bool, label_as: str, skip: bool) -> ImageSource:
+def _open_list(name: str, options: SourceOptions) -> ImageSource:
     root = as_text(os.path.abspath(os.path.dirname(name)))
-    paths: list[str] = []
     texts: list[str | None] = []
     lines: list[int] = []
     seen: dict[str, int] = {}
     sizes, times = array("q"), array("q")
     skipped: list[dict[str, str]] = []
-    for line, row in _lines(name):
-        try:
-            written, text, size, time = _split_row(name, root, line, row)
-        except SourceError:
-            if not skip:
-                raise
-            where = f"{os.path.basename(name)} line {line}"
-            written = row.strip() if not row.startswith("/") else os.path.basename(row.strip())
-            skipped.append({"key": where, "reason": f"no file {written}."})
+    for line, row in enumerate(read_lines(name, "a list of paths is needed"), 1):
+        if not row.strip():
             continue
-        path = _absolute(root, written)
+        found = _split_row(root, row.rstrip("\n"))
+        if isinstance(found, str):
+            if not options.skip:
+                raise SourceError(
+                    f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the list's folder. "
+                    "Correct it, or pass ",
+                    Option("on_error", "skip"),
+                    ".",
+                )
+            shown = os.path.basename(found) if found.startswith("/") else found
+            skipped.append(
+                {"key": f"{os.path.basename(name)} line {line}", "reason": f"no file {shorten(shown)}."}
+            )
+            continue
+        path, text, status = found
         if path in seen:
             raise SourceError(
-                f"{name} line {line}: {written} is in line {seen[path]}, too; each image is packed once. "
-                "Remove one."
+                f"{name} line {line}: {row.strip()} is in line {seen[path]}, too; each image is packed once. Remove one."
             )
         seen[path] = line
-        paths.append(path)
         texts.append(text)
         lines.append(line)
-        sizes.append(size)
-        times.append(time)
-    if not paths:
+        sizes.append(status.st_size)
+        times.append(status.st_mtime_ns)
+    if not seen:
         raise SourceError(
             f"{name}: none of its {len(skipped):,} lines names a file; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
             if skipped
             else f"{name}: names no images; one path a line is read. Check the file."
         )
-    folder = _common_folder(root, paths)
-    keys = [path[len(folder) :] for path in paths]
-    labels: NDArray[np.int64] | None = None
-    classes: list[str] | None = None
-    given = [text for text in texts if text is not None]
-    rows = CheckedRows(name, lines, skip=skip)
-    if given and len(given) < len(keys) and not skip:
-        without = texts.index(None)
-        raise SourceError(
-            f"{name} line {lines[without]}: no label for {keys[without]}, though other lines have one; "
-            "either all or none may. Add it, or pass ",
-            Option("on_error", "skip"),
-            ".",
-        )
-    if given and labelled:
-        raise UsageError(
-            f"{name}: has labels, and ", Option("labels"), " is given; one of them is used. Drop one."
-        )
-    if given:
-        cells = [text or "" for text in texts]
-        labels, classes = number_labels(rows, cells, label_as=label_as)
-    nbytes, changes = np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
-    images = FolderImages(folder, keys, nbytes, changes)
-    source = ImageSource(
-        name,
-        keys,
-        FolderLayout(labels, classes, {}),
-        nbytes,
-        changes,
-        newest_file(keys, changes),
-        folder,
-        images.read,
-        labelled,
-        some=images.some,
-        refused=rows.refused,
-        skipped=tuple(skipped),
+    folder = _common_folder(root, list(seen))
+    rows = CheckedRows(name, lines, skip=options.skip)
+    layout = FolderLayout(None, None, {})
+    if any(text is not None for text in texts):
+        if options.labelled:
+            raise UsageError(
+                f"{name}: has labels, and ", Option("labels"), " is given; one of them is used. Drop one."
+            )
+        labels, classes = number_labels(rows, [text or "" for text in texts], label_as=options.label_as)
+        layout = FolderLayout(labels, classes, {})
+    files = _Files(
+        [path[len(folder) :] for path in seen], np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
+    )
+    source = _of_files(
+        name, folder, files, layout, options.labelled, refused=rows.refused, skipped=tuple(skipped)
     )
     source.notes += rows.notes
     return source
-
-
-def _absolute(root: str, path: str) -> str:
-    # normpath keeps two leading slashes, which POSIX lets mean something else than one; nobody's system does.
-    return "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
 
 
 def _common_folder(root: str, paths: list[str]) -> str:
@@ -484,33 +426,19 @@ def _common_folder(root: str, paths: list[str]) -> str:
     return os.path.commonpath([os.path.dirname(first), os.path.dirname(last)]).rstrip("/") + "/"
 
 
-def _lines(name: str) -> Iterable[tuple[int, str]]:
-    for line, row in enumerate(read_lines(name, "a list of paths is needed"), 1):
-        if row.strip():
-            yield line, row.rstrip("\n")
-
-
-def _split_row(name: str, root: str, line: int, row: str) -> tuple[str, str | None, int, int]:
-    """Split a line into path and label, None where there is none. Returns: them, the file's size and time."""
-    ways: list[tuple[str, str | None]] = []
+def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | str:
+    """Split a line into the file's absolute path, its label or None, and its state; or return the path that is no file."""
+    ways: list[tuple[str, str | None]] = [(row.strip(), None)]
     if "\t" in row:
-        path, _, text = row.rpartition("\t")
-        ways.append((path.strip(), text.strip()))
-    else:
-        ways.append((row.strip(), None))
-        words = row.rsplit(None, 1)
-        if len(words) == 2:
-            ways.append((words[0].strip(), words[1]))
-    for path, label in ways:
-        normal = os.path.normpath(path)
+        path, _, last = row.rpartition("\t")
+        ways = [(path.strip(), last.strip())]
+    elif len(words := row.rsplit(None, 1)) == 2:
+        ways.append((words[0].strip(), words[1]))
+    for path, text in ways:
+        # normpath keeps two leading slashes, which POSIX lets mean something else than one; nobody's system does.
+        absolute = "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
         try:
-            status = os.stat(on_disk(_absolute(root, normal)))
+            return absolute, text, os.stat(on_disk(absolute))
         except OSError:
             continue
-        return normal, label, status.st_size, status.st_mtime_ns
-    raise SourceError(
-        f"{name} line {line}: no file {shorten(ways[0][0])}; paths are absolute, or relative to the list's folder. "
-        "Correct it, or pass ",
-        Option("on_error", "skip"),
-        ".",
-    )
+    return ways[0][0]

@@ -1,7 +1,8 @@
 """The CSV in which labels, boxes and keypoints stand beside the names of images; lines of text files that people write.
 
-The first column names the images, unless another one is chosen: each by its path below the images' folder, or by its stem, which is
-its name without folder and extension. Commas stand between cells, tabs in a .tsv. Nothing else is tried: a name that no image has, or several have, is an error.
+The first column names the images, unless another one is chosen: each by its path below the images' folder, or by its stem, which
+is its name without folder and extension. Commas stand between cells, tabs in a .tsv. Nothing else is tried: a name that no image
+has, or several have, is an error.
 
 Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
 """

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.format.file_io import InputFile
-from packer.inputs.file_names import FolderLayout, notes_on, notes_on_classes, notes_on_splits
+from packer.format.file_io import InputFile, newest_file
+from packer.inputs.archive_members import Archive
+from packer.inputs.file_names import (
+    FolderLayout,
+    class_folders,
+    folder_splits,
+    no_images,
+    notes_on,
+    notes_on_classes,
+    notes_on_splits,
+)
 from packer.inputs.image_targets import ImageTargets
 from packer.sentence import Option
 
@@ -24,20 +34,46 @@ class SourceOptions(NamedTuple):
     spool_dir: str | None = None
     label: str | None = None
     label_as: str = "auto"
+    listed: Collection[str] = ()
     skip: bool = False
+    arrays: bool = False
 
 
-class SomeImages(Protocol):
-    """The bytes of some images of a source, which other processes can be given: it can be pickled."""
+class ImageFiles:
+    """The bytes of images, by index; thread-safe, in any order."""
 
     def read(self, index: int) -> bytes:
-        """See ImageSource."""
+        """Read an image file, whole. Raises: ImageError without the file's name."""
+        raise NotImplementedError
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
-        """See ImageSource."""
+        """Begin to read images that will be read soon, where that helps."""
+
+    def some(self, indices: NDArray[np.int64]) -> ImageFiles | None:
+        """Return some of the images, which can be pickled; None where only this process can read them."""
+        return None
 
     def close(self) -> None:
-        """See ImageSource."""
+        """Close what is open; closing again does nothing."""
+
+
+class ArchiveImages(ImageFiles):
+    """Members of archives. owners, members: int64 [N], the archive of each image, and its index in that."""
+
+    def __init__(
+        self, archives: Sequence[Archive], owners: NDArray[np.int64], members: NDArray[np.int64]
+    ) -> None:
+        self._archives, self._owners, self._members = archives, owners, members
+
+    def read(self, index: int) -> bytes:
+        """See ImageFiles."""
+        archive = self._archives[int(self._owners[index])]
+        return archive.read(int(self._members[index]))
+
+    def close(self) -> None:
+        """Close the archives."""
+        for archive in self._archives:
+            archive.close()
 
 
 @dataclass(eq=False)
@@ -48,37 +84,35 @@ class ImageSource:
     """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
     keys: list[str]
     """Paths below the source's folder, "/"-separated, as `as_text` has them."""
-    layout: InitVar[FolderLayout]
+    images: ImageFiles
+    """The files of ``keys``."""
     sizes: NDArray[np.int64]
     """int64 [N], bytes of the image files."""
     times: NDArray[np.int64]
-    """int64 [N], when each was changed last, in nanoseconds since 1970; [1] of an archive."""
-    newest: InputFile
-    """The file that was changed last: tells whether one has been changed since."""
-    folder: str | None
-    """Where the keys are files, as `as_text` has it; None in an archive."""
-    read: Callable[[int], bytes]
-    """Reads the image file of ``keys[index]``, whole; thread-safe, in any order. Raises ImageError without the file's name."""
+    """int64, when each file was changed last, in nanoseconds since 1970: [N], or of each of ``files``."""
+    layout: InitVar[FolderLayout]
     labelled: InitVar[bool]
-    close: Callable[[], None] = lambda: None
-    """Closes what is open; closing again does nothing."""
-    ahead: Callable[[NDArray[np.int64]], None] = lambda indices: None
-    """Begins to read images that will be read soon, where that helps."""
+    folder: str | None = None
+    """Where the keys are files, as `as_text` has it; None in an archive."""
+    files: tuple[str, ...] = ()
+    """Where the keys are not files: the archives, or other files, in which they are."""
     refused: dict[int, str] = field(default_factory=dict)
     """Image -> why it cannot be packed, in words that follow its name."""
     skipped: tuple[dict[str, str], ...] = ()
     """What is no image and was left out: ({"key", "reason"}, ...)."""
-    files: tuple[str, ...] = ()
-    """Where the keys are not files: the archives, or other files, in which their bytes lie; none if these are compressed whole."""
     targets: ImageTargets | None = None
     """What the source itself says of each image, where that is more than one label."""
-    some: Callable[[NDArray[np.int64]], SomeImages] | None = None
-    """Takes some of the images, by index; None where only this process, or this machine, can read them."""
     label_chosen: bool = False
     """True if the source took its labels from the column that was asked for."""
+    read: Callable[[int], bytes] = field(init=False)
+    ahead: Callable[[NDArray[np.int64]], None] = field(init=False)
+    close: Callable[[], None] = field(init=False)
 
     def __post_init__(self, layout: FolderLayout, labelled: bool) -> None:
         """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
+        self.read, self.ahead, self.close = self.images.read, self.images.ahead, self.images.close
+        self.newest = newest_file(list(map(os.path.basename, self.files)) or self.keys, self.times)
+        """The file that was changed last: tells whether one has been changed since."""
         self.labels, self.classes, self.splits = layout
         self.notes = [
             *notes_on(self.keys, labelled or self.labels is not None, self.classes),
@@ -91,18 +125,19 @@ class ImageSource:
 
         Raises UsageError where the images cannot be read elsewhere.
         """
-        if self.some is None:
+        images = self.images.some(indices)
+        if images is None:
             raise UsageError(
                 f"{self.name}: its images lie in other files, which only this process reads; folders, lists and folders in stores can be"
                 " read by others. Unpack them, or leave out ",
                 Option("engine"),
                 ".",
             )
-        made, images = copy(self), self.some(indices)
+        made = copy(self)
         made.keys = [self.keys[index] for index in indices.tolist()]
-        made.sizes, made.times = self.sizes[indices], self.times[indices]
+        made.images, made.sizes, made.times = images, self.sizes[indices], self.times[indices]
         made.read, made.ahead, made.close = images.read, images.ahead, images.close
-        made.labels = made.targets = made.some = None
+        made.labels = made.targets = None
         made.newest = InputFile("", 0)
         made.splits, made.refused, made.skipped, made.notes = {}, {}, (), []
         return made
@@ -118,3 +153,16 @@ class ImageSource:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+
+def arrange(
+    name: str, keys: list[str], folders: Iterable[str], options: SourceOptions
+) -> tuple[FolderLayout, tuple[dict[str, str], ...]]:
+    """Return what folders stand for, and class folders left out as they hold no images. Raises: SourceError, UsageError."""
+    if not keys:
+        raise no_images(name)
+    if options.labelled:
+        return FolderLayout(None, None, folder_splits(name, keys, set(folders))), ()
+    empty: list[str] | None = [] if options.skip else None
+    layout = class_folders(name, keys, set(folders), listed=options.listed, empty=empty)
+    return layout, tuple({"key": key, "reason": "a class folder without images."} for key in empty or ())

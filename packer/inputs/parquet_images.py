@@ -13,7 +13,7 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, MissingDependencyError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
-from packer.inputs.file_names import FolderLayout, changed, is_hidden, shorten
+from packer.inputs.file_names import FolderLayout, changed, file_splits, is_hidden, shorten, split_of
 from packer.inputs.label_values import CheckedRows, number_labels
-from packer.inputs.opened_source import SourceOptions
+from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions
 from packer.pixels.image_decoder import FORMATS, format_of_image
 from packer.sentence import Option, Sentence
 
@@ -37,19 +37,6 @@ _ENDINGS = {known.name: known.endings[0] for known in FORMATS}
 _NAMES = ("image", "img")
 
 Arrow = Any  # what pyarrow makes; it has no types
-
-
-class ParquetImages(NamedTuple):
-    """The images of Parquet files. keys, sizes, read, close, refused, notes: as ImageSource has them; owners: int64 [N], of files."""
-
-    keys: list[str]
-    layout: FolderLayout
-    sizes: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    read: Callable[[int], bytes]
-    close: Callable[[], None]
-    refused: dict[int, str]
-    notes: list[str]
 
 
 class _Columns(NamedTuple):
@@ -68,63 +55,77 @@ def find_images(path: str) -> list[str]:
     return _image_columns(path, _opened(path))
 
 
-def read_parquet(
-    subject: str,
-    paths: Sequence[str],
-    splits_of: Callable[[NDArray[np.int64]], dict[str, NDArray[np.int64]]],
-    options: SourceOptions,
-) -> ParquetImages:
-    """Read the images and labels of files with equal columns.
+def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> ImageSource:
+    """Open files with equal columns, one of them of images.
 
-    subject: what to call them in messages; splits_of: gives the splits for the file of each image.
+    name: what to call them in messages.
     Raises: SourceError for what is damaged or cannot be used, SpaceError, UsageError, MissingDependencyError.
     """
+    for path in paths:
+        if not os.path.isfile(path):
+            raise UsageError(f"{path}: no such file; Parquet files of images are read. Check it.")
+    times = np.array([os.stat(path).st_mtime_ns for path in paths])
     columns = _choose(paths[0], options)
     try:
         with tempfile.TemporaryFile(dir=options.spool_dir) as spool:
-            images = _Spooled(spool, columns, options)
+            rows = _Spooled(spool, columns, options)
             for path in paths:
-                images.add(path)
+                rows.add(path)
             spool.flush()
-            if not images.sizes:
-                raise SourceError(f"{subject}: holds no rows; images are needed. Check it.")
-            sizes, owners = np.array(images.sizes, np.int64), np.array(images.owners, np.int64)
-            splits = splits_of(owners)
-            layout, notes = images.labels(subject)
-            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-            fd = os.dup(spool.fileno())
+            if not rows.sizes:
+                raise SourceError(f"{name}: holds no rows; images are needed. Check it.")
+            splits = file_splits(paths, [split_of(path) for path in paths], np.array(rows.owners, np.int64))
+            layout, notes = rows.labels(name)
+            images = SpooledImages(os.dup(spool.fileno()), np.array(rows.sizes, np.int64))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise _no_space(paths[0], options) from None
-
-    def read(index: int) -> bytes:
-        data = pread_all(fd, int(sizes[index]), int(starts[index]))
-        if len(data) < sizes[index]:
-            raise ImageError("cannot be read whole from the temporary file.")
-        return data
-
-    closed: list[int] = [fd]
-
-    def close() -> None:
-        while closed:
-            os.close(closed.pop())
-
+        folder = options.spool_dir or tempfile.gettempdir()
+        raise SpaceError(
+            f"{paths[0]}: no space left in {folder} for a copy of its images, as its rows cannot be read at random. Make room there."
+        ) from None
+    source = ImageSource(
+        name,
+        rows.keys(splits),
+        images,
+        images.sizes,
+        times,
+        layout._replace(splits=splits),
+        True,
+        files=tuple(paths),
+        refused=rows.refused,
+        label_chosen=True,
+    )
+    files = "a Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
+    classes = "" if source.classes is None else f" in {len(source.classes):,} classes"
     if columns.others:
         notes.append(
             f"Left out: {shorten(', '.join(columns.others))}; the column of images and one label are packed."
         )
-    keys = images.keys(splits)
-    return ParquetImages(
-        keys,
-        FolderLayout(layout.labels, layout.classes, splits),
-        sizes,
-        owners,
-        read,
-        close,
-        images.refused,
-        notes,
-    )
+    source.notes[:0] = [f"Read as images in {files}: {len(source):,} rows{classes}.", *notes]
+    return source
+
+
+class SpooledImages(ImageFiles):
+    """Images one after another in a file without a name. fd: its descriptor, closed with it; sizes: int64 [N]."""
+
+    def __init__(self, fd: int, sizes: NDArray[np.int64]) -> None:
+        self._fd, self.sizes = fd, sizes
+        self._ends = np.cumsum(sizes)
+
+    def read(self, index: int) -> bytes:
+        """See ImageFiles."""
+        size = int(self.sizes[index])
+        data = pread_all(self._fd, size, int(self._ends[index]) - size)
+        if len(data) < size:
+            raise ImageError("cannot be read whole from the temporary file.")
+        return data
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 class _Spooled:
@@ -275,13 +276,6 @@ def _is_plain(path: str) -> bool:
     """Say whether a path can be a key: one below a folder, of no hidden parts."""
     parts = path.split("/")
     return "\0" not in path and not any(part in ("", "..") or is_hidden(part) for part in parts)
-
-
-def _no_space(path: str, options: SourceOptions) -> SpaceError:
-    folder = options.spool_dir or tempfile.gettempdir()
-    return SpaceError(
-        f"{path}: no space left in {folder} for a copy of its images, as its rows cannot be read at random. Make room there."
-    )
 
 
 # Columns

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import datetime
 from itertools import accumulate
@@ -15,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
-from packer.format.file_io import newest_file
 from packer.inputs.archive_members import is_archive
-from packer.inputs.file_names import FolderLayout, image_order, is_hidden, is_image, note_left_out, suffix_of
-from packer.inputs.opened_source import ImageSource
+from packer.inputs.file_names import image_order, is_hidden, is_image, note_left_out, suffix_of
+from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions, arrange
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
@@ -29,35 +27,24 @@ _AHEAD_BYTES = 64 << 20  # that a process has asked for and not used
 _TOPS = 2  # levels of folders that may mean something
 
 
-def open_remote_folder(
-    url: str, arrange: Callable[[str, list[str], Iterable[str]], FolderLayout], labelled: bool
-) -> ImageSource:
-    """Open a folder in a store. arrange, labelled: as in open_source. Raises UsageError, RemoteError, SourceError."""
+def open_remote_folder(url: str, options: SourceOptions) -> ImageSource:
+    """Open a folder in a store. Raises UsageError, RemoteError, SourceError."""
     if is_archive(url):
         raise UsageError(f"{url}: is an archive; of stores, folders of images are read. Copy it here first.")
-    listed = [(key, info) for key, info in access.list_objects(url) if not _hidden(key)]
+    listed = {key: info for key, info in access.list_objects(url) if not any(map(is_hidden, key.split("/")))}
     if not listed:
         raise UsageError(f"{url}: there is nothing of that name; folders of images are read. Check it.")
-    found = [(key, info) for key, info in listed if is_image(key)]
-    order = image_order([key for key, _ in found]).tolist()
-    keys, infos = [found[k][0] for k in order], [found[k][1] for k in order]
-    folders = {
-        top for key, _ in listed for top in list(accumulate(key.split("/")[:-1], "{}/{}".format))[:_TOPS]
-    }
-    layout = arrange(url, keys, folders)
+    found = [key for key in listed if is_image(key)]
+    keys = [found[k] for k in image_order(found).tolist()]
+    infos = [listed[key] for key in keys]
+    folders = {top for key in listed for top in list(accumulate(key.split("/")[:-1], "{}/{}".format))[:_TOPS]}
+    layout, skipped = arrange(url, keys, folders, options)
     times = np.array([_nanoseconds(info.modified) for info in infos], np.int64)
     sizes = np.array([info.size for info in infos], np.int64)
     images = RemoteImages(url, keys, infos)
-    source = ImageSource(
-        url, keys, layout, sizes, times, newest_file(keys, times), None, images.read, labelled, images.close
-    )
-    source.ahead, source.some = images.ahead, images.some
-    source.notes += note_left_out(Counter(suffix_of(key) for key, _ in listed if not is_image(key)))
+    source = ImageSource(url, keys, images, sizes, times, layout, options.labelled, skipped=skipped)
+    source.notes += note_left_out(Counter(suffix_of(key) for key in listed if not is_image(key)))
     return source
-
-
-def _hidden(key: str) -> bool:
-    return any(map(is_hidden, key.split("/")))
 
 
 def _nanoseconds(modified: str) -> int:
@@ -67,7 +54,7 @@ def _nanoseconds(modified: str) -> int:
         return 0
 
 
-class RemoteImages:
+class RemoteImages(ImageFiles):
     """Images in a store. Thread-safe; a forked child, and a copy made by pickling, begin with none asked for."""
 
     def __init__(self, url: str, keys: list[str], infos: list[ObjectInfo]) -> None:

@@ -15,20 +15,18 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.archive_members import Archive, archive_stem
-from packer.inputs.file_names import as_text, shorten, split_begun
+from packer.inputs.file_names import FolderLayout, as_text, file_splits, shorten, split_of
 from packer.inputs.image_archives import open_archive
 from packer.inputs.label_csv import read_lines
 from packer.inputs.label_values import CheckedRows, number_labels
-from packer.inputs.opened_source import SourceOptions
+from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.sentence import Option
 
 CLASSES_FILE = "classes.txt"
@@ -36,35 +34,6 @@ _LARGEST_LABEL = 16 << 20
 """Bytes of a .cls, .json or .txt."""
 _TEXTS = ("cls", "txt")
 """Last words of fields whose text is a label."""
-
-
-def split_of(path: str) -> str | None:
-    """Return the split that a file's name, or the folder it lies in, begins with: "data/train-00000.tar" -> "train"."""
-    for word in reversed(path.split("/")[-2:]):
-        if found := split_begun(word):
-            return found
-    return None
-
-
-def file_splits(
-    paths: Sequence[str], named: Sequence[str | None], owners: NDArray[np.int64]
-) -> dict[str, NDArray[np.int64]]:
-    """Return the splits that files are, {} unless each is one and there are two or more.
-
-    named: the split of each file, or None; owners: int64 [N], the file of each image. Raises: UsageError where files of training and of
-    another split lie beside one of none.
-    """
-    names = list(dict.fromkeys(named))
-    if None in names and "train" in names and len(names) > 2:
-        raise UsageError(
-            f"{paths[named.index(None)]}: is called as no split, and {paths[named.index('train')]} as train; all files are splits, or "
-            "none. Pass those that belong together."
-        )
-    if None in names or len(names) < 2:
-        return {}
-    numbers = np.array([names.index(name) for name in named], np.int64)[owners]
-    found = {str(name): np.flatnonzero(numbers == number) for number, name in enumerate(names)}
-    return {name: members for name, members in found.items() if len(members)}
 
 
 def is_label(label: str | None) -> Callable[[str], bool]:
@@ -95,131 +64,144 @@ def split_sample(path: str) -> tuple[str, str]:
     return f"{folder}{slash}{stem}", ending.lower()
 
 
-class TarSamples(NamedTuple):
-    """The images of tars, one a sample.
-
-    keys: of each, unique; sizes: of their files; members: index of the tar, index of the image in it; labels: int64 or float32 [N], or
-    None, classes: that they number; splits: as in FolderLayout; refused, skipped, notes: as in ImageSource.
-    """
-
-    keys: list[str]
-    sizes: NDArray[np.int64]
-    members: list[tuple[int, int]]
-    labels: NDArray[Any] | None
-    classes: list[str] | None
-    splits: dict[str, NDArray[np.int64]]
-    refused: dict[int, str]
-    skipped: tuple[dict[str, str], ...]
-    notes: list[str]
-
-
-def open_tars(stack: ExitStack, paths: Sequence[str], options: SourceOptions) -> list[Archive]:
-    """List several tars; stack closes them. Raises: SourceError, SpaceError."""
-    archives = []
-    for path in paths:
-        archives.append(open_archive(path, "", options.spool_dir, is_label(options.label)))
-        stack.callback(archives[-1].close)
+def open_tars(paths: Sequence[str], options: SourceOptions) -> list[Archive]:
+    """List several tars. Raises: SourceError, SpaceError."""
+    archives: list[Archive] = []
+    try:
+        for path in paths:
+            archives.append(open_archive(path, "", options.spool_dir, is_label(options.label)))
+    except BaseException:
+        for archive in archives:
+            archive.close()
+        raise
     return archives
 
 
-def group_samples(
-    subject: str, archives: Sequence[Archive], options: SourceOptions, *, classes_file: str | None
-) -> TarSamples:
-    """Put images and labels of the same name together.
+def open_samples(
+    name: str, archives: Sequence[Archive], options: SourceOptions, classes_file: str | None = None
+) -> ImageSource:
+    """Put images and labels of the same name together; the archives are closed with the source, or where it is not made.
 
-    subject: what to call the tars in messages; classes_file: names of the classes that whole numbers stand for, one a line, or None.
+    name: what to call the tars in messages; classes_file: names of the classes that whole numbers stand for, one a line, or None.
     options: with skip images without a label are refused, and labels without an image left out.
     Raises: SourceError.
     """
-    label, labelled, skip = options.label, options.labelled, options.skip
-    if not labelled:
-        _check_field(subject, archives, label)
-    keys: list[str] = []
-    sizes: list[int] = []
-    members: list[tuple[int, int]] = []
-    texts: list[str | None] = []
-    wrong: dict[int, str] = {}
-    skipped: list[dict[str, str]] = []
-    parts = 0
-    for number, archive in enumerate(archives):
-        found: dict[str, int] = {}
-        own: list[int] = []
+    try:
+        return _TarSamples(name, archives, options).source(classes_file)
+    except BaseException:
+        for archive in archives:
+            archive.close()
+        raise
+
+
+class _TarSamples:
+    """The images of tars, one a sample, with the texts of their labels."""
+
+    def __init__(self, name: str, archives: Sequence[Archive], options: SourceOptions) -> None:
+        self._name, self._archives, self._options = name, archives, options
+        self._keys: list[str] = []
+        self._texts: list[str] = []
+        self._owners, self._members = array("q"), array("q")
+        self._refused: dict[int, str] = {}
+        self._skipped: list[dict[str, str]] = []
+        self._parts = 0
+        if not options.labelled:
+            _check_field(name, archives, options.label)
+        for number, archive in enumerate(archives):
+            self._add(number, archive)
+
+    def _add(self, number: int, archive: Archive) -> None:
+        """Take the samples of one tar."""
+        labels = {} if self._options.labelled else _label_files(archive, label_field(self._options.label))
+        images: dict[str, int] = {}
         for index, key in enumerate(archive.keys):
             sample, ending = split_sample(key)
             if "." in ending:
-                parts += 1
+                self._parts += 1
                 continue
-            if sample in found:
-                first = archive.keys[found[sample]]
+            first = images.setdefault(sample, index)
+            if first != index:
                 raise SourceError(
-                    f"{archive.path}: {shorten(first)} and {shorten(key)} are two images of one sample; one is packed. "
+                    f"{archive.path}: {shorten(archive.keys[first])} and {shorten(key)} are two images of one sample; one is packed. "
                     "Make the tar without one of them, or call it otherwise (a.left.png)."
                 )
-            found[sample] = index
-            own.append(index)
-        beside = {} if labelled else _label_files(archive, label_field(label))
-        for sample, path in beside.items():
-            if sample not in found:
-                if not skip:
-                    raise SourceError(
-                        f"{archive.path}: {shorten(path)} is the label of no image; each belongs to an image of the same name. "
-                        "Make the tar anew, or pass ",
-                        Option("on_error", "skip"),
-                        ".",
-                    )
-                skipped.append(
-                    {"key": f"{os.path.basename(archive.path)}/{path}", "reason": "is the label of no image."}
-                )
-        for index in own:
-            key = archive.keys[index]
-            if not labelled:
-                text, reason = _label(archive, beside.get(split_sample(key)[0]), label)
+        for sample, path in labels.items():
+            if sample not in images:
+                self._refuse(archive, path, "is the label of no image.")
+                key = f"{os.path.basename(archive.path)}/{path}"
+                self._skipped.append({"key": key, "reason": "is the label of no image."})
+        for sample, index in images.items():
+            if not self._options.labelled:
+                text, reason = _label(archive, labels.get(sample), self._options.label)
                 if reason:
-                    if not skip:
-                        raise SourceError(
-                            f"{archive.path}: {shorten(key)} {reason} Make the tar anew, or pass ",
-                            Option("on_error", "skip"),
-                            ".",
-                        )
-                    wrong[len(keys)] = reason
-                texts.append(text)
-            keys.append(key)
-            sizes.append(archive.sizes[index])
-            members.append((number, index))
-    owners = np.fromiter((number for number, _ in members), np.int64, len(members))
-    if len(set(keys)) < len(keys):
-        keys = [
-            f"{as_text(archive_stem(archives[n].path))}/{key}"
-            for key, (n, _) in zip(keys, members, strict=True)
-        ]
+                    self._refuse(archive, archive.keys[index], reason)
+                    self._refused[len(self._keys)] = reason
+                self._texts.append(text)
+            self._keys.append(archive.keys[index])
+            self._owners.append(number)
+            self._members.append(index)
+
+    def _refuse(self, archive: Archive, path: str, reason: str) -> None:
+        """Raise SourceError about a member, unless such are skipped."""
+        if not self._options.skip:
+            raise SourceError(
+                f"{archive.path}: {shorten(path)} {reason} Make the tar anew, or pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+
+    def source(self, classes_file: str | None) -> ImageSource:
+        """Return the images of all tars."""
+        options, archives = self._options, self._archives
+        owners, members = np.array(self._owners, np.int64), np.array(self._members, np.int64)
+        rows = CheckedRows(self._name, range(1, len(owners) + 1), skip=options.skip, unit="sample")
+        rows.refused.update(self._refused)
+        labels, classes = None, None
+        if self._texts:
+            labels, classes = number_labels(
+                rows,
+                self._texts,
+                column=options.label or "the .cls",
+                label_as=options.label_as,
+                names=None if classes_file is None else read_classes(classes_file),
+            )
+        paths = [archive.path for archive in archives]
+        splits = file_splits(paths, [split_of(path) for path in paths], owners)
+        sizes = [archives[a].sizes[m] for a, m in zip(self._owners, self._members, strict=True)]
+        source = ImageSource(
+            self._name,
+            self._unique_keys(),
+            ArchiveImages(archives, owners, members),
+            np.array(sizes, np.int64),
+            np.array([archive.time for archive in archives]),
+            FolderLayout(labels, classes, splits),
+            options.labelled,
+            files=tuple(paths),
+            refused=rows.refused,
+            skipped=tuple(self._skipped),
+            label_chosen=True,
+        )
+        tars = "a tar" if len(archives) == 1 else f"{len(archives):,} tars"
+        named = "" if classes is None else f" in {len(classes):,} classes"
+        notes = [f"Read as WebDataset: {len(source):,} samples of {tars}{named}."]
+        if self._parts:
+            notes.append(
+                f"{self._parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
+            )
+        source.notes[:0] = [*notes, *rows.notes]
+        return source
+
+    def _unique_keys(self) -> list[str]:
+        """Return the images' paths, below the tars' names where several tars hold the same. Raises: SourceError."""
+        keys = self._keys
+        if len(set(keys)) < len(keys):
+            stems = [as_text(archive_stem(archive.path)) for archive in self._archives]
+            keys = [f"{stems[owner]}/{key}" for key, owner in zip(keys, self._owners, strict=True)]
         if len(set(keys)) < len(keys):
             raise SourceError(
-                f"{subject}: several tars of one name hold images of one name; each image needs a path of its own. Rename the tars."
+                f"{self._name}: several tars of one name hold images of one name; each image needs a path of its own. Rename the tars."
             )
-    notes = (
-        []
-        if not parts
-        else [
-            f"{parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
-        ]
-    )
-    values, classes, refused = None, None, dict(wrong)
-    if not labelled and keys:
-        rows = CheckedRows(subject, range(1, len(keys) + 1), skip=skip, unit="sample")
-        rows.refused.update(wrong)
-        values, classes = number_labels(
-            rows,
-            [text or "" for text in texts],
-            column=label or "the .cls",
-            label_as=options.label_as,
-            names=None if classes_file is None else read_classes(classes_file),
-        )
-        refused, notes = dict(rows.refused), [*notes, *rows.notes]
-    paths = [archive.path for archive in archives]
-    splits = file_splits(paths, [split_of(path) for path in paths], owners)
-    return TarSamples(
-        keys, np.array(sizes, np.int64), members, values, classes, splits, refused, tuple(skipped), notes
-    )
+        return keys
 
 
 def _check_field(subject: str, archives: Sequence[Archive], label: str | None) -> None:
@@ -251,29 +233,29 @@ def _label_files(archive: Archive, field: str) -> dict[str, str]:
     return found
 
 
-def _label(archive: Archive, path: str | None, label: str | None) -> tuple[str | None, str]:
+def _label(archive: Archive, path: str | None, label: str | None) -> tuple[str, str]:
     """Return the label of a sample as text, and "" or why it has none, in words that follow the image's name."""
     field = label_field(label)
     if path is None:
-        return None, f"has no .{field} beside it."
+        return "", f"has no .{field} beside it."
     called = path.rpartition("/")[2]
     if archive.others[path][1] > _LARGEST_LABEL:
-        return None, f"has a {called} of {archive.others[path][1]:,} bytes, and {_LARGEST_LABEL:,} are read."
+        return "", f"has a {called} of {archive.others[path][1]:,} bytes, and {_LARGEST_LABEL:,} are read."
     try:
         text = archive.read_other(path).decode("utf-8").strip()
     except ImageError as error:
-        return None, f"has a {called} that {error}"
+        return "", f"has a {called} that {error}"
     except UnicodeDecodeError:
-        return None, f"has a {called} that is no text of UTF-8."
+        return "", f"has a {called} that is no text of UTF-8."
     if field != "json":
-        return (text, "") if text else (None, f"has an empty {called}.")
+        return (text, "") if text else ("", f"has an empty {called}.")
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        return None, f"has a {called} that is no JSON."
+        return "", f"has a {called} that is no JSON."
     value = told.get(label or "") if isinstance(told, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
-        return None, f"has a {called} without a number or text called {label}."
+        return "", f"has a {called} without a number or text called {label}."
     return str(value).strip(), ""
 
 

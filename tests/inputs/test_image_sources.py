@@ -336,7 +336,7 @@ def test_a_folder_that_cannot_be_listed(tree: Tree, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert refused("pets") == (
-        "pets/cat: cannot be listed (Permission denied); its images would be missing. Make it readable."
+        "pets/cat: cannot be listed (Permission denied); its files would be missing. Make it readable."
     )
 
 
@@ -371,8 +371,8 @@ def test_twins_are_packed_and_noted(tree: Tree, jpeg: bytes) -> None:
         ),
         (
             "x.rar",
-            "x.rar: not a source of images; folders and files ending in .lst, .txt, .tar, .tar.gz, .tgz, .tar.bz2, "
-            ".tbz2, .tar.xz, .txz, .zip are. Pass one.",
+            "x.rar: not a source of images; folders and files ending in .lst, .txt, .tar, .zip, .tar.gz, .tgz, .tar.bz2, "
+            ".tbz2, .tar.xz, .txz are. Pass one.",
         ),
         (
             "pets.tar/cow",
@@ -455,7 +455,7 @@ class TestLists:
             ),
             (
                 "b.jpg\ncat/../b.jpg\n",
-                " line 2: b.jpg is in line 1, too; each image is packed once. Remove one.",
+                " line 2: cat/../b.jpg is in line 1, too; each image is packed once. Remove one.",
             ),
             (
                 "b.jpg\n../pets/b.jpg\n",
@@ -463,8 +463,8 @@ class TestLists:
             ),
             (
                 "b.jpg 1\n\na b.jpg\n",
-                " line 3: no label for a b.jpg, though other lines have one; either all or none may. "
-                "Add it, or pass on_error='skip'.",
+                " line 3: the label is empty; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+                "Correct it, or pass on_error='skip'.",
             ),
         ],
     )

@@ -87,7 +87,7 @@ def test_a_folder_of_tars_is_one_source(folder: Path) -> None:
         assert [source.read(index) for index in (7, 0, 4, 5)] == [PNG[7], PNG[0], PNG[4], PNG[5]]
         assert source.sizes.tolist() == [len(data) for data in PNG]
         assert source.notes[0] == "Read as WebDataset: 8 samples of 2 tars."
-        assert source.files == (str(folder / "000000.tar"),)
+        assert source.files == (str(folder / "000000.tar"), str(folder / "000001.tar.gz"))
 
 
 def test_files_are_given_in_several_ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_parts_of_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
         (
             {"1.png": b"x", "1.cls": b"1", "2.cls": b"1"},
             {},
-            "2.cls is the label of no image; each belongs",
+            "2.cls is the label of no image. Make the tar anew",
             set(),
         ),
     ],
