@@ -37,7 +37,7 @@ SCRIPT = """
 import sys, time
 import torch
 from torch.utils.data import DataLoader, Dataset
-from packer import PackedBatchDataset, PythonTransform
+from packer import PackedBatchDataset, PythonTransform, open_pack
 from packer.augment import ElasticTransform, Normalize
 from packer.bench.page_cache_drop import drop
 
@@ -77,7 +77,7 @@ SITUATIONS = {
         "pass",
     ),
     "a dataset in Python": ("Python", "DataLoader(Slow(), batch_size=16)", "pass", "pass"),
-    "a cold store": ("store", OURS.replace("{more}", ", cache={cache!r}"), "pass", "pass"),
+    "a cold store": ("store", OURS.replace("{pack!r}", "open_pack({pack!r}, {cache!r})"), "pass", "pass"),
     "large PNG": ("decoding", None, None, None),
     "one core": ("cores", None, None, None),
 }

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from packer import PackedBatchDataset
+from packer import PackedBatchDataset, fill_pack
 from packer.bench.conditions import load, machine, versions
 from packer.bench.image_baseline import RawImages, Resized
 from packer.inputs.image_sources import open_source
@@ -69,8 +69,8 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
             return train(
                 [loader] * 2, began
             )  # the second like the others, and each takes as long as converting
-    filled: dict[str, Any] = {"cache": pack, "size": size} if name == "filling" else {}
-    with PackedBatchDataset(images if filled else pack, batch_size, shuffle=True, **filled) as dataset:
+    given: Any = fill_pack(images, pack, size=size) if name == "filling" else pack
+    with PackedBatchDataset(given, batch_size, shuffle=True) as dataset:
         found = train([dataset] * EPOCHS, began)
         found["rows"] = dataset.rows
         return found

@@ -92,10 +92,10 @@ def bare(work: str) -> None:
 def dataset(name: str, folder: str, batch: int) -> Callable[[], Iterable[Any]]:
     """Open a lane's loader; return what begins an epoch."""
     if name == "packer":
-        from packer import PackedBatchDataset
+        from packer import PackedBatchDataset, open_pack
 
         ours = PackedBatchDataset(
-            f"s3://bucket/{PACK_H5}", batch, shuffle=True, cache=folder, fields=["image", "label"]
+            open_pack(f"s3://bucket/{PACK_H5}", folder), batch, shuffle=True, fields=["image", "label"]
         )
         return lambda: iter(ours)
     litdata, downloader = import_module("litdata"), import_module("litdata.streaming.downloader")

@@ -24,7 +24,8 @@
     preview                        a contact sheet of one batch                    (packer.previews)
     report                         the data card of packs: one HTML page           (packer.reports)
     show                           a batch as a picture, in a notebook             (packer.previews)
-    open_pack, Pack                what a pack holds: fields, header, rows         (packer.format)
+    open_pack, Pack                what a pack holds: fields, header, rows         (packer.filling, packer.format)
+    fill_pack                      a pack that is made while it is loaded from     (packer.filling)
     PackerError                    base of every error raised on purpose           (packer.errors)
     packer.augment                 augmentations on the batch's device
     packer.tables                  a pack's mapping of columns, applied to new rows
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
     from packer.convert.repair import repair_pack
     from packer.convert.sealing import seal_pack
     from packer.errors import PackerError
-    from packer.format.pack import Pack, open_pack
+    from packer.filling.opening import fill_pack, open_pack
+    from packer.format.pack import Pack
     from packer.format.verify import verify_pack
     from packer.inputs.image_pairs import Soft
     from packer.inputs.label_options import Labels
@@ -100,7 +102,8 @@ _HOMES = {
     "export_images": "packer.convert.export",
     "merge_packs": "packer.convert.repacking",
     "merge_shards": "packer.convert.repacking",
-    "open_pack": "packer.format.pack",
+    "fill_pack": "packer.filling.opening",
+    "open_pack": "packer.filling.opening",
     "order_quality": "packer.load.order_quality",
     "pack_dataset": "packer.samples.pack_dataset",
     "preview": "packer.previews.contact_sheet",
@@ -141,6 +144,7 @@ __all__ = [
     "convert_table",
     "create",
     "export_images",
+    "fill_pack",
     "merge_packs",
     "merge_shards",
     "open_pack",

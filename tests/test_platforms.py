@@ -39,7 +39,9 @@ builtins.open = io.open = opened
 """
 WORK = """
 import macos, sys
-from packer import PackedBatchDataset, PythonTransform, convert_images, convert_table, repack, verify_pack
+from packer import (
+    PackedBatchDataset, PythonTransform, convert_images, convert_table, fill_pack, repack, verify_pack
+)
 from packer.augment import RandomCrop, RandomHorizontalFlip
 
 
@@ -63,7 +65,7 @@ def main():
         for placement in ("disk", "ram") if name != "own.h5" else ("disk",):
             assert rows(name, order="blocks", placement=placement, augment=cut) == [report.rows] * 2
     assert rows("raw.h5", transform=PythonTransform(brighter, batched=True, processes=1)) == [report.rows] * 2
-    assert rows("photos", size=16, cache="filled.h5") == [report.rows] * 2
+    assert rows(fill_pack("photos", "filled.h5", size=16)) == [report.rows] * 2
     repack("raw.h5", "small.h5", size=8)
     with open("t.csv", "w") as file:
         file.write("a,y\\n" + "".join(f"{n},{n % 3}\\n" for n in range(99)))

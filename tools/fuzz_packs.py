@@ -111,7 +111,7 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
     names = [f.name for f in pack.fields]
     for order in ("sequential", "rows"):
         with PackedBatchDataset(
-            pack,
+            replace(pack, verify=verify is not None),
             4,
             order=order,
             output="numpy",
@@ -120,7 +120,6 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
             threads=1,
             prefetch=1,
             placement="disk",  # else a process is started for each pack that keeps its decoded rows
-            verify=verify,
         ) as batches:
             for name, *columns in zip(names, *batches, strict=True):
                 note(f"{name} {order}", columns)

@@ -31,7 +31,7 @@ _REMEDIES: dict[str, Sentence] = {
     + Option("size")
     + "), or placement='ram'.",
     "store": Sentence(
-        "Later epochs read the disk, with a cache; a nearer store, or more bandwidth, helps the first one."
+        "Later epochs read the disk, with open_pack(url, cache=...); a nearer store, or more bandwidth, helps the first one."
     ),
     "memory": "Smaller rows help: a smaller " + Option("size") + ", fewer fields=.",
     "decoding": "Raw rows are not decoded ("

@@ -6,7 +6,7 @@
     filling_client.py    asks for units; finds the process that fills, or starts it
     filling_pack.py      a Pack whose rows arrive while it is read
     filling_process.py   the process that fills: a conversion whose rows are made in the order in which they are asked for
-    remote_cache.py      a pack in a store whose rows are kept in a cache
+    opening.py           open_pack, with a cache of a pack in a store; fill_pack
     cache_folder.py      the folder of a pack in a cache, and how much the cache may hold
     remote_process.py    the process that fills a cache
     row_memory.py        memory that holds rows, shared by the processes that have its descriptor
@@ -15,5 +15,5 @@
 
 Only filling_process.py, which runs in a process of its own, imports what converts.
 
-Start with filling_pack.py. Imports: convert, format, inputs, orders, read, remote, tables.
+Start with opening.py. Imports: convert, format, inputs, orders, progress, read, remote, tables.
 """

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,7 @@ class FillingClient:
     name; made: rows that the process which sealed it had made itself. ready: what the process told when this one connected last.
     """
 
+    _owned = False  # by a dataset, which may close it
     _passed: Sequence[int] = ()  # descriptors that a process which this one starts gets, by the same numbers
 
     def __init__(self, folder: str, job: Mapping[str, Any], module: str, *, seals: bool = True) -> None:
@@ -95,6 +97,13 @@ class FillingClient:
         self._ended = threading.Event()  # the connection has
         self._last = False
         self._closing = 0  # calls of `closing` under way
+
+    def own(self) -> FillingClient:
+        """Return this client to the first caller, and a copy of it to every other: each dataset closes its own."""
+        if self._owned:
+            return copy(self)
+        self._owned = True
+        return self
 
     def open(self, progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any] | None:
         """Connect, starting the process if need be; return what it tells of the pack, None if the pack is whole already.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,16 @@ class FillingPack(Pack):
         name = next((name for name, own in self.header.extents.items() if own[:1] == (first,)), None)
         return _RowArrival(self.client) if name in self.made else None
 
+    def own(self) -> Pack:
+        """See Pack."""
+        return replace(self, client=self.client.own())
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
+        """See Pack; waits until the rows have been made."""
+        if name in self.made and not self.client.sealed:
+            self.client.wait(np.arange(self.rows)[start:stop])
+        return super().read(name, start, stop)
+
     def close(self) -> None:
         """See Pack."""
         self.client.close()
@@ -63,7 +73,7 @@ class FillingPack(Pack):
             os.path.lexists(os.path.join(self.client.folder, "pack")) or not os.path.lexists(self.path)
         ):
             return self
-        pack = open_pack(self.path)
+        pack = replace(open_pack(self.path), filled=self.filled)
         self.check_same()
         return pack
 

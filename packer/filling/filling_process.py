@@ -196,9 +196,7 @@ def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -
         if name not in known:
             close = get_close_matches(name, known, 1)
             remedy = f"The nearest is {close[0]}=. Pass that" if close else "Leave it out"
-            raise UsageError(
-                f"{name}=: is neither an argument of the dataset nor of {convert.__name__}. {remedy}."
-            )
+            raise UsageError(f"{name}=: is no option of {convert.__name__}. {remedy}.")
 
 
 def _write_header(task: ConversionTask, writer: PackWriter) -> None:

@@ -136,6 +136,8 @@ def join_packs(
         _in_common(merged, packs, shares),
         b"",
         tuple(part for pack in packs for part in pack.parts),
+        verify=any(pack.verify for pack in packs),
+        filled=any(pack.filled for pack in packs),
         joined=tuple(packs),
         fields_asked=None if fields is None else tuple(fields),
         shares=None if shares is None else tuple(shares),

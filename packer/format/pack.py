@@ -10,7 +10,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -66,12 +66,16 @@ class Pack:
     if it is one file or one directory of .npy. Of several shards the header is put together: rows, extents (of ragged fields too,
     whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
     seal is the index's.
+    verify: datasets compare each block with its checksum before its rows are first used. filled: it is made while it is loaded from,
+    or was.
     """
 
     path: str
     header: Header
     seal: bytes
     shards: tuple[Pack, ...] = ()
+    verify: bool = field(default=False, kw_only=True)
+    filled: bool = field(default=False, kw_only=True)
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -191,6 +195,10 @@ class Pack:
 
     def close(self) -> None:
         """Leave the process that brings its rows, if there is one; it is asked again when rows are needed."""
+
+    def own(self) -> Pack:
+        """Return the pack for one dataset alone, which may close it: itself, but for one whose rows come while it is read."""
+        return self
 
     def closing(self) -> AbstractContextManager[None]:
         """Return a context that closes the pack, and in which no rows are asked for: for ending threads that wait for some."""
@@ -323,30 +331,9 @@ class PackFiles:
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:
-    """Open a pack, .h5 or directory, checking that it is whole.
+    """Open a pack, .h5, directory or URL, checking that it is whole. The public function, with a cache, is filling.opening's.
 
-    Parameters
-    ----------
-    path : str or path
-        File or directory that packer wrote; or its URL (s3://, gs://, az://, https://, others by fsspec).
-
-    Raises
-    ------
-    FormatError
-        It is not a whole pack of this version; the message says why.
-    RemoteError
-        A store refused to give it, or did not answer.
-
-    Notes
-    -----
-    Of a pack of shards the index is read: 10,000 of them open as fast as one, and with one request. A shard is compared with it before
-    its first row is handed out; ``pack.confirm()`` compares all of them.
-
-    Examples
-    --------
-    >>> pack = open_pack("train.h5")
-    >>> pack.rows, [field.name for field in pack.fields], pack.header.classes
-    (24, ['image', 'label', 'key'], ('blue', 'green', 'red'))
+    Of a pack of shards the index is read. Raises FormatError, RemoteError.
     """
     name = os.fspath(path)
     if is_url(name):

@@ -95,6 +95,9 @@ class StoredRows(Protocol):
     def close(self) -> None:
         """Leave the process that brings them."""
 
+    def own(self) -> StoredRows:
+        """Return them for one dataset alone; see Pack."""
+
     def path(self, file: str) -> str:
         """Return the local file in which the rows of a file of the pack stand once they have arrived."""
 
@@ -134,6 +137,10 @@ class RemotePack(Pack):
         """See Pack."""
         if self.rows_from is not None:
             self.rows_from.close()
+
+    def own(self) -> Pack:
+        """See Pack."""
+        return replace(self, rows_from=self.rows_from and self.rows_from.own())
 
     def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
         """See Pack."""

@@ -47,6 +47,9 @@ class StretchClient(Protocol):
     def states(self, units: Numbers) -> NDArray[np.uint64]:
         """Return 0 for a stretch that is missing, PASSING for one without room, another number for one that is there."""
 
+    def own(self) -> StretchClient:
+        """Return a client for one dataset alone."""
+
     def close(self) -> None:
         """Leave the process."""
 
@@ -99,6 +102,10 @@ class RemoteRows:
                 with suppress(OSError):  # then opening it says what is wrong
                     os.close(open_sparse(path, self.pack.files[file].info.size))
         return path
+
+    def own(self) -> RemoteRows:
+        """See StoredRows."""
+        return RemoteRows(self.pack, self.client and self.client.own(), self.folder)
 
     def close(self) -> None:
         """Leave the process that fills, and forget what is in memory."""

@@ -6,8 +6,9 @@
     pack_list.py        several packs as one dataset, perhaps each with a weight
     order_choice.py     the order that the arguments mean, or that is chosen for a pack on this machine
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
-    dataset_options.py  what the other arguments mean: output, device, ends, a pack to be filled
-    filled_packs.py     packs that are made of images while they are loaded from
+    dataset_options.py  what the other arguments mean: output, device, ends
+    sampled_statistics.py  mean and std of a sample, for packs that are made while they are loaded from
+    batch_plan.py       what the arguments mean for the batches; it makes the prefetcher
     prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one
     device.py           where batches end up: host memory, or a GPU by pinned asynchronous copies
     augmenting.py       what `augment` means, and its pipelines at work on batches
@@ -21,5 +22,5 @@
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 
-Start with batch_dataset.py. Imports: augment, filling, format, orders, progress, randomness, read, remote.
+Start with batch_dataset.py. Imports: augment, filling, format, orders, randomness, read, remote.
 """

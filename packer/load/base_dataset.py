@@ -58,32 +58,23 @@ class BaseDataset:
         self,
         path: PackPaths,
         fields: Sequence[str] | None,
-        *,
-        verify: bool = False,
         **chosen: Any,
     ) -> None:
         """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
         pack, self._weights = open_packs(path, fields, chosen["split"])
-        self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen), verify)
+        self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen))
         if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
             warnings.warn(overlooked, stacklevel=4)
 
-    def _keep(
-        self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str, verify: bool = False
-    ) -> None:
+    def _keep(self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str) -> None:
         self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
         self._names, self._stored = tuple(f.name for f in fields), stored(fields)
-        self._verify = verify
         self._reader = self._read_pack()
 
     def _read_pack(self) -> RowReader:
         # Rows that have just been made need not be compared with checksums, which there are none of yet; those that come from a
         # store have been.
-        return RowReader(
-            self.pack,
-            self._stored,
-            verify=self._verify and not self.pack.pending,
-        )
+        return RowReader(self.pack, self._stored, verify=self.pack.verify and not self.pack.pending)
 
     def _settle(self) -> bool:
         """Take the whole pack in place of one that was being filled, once it is sealed; return True if its reader is another one, too.
@@ -94,7 +85,7 @@ class BaseDataset:
         if pack is self.pack:
             return False
         self.pack = pack
-        if self._reader.opened and not self._verify:
+        if self._reader.opened and not pack.verify:
             return False
         self._reader.close()
         self._reader = self._read_pack()

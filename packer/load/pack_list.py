@@ -9,10 +9,8 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from packer.errors import UsageError
-from packer.filling.remote_cache import cached
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack, open_pack
-from packer.format.remote_pack import RemotePack, open_remote
 from packer.read.row_selection import ALL, select_rows
 from packer.remote.urls import is_url
 
@@ -59,30 +57,9 @@ def open_packs(
     return join_packs(packs, fields, shares), shares or ()
 
 
-def keep_remote(given: Sequence[Any], cache: Any, cache_size: Any) -> list[Any]:
-    """Return a list of packs in which those at URLs are kept in a cache; see cached."""
-
-    def kept(one: Any) -> Any:
-        if _is_pair(one):
-            return kept(one[0]), one[1]
-        if isinstance(one, RemotePack) or is_url(one):
-            return cached(one if isinstance(one, RemotePack) else open_remote(one), cache, cache_size)
-        return one
-
-    return [kept(one) for one in given]
-
-
-def has_remote(given: Any) -> bool:
-    """Return True for a list of packs, some of which are at URLs."""
-    if not isinstance(given, (list, tuple)):
-        return False
-    packs = [one[0] if _is_pair(one) else one for one in given]
-    return any(isinstance(one, RemotePack) or is_url(one) for one in packs)
-
-
 def _opened(one: PackPath) -> Pack:
-    """Return an open pack whose rows can be read."""
-    return one if isinstance(one, Pack) else open_pack(one)
+    """Return an open pack for one dataset alone."""
+    return one.own() if isinstance(one, Pack) else open_pack(one)
 
 
 def _is_pair(one: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.base_dataset import BaseDataset
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
-from packer.load.filled_packs import open_cached
 from packer.load.pack_list import PackPaths
 from packer.orders.runs import Subset, consecutive
 from packer.read.row_reader import decode_ragged
@@ -56,8 +54,6 @@ class PackedDataset(BaseDataset):
     target_transform : function, optional
         Function of a label: a Python number, or a tensor where a label is several numbers. What it returns
         stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
-    cache, cache_size : optional
-        Of a pack at a URL: where its rows are kept, and how many bytes of them, as PackedBatchDataset takes them.
 
     Raises
     ------
@@ -99,15 +95,11 @@ class PackedDataset(BaseDataset):
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_size: int | str | None = None,
     ) -> None:
         try:
             import torch  # noqa: F401
         except ImportError:
             raise MissingDependencyError("torch", "PackedDataset") from None
-        if cache is not None or cache_size is not None:
-            path = open_cached(path, cache, cache_size, None, {})
         self._open(path, fields, split=split, classes=classes, subset=subset)
         if self._weights:
             raise UsageError(

@@ -17,6 +17,7 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError
 from packer.filling import filling_client, filling_pack
 from packer.filling.filling_pack import FillingPack, open_filling
+from packer.filling.opening import fill_pack
 from packer.format.pack import Pack
 from packer.format.working_folder import is_locked
 from packer.load.batch_dataset import PackedBatchDataset
@@ -90,7 +91,7 @@ def test_closing_in_the_middle_leaves_no_process(
     """Nor with several datasets of one pack, of which each is closed while its threads wait for rows."""
     before = set(threading.enumerate())
     datasets = [
-        PackedBatchDataset(images, 8, cache=tmp_path / "p.h5", shuffle=True, threads=2, output="numpy")
+        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 8, shuffle=True, threads=2, output="numpy")
         for _ in range(number)
     ]
     loops = [iter(dataset) for dataset in datasets]

@@ -26,7 +26,7 @@ from packer import PackedBatchDataset, PackedDataset, open_pack
 from packer.errors import FormatError, MissingObjectError, PackerError, UsageError
 from packer.filling import filling_client
 from packer.filling.cache_folder import CacheFolder, folder_of
-from packer.filling.remote_cache import cached as with_cache
+from packer.filling.opening import open_pack as with_cache
 from packer.format.checksums import Trailer
 from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
@@ -95,7 +95,13 @@ def check_equal(
     fields = fields_of(local.name)
     with (
         PackedBatchDataset(local, 25, order=order, fields=fields, output="numpy") as ours,
-        PackedBatchDataset(url, 25, order=order, fields=fields, output="numpy", **cache) as theirs,
+        PackedBatchDataset(
+            url if isinstance(url, RemotePack) else with_cache(url, **cache),
+            25,
+            order=order,
+            fields=fields,
+            output="numpy",
+        ) as theirs,
     ):
         for _ in range(epochs):
             for expected, actual in zip(ours, theirs, strict=True):
@@ -141,7 +147,9 @@ def test_stretches_without_room_are_asked_for_again_by_whoever_needs_them(
     options: Any = {"output": "numpy", "fields": ["image", "label", "key", "row"]}
     with (
         PackedBatchDataset(packs / "raw.h5", 25, **options) as ours,
-        PackedBatchDataset("s3://bucket/raw.h5", 25, **cached(tmp_path, "part"), **options) as theirs,
+        PackedBatchDataset(
+            with_cache("s3://bucket/raw.h5", **cached(tmp_path, "part")), 25, **options
+        ) as theirs,
     ):
         expected = list(ours)
         for case in ("all asked for", "a copy", "killed"):
@@ -150,7 +158,7 @@ def test_stretches_without_room_are_asked_for_again_by_whoever_needs_them(
                     helper.kill()
                     helper.wait()
                 with PackedBatchDataset(
-                    "s3://bucket/raw.h5", 25, **cached(tmp_path, "part"), **options
+                    with_cache("s3://bucket/raw.h5", **cached(tmp_path, "part")), 25, **options
                 ) as other:
                     next(iter(other))  # whose process has forgotten what there was no room for
             read = pickle.loads(pickle.dumps(theirs)) if case == "a copy" else theirs
@@ -190,7 +198,7 @@ def test_what_a_server_does_wrong_once_changes_no_row(
     store: ObjectServer, packs: Path, tmp_path: Path, fault: Fault, size: str
 ) -> None:
     cache = cached(tmp_path, size)
-    pack = with_cache(open_remote("s3://bucket/raw.h5"), cache.get("cache"), cache.get("cache_size"))
+    pack = with_cache("s3://bucket/raw.h5", cache.get("cache"), cache.get("cache_size"))
     store.fault = only_large(once_each(fault))
     check_equal(packs / "raw.h5", pack)
 
@@ -207,7 +215,7 @@ def only_large(fault: Fault) -> Fault:
 
 
 def test_a_stall_is_passed_over(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    pack = with_cache(open_remote("s3://bucket/raw.h5"))
+    pack = with_cache("s3://bucket/raw.h5")
     store.fault = only_large(once_each(Handler.stall))
     with (
         PackedBatchDataset(packs / "raw.h5", 175, output="numpy") as ours,
@@ -219,7 +227,7 @@ def test_a_stall_is_passed_over(store: ObjectServer, packs: Path, tmp_path: Path
 @pytest.mark.parametrize("size", SIZES)
 def test_bytes_that_stay_wrong_are_an_error(store: ObjectServer, tmp_path: Path, size: str) -> None:
     cache = cached(tmp_path, size)
-    dataset = PackedBatchDataset("s3://bucket/raw.h5", 25, **cache)
+    dataset = PackedBatchDataset(with_cache("s3://bucket/raw.h5", **cache), 25)
     store.fault = only_large(Handler.flip)
     with (
         dataset,
@@ -231,7 +239,7 @@ def test_bytes_that_stay_wrong_are_an_error(store: ObjectServer, tmp_path: Path,
 @pytest.mark.parametrize("size", SIZES)
 def test_an_object_that_is_replaced_is_an_error(store: ObjectServer, tmp_path: Path, size: str) -> None:
     cache = cached(tmp_path, size)
-    dataset = PackedBatchDataset("s3://bucket/raw.h5", 25, **cache)
+    dataset = PackedBatchDataset(with_cache("s3://bucket/raw.h5", **cache), 25)
     store.objects["bucket/raw.h5"] = store.objects["bucket/zstd.h5"]
     with dataset, pytest.raises(FormatError, match="was replaced or changed after it was opened"):
         list(dataset)
@@ -284,9 +292,7 @@ def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path,
 
 
 def test_files_are_made_when_they_are_needed(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    with contextlib.closing(
-        PackedDataset(with_cache(open_remote("s3://bucket/shards"), tmp_path, "1GB"))
-    ) as rows:
+    with contextlib.closing(PackedDataset(with_cache("s3://bucket/shards", tmp_path, "1GB"))) as rows:
         files = folder_in(tmp_path) / "files"
         assert list(files.iterdir()) == []
         assert int(rows[250].label) == int(open_pack(packs / "shards").read("label", 250, 251)[0])
@@ -306,7 +312,7 @@ def test_a_file_that_was_lost_is_fetched_again(
 
 def test_a_file_that_is_lost_meanwhile_is_no_zeros(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
-    pack = with_cache(open_remote("s3://bucket/shards"), tmp_path, "1GB")
+    pack = with_cache("s3://bucket/shards", tmp_path, "1GB")
     (folder_in(tmp_path) / "files" / "00001.h5").unlink()
     with (
         contextlib.closing(PackedDataset(pack)) as rows,
@@ -341,9 +347,9 @@ def test_a_full_disk_lets_rows_pass(
 
 RANK = """
 import os, sys, numpy as np
-from packer import PackedBatchDataset
+from packer import PackedBatchDataset, open_pack
 url, cache, local, rank, world = sys.argv[1:]
-with PackedBatchDataset(url, 25, order="rows", output="numpy", cache=cache, rank=int(rank), world_size=int(world)) as theirs:
+with PackedBatchDataset(open_pack(url, cache), 25, order="rows", output="numpy", rank=int(rank), world_size=int(world)) as theirs:
     with PackedBatchDataset(local, 25, order="rows", output="numpy", rank=int(rank), world_size=int(world)) as ours:
         for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             assert np.array_equal(a.image, b.image) and np.array_equal(a.label, b.label)
@@ -378,7 +384,7 @@ def test_a_killed_rank_leaves_a_cache_that_is_whole(store: ObjectServer, packs: 
 
 
 def test_a_killed_filler_is_started_again(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    pack = with_cache(open_remote("s3://bucket/raw.h5"), tmp_path)
+    pack = with_cache("s3://bucket/raw.h5", tmp_path)
     client = pack.rows_from.client  # type: ignore[union-attr]
     with (
         PackedBatchDataset(packs / "raw.h5", 25, output="numpy") as ours,
@@ -402,9 +408,7 @@ def test_packs_that_nobody_has_open_make_room(store: ObjectServer, packs: Path, 
 
 
 def test_of_an_open_pack_nothing_is_removed(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    with PackedBatchDataset(
-        "s3://bucket/raw.h5", 25, output="numpy", cache=tmp_path, cache_size="40MB"
-    ) as one:
+    with PackedBatchDataset(with_cache("s3://bucket/raw.h5", tmp_path, "40MB"), 25, output="numpy") as one:
         list(one)
         check_equal(packs / "zstd.h5", "s3://bucket/zstd.h5", 2, cache=tmp_path, cache_size="40MB")
         assert taken(tmp_path) <= 40_000_000
@@ -422,7 +426,7 @@ def test_a_smaller_cache_begins_anew(store: ObjectServer, packs: Path, tmp_path:
 def test_a_cache_that_is_removed_meanwhile_gives_no_other_rows(
     store: ObjectServer, packs: Path, tmp_path: Path
 ) -> None:
-    pack = with_cache(open_remote("s3://bucket/raw.h5"), tmp_path / "cache")
+    pack = with_cache("s3://bucket/raw.h5", tmp_path / "cache")
     client = pack.rows_from.client  # type: ignore[union-attr]
     images = open_pack(packs / "raw.h5").read("image")
     with contextlib.closing(PackedDataset(pack)) as dataset:
@@ -585,7 +589,7 @@ def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
     assert isinstance(pack, RemotePack)
     assert np.array_equal(pack.read("label", 0, 5), pack.read("label", 0, 9)[:5])
     if way == "cached":
-        pack = with_cache(pack, tmp_path / "cache", "1GB")
+        pack = with_cache(pack.path, tmp_path / "cache", "1GB")
     with pytest.raises(PackerError, match=sentence), contextlib.closing(pack):
         WAYS["rows" if way == "cached" else way](pack)
 
@@ -596,7 +600,6 @@ def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
         ({"cache_size": "1GB"}, "is about a cache. Pass cache=, a folder, too"),
         ({"cache": "c", "cache_size": "much"}, "cache_size='much': is no size"),
         ({"cache": 3}, "cache=3: is no path"),
-        ({"cache": "c", "size": 64}, "size=: is about images that become a pack"),
         ({"cache": "c", "cache_size": "50KB"}, "are needed for the tables of this pack"),
     ],
 )
@@ -605,11 +608,11 @@ def test_wrong_arguments(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=told):
-        PackedBatchDataset("s3://bucket/raw.h5", 10, **arguments)
+        with_cache("s3://bucket/raw.h5", **arguments)
 
 
 def test_memory_and_descriptors_stay_flat(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    pack = with_cache(open_remote("s3://bucket/raw.h5"), tmp_path, "12MB")
+    pack = with_cache("s3://bucket/raw.h5", tmp_path, "12MB")
     filler = pack.rows_from.client.ready["pid"]  # type: ignore[union-attr]
     with PackedBatchDataset(pack, 25, order="sequential", output="numpy") as dataset:
         seen = []

@@ -21,7 +21,7 @@ import pytest
 
 from packer import PackedBatchDataset
 from packer.errors import FormatError
-from packer.filling.remote_cache import cached as with_cache
+from packer.filling.opening import open_pack as with_cache
 from packer.filling.unit_states import MISSING
 from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.remote_rows import PASSING
@@ -40,10 +40,10 @@ EPOCHS = 10
 RANK = """
 import sys
 import numpy as np
-from packer import PackedBatchDataset
+from packer import PackedBatchDataset, open_pack
 url, local, cache, fields = sys.argv[1:]
 fields = fields.split(",") if fields else None
-with PackedBatchDataset(url, 100, fields=fields, output="numpy", cache=cache) as theirs:
+with PackedBatchDataset(open_pack(url, cache), 100, fields=fields, output="numpy") as theirs:
     with PackedBatchDataset(local, 100, fields=fields, output="numpy") as ours:
         for a, b in zip(ours, theirs, strict=True):
             assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -135,7 +135,7 @@ def test_rows_are_equal_whatever_the_server_does(
     url = f"{store.url if server_of == 'http' else 's3:/'}/bucket/{kind}"
     pack = open_remote(url)
     cache = cache_of(pack, share, tmp_path)
-    cached = with_cache(pack, **cache)
+    cached = with_cache(pack.path, **cache)
     sent = Sent(store)
     with bounded(tmp_path, cache.get("cache_size", 0)):
         check_equal(packs / kind, cached, 2, "sequential" if share == 0 else "blocks")
@@ -150,7 +150,7 @@ def test_another_object_in_its_place_is_an_error(
     store: ObjectServer, packs: Path, tmp_path: Path, kind: str, share: float
 ) -> None:
     pack = open_remote(f"s3://bucket/{kind}")
-    cached = with_cache(pack, **cache_of(pack, share, tmp_path))
+    cached = with_cache(pack.path, **cache_of(pack, share, tmp_path))
     for key in store.objects:
         store.objects[key] += b" "
     with (
@@ -163,7 +163,7 @@ def test_another_object_in_its_place_is_an_error(
 @pytest.mark.parametrize("share", [1.0, 0.0], ids=["100 %", "0 %"])
 def test_a_server_that_stalls(store: ObjectServer, packs: Path, tmp_path: Path, share: float) -> None:
     pack = open_remote("s3://bucket/raw.h5")
-    cached = with_cache(pack, **cache_of(pack, share, tmp_path))
+    cached = with_cache(pack.path, **cache_of(pack, share, tmp_path))
     first = threading.Lock()
     store.fault = lambda handler, body: first.acquire(blocking=False) and Handler.stall(handler, body)
     check_equal(packs / "raw.h5", cached)
@@ -173,7 +173,7 @@ def test_a_server_that_stalls(store: ObjectServer, packs: Path, tmp_path: Path, 
 def test_a_disk_that_is_full(store: ObjectServer, packs: Path, tmp_path: Path, kind: str) -> None:
     """A limit of the system's on how long the files of the process that fills may be: what is behind it passes through memory."""
     pack = open_remote(f"s3://bucket/{kind}")
-    cached = with_cache(pack, **cache_of(pack, 1, tmp_path))
+    cached = with_cache(pack.path, **cache_of(pack, 1, tmp_path))
     files = max(file.info.size for file in pack.files.values())
     client = cached.rows_from.client  # type: ignore[union-attr]
     filler = client.ready["pid"]
@@ -199,7 +199,7 @@ def test_killed_in_the_middle(store: ObjectServer, packs: Path, tmp_path: Path, 
             held.wait(60)
         return False
 
-    pack = with_cache(open_remote(url), cache)
+    pack = with_cache(url, cache)
     filler = pack.rows_from.client.ready["pid"]  # type: ignore[union-attr]
     store.fault = hold
     rank = subprocess.Popen([sys.executable, "-c", *command], stdout=subprocess.PIPE, text=True)
@@ -223,7 +223,7 @@ def test_after_another_start_of_the_system(
     check_equal(packs / kind, f"s3://bucket/{kind}", cache=tmp_path)
     (folder,) = tmp_path.glob("*.cached")
     (folder / "boot").write_text("another run of the system")
-    pack = with_cache(open_remote(f"s3://bucket/{kind}"), tmp_path)
+    pack = with_cache(f"s3://bucket/{kind}", tmp_path)
     store.ranges.clear()
     check_equal(packs / kind, pack)
     ends = [len(store.objects[key]) - stop for key, _, stop in store.ranges]
@@ -235,7 +235,7 @@ def test_memory_and_descriptors_stay_flat(
     store: ObjectServer, packs: Path, tmp_path: Path, share: float
 ) -> None:
     pack = open_remote("s3://bucket/shards")
-    cached = with_cache(pack, **cache_of(pack, share, tmp_path))
+    cached = with_cache(pack.path, **cache_of(pack, share, tmp_path))
     pids = [cached.rows_from.client.ready["pid"]] if share else []  # type: ignore[union-attr]
     seen = []
     with PackedBatchDataset(cached, 100, order="blocks", output="numpy") as dataset:

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer import PackedBatchDataset
+from packer import PackedBatchDataset, fill_pack
 from packer.convert.image_conversion import convert_images
 
 KILLS = 10
 TRAIN = """
 import json, os, sys
 import numpy as np
-from packer import PackedBatchDataset
+from packer import PackedBatchDataset, fill_pack
 
 images, out, log = sys.argv[1:]
-dataset = PackedBatchDataset(images, 32, cache=out, size=512, workers=1, shuffle=True, seed=5, output="numpy")
+dataset = PackedBatchDataset(fill_pack(images, out, size=512, workers=1), 32, shuffle=True, seed=5, output="numpy")
 if os.path.exists(log):
     with open(log) as file:
         lines = [line for line in file if line.endswith("\\n")]
@@ -76,14 +76,14 @@ def test_killed_ten_times_in_the_first_epoch(seed: int, tmp_path: Path) -> None:
         running.wait()
         kills += 1
     finished = PackedBatchDataset(
-        images, 32, cache=out, size=512, workers=1, shuffle=True, seed=5, output="numpy"
+        fill_pack(images, out, size=512, workers=1), 32, shuffle=True, seed=5, output="numpy"
     )
     total = len(finished)
     finished.close()
     if not log.exists() or log.read_text().count("\n") < total:
         subprocess.run(command, check=True)
     else:  # killed just before it had closed
-        with PackedBatchDataset(images, 32, cache=out, size=512, workers=1, output="numpy") as dataset:
+        with PackedBatchDataset(fill_pack(images, out, size=512, workers=1), 32, output="numpy") as dataset:
             list(dataset)
     convert_images(images, tmp_path / "made.h5", size=512)
     assert out.read_bytes() == (tmp_path / "made.h5").read_bytes()

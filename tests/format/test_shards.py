@@ -243,7 +243,7 @@ NOT_LISTED = (
         (
             shard_of_shards,
             "{p}/{0}: is a folder without a 'trailer' file, not a pack."
-            " Run packer convert {p}/{0} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read.",
+            " Run packer convert {p}/{0} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from.",
         ),
         (
             loop,
@@ -252,7 +252,7 @@ NOT_LISTED = (
         (
             loop_to_itself,
             "{p}/{0}: is a folder without a 'trailer' file, not a pack."
-            " Run packer convert {p}/{0} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read.",
+            " Run packer convert {p}/{0} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from.",
         ),
         (
             lambda p: relist(p, file="index.json"),

@@ -553,7 +553,7 @@ def test_a_damaged_index_is_one_problem(tmp_path: Path, format: str):
     [
         (lambda p: None, "x: cannot be read (No such file or directory). Check the name and the permissions."),
         (Path.mkdir, "x: is a folder without a 'trailer' file, not a pack."
-        " Run packer convert x OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read."),
+        " Run packer convert x OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."),
         (lambda p: p.write_text("hello"), "x: is neither a pack nor an HDF5 file. Pass what packer convert wrote."),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packer import PackedBatchDataset, convert_images
+from packer import PackedBatchDataset, convert_images, fill_pack
 from packer.errors import RemoteError, SourceError, UsageError
 from packer.inputs.image_sources import open_source
 from packer.remote import access
@@ -90,7 +90,7 @@ def test_what_cannot_be_packed(server: ObjectServer, tmp_path: Path) -> None:
 
 def test_training_while_the_images_come(server: ObjectServer, photos: Path, tmp_path: Path) -> None:
     with PackedBatchDataset(
-        "s3://bucket/photos", 8, cache=tmp_path / "filled.h5", size=32, output="numpy"
+        fill_pack("s3://bucket/photos", tmp_path / "filled.h5", size=32), 8, output="numpy"
     ) as dataset:
         assert sum(len(batch.label) for batch in dataset) == dataset.rows
     convert_images(photos, tmp_path / "local.h5", size=32)

@@ -37,7 +37,6 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
             "shuffle='rows': is neither True nor False. Pass one of them, or order='rows'.",
         ),
         ({"fields": "image"}, "fields='image': is one text. Pass a list of names, such as ['image']."),
-        ({"report": "x"}, "report='x': cannot be called with a line. Pass for example print."),
         ({"rank": "0", "world_size": 2}, "rank='0', world_size=2: are not both whole numbers. Pass such."),
         ({"ends": "wrap"}, "ends='wrap': is not one of 'even', 'uneven', 'drop', 'pad'. Pass one of them."),
         (

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer import Blocks, PackedBatchDataset
+from packer import Blocks, PackedBatchDataset, fill_pack
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.filling.filling_pack import FillingPack
 from packer.format.pack import open_pack
 from packer.format.working_folder import is_locked
-from packer.load import batch_dataset
-from packer.load.filled_packs import open_cached, sampled_statistics
+from packer.load.sampled_statistics import sampled_statistics
 from tests.filling.conftest import ROWS
 from tests.format.packs import files_of
 from tests.load.conftest import ORDERS
@@ -57,7 +56,7 @@ def test_the_batches_are_those_of_the_whole_pack(
     chosen = {"batch_size": 10, "order": order, "seed": 3, "output": "numpy"}
     with (
         PackedBatchDataset(whole, **chosen) as expected,
-        PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset,
+        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), **chosen) as dataset,
     ):
         assert len(dataset) == len(expected)
         assert dataset.targets == expected.targets
@@ -69,7 +68,7 @@ def test_the_batches_are_those_of_the_whole_pack(
 
 
 def test_after_the_first_epoch_it_is_an_ordinary_pack(images: Path, tmp_path: Path) -> None:
-    with PackedBatchDataset(images, 32, cache=tmp_path / "p.h5", output="numpy") as dataset:
+    with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 32, output="numpy") as dataset:
         batches(dataset)
         dataset.close()  # waits until the pack has its name
         batches(dataset)
@@ -85,11 +84,11 @@ def test_interrupted_it_goes_on_with_the_rest_of_the_epoch(
     chosen = {"batch_size": 10, "shuffle": True, "seed": 1, "output": "numpy"}
     with PackedBatchDataset(whole, **chosen) as ordinary:
         expected = batches(ordinary)
-    with PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset:
+    with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), **chosen) as dataset:
         begun = batches(dataset, 4)
         state = json.loads(json.dumps(dataset.state_dict()))
     assert same(begun, expected[:4])
-    with PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset:
+    with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), **chosen) as dataset:
         dataset.load_state_dict(state)
         assert same(batches(dataset), expected[4:])
     with PackedBatchDataset(
@@ -102,10 +101,10 @@ def test_interrupted_it_goes_on_with_the_rest_of_the_epoch(
 TRAIN = """
 import json, os, sys
 import numpy as np
-from packer import PackedBatchDataset
+from packer import PackedBatchDataset, fill_pack
 
 images, out, log = sys.argv[1:]
-dataset = PackedBatchDataset(images, 8, cache=out, shuffle=True, seed=5, output="numpy")
+dataset = PackedBatchDataset(fill_pack(images, out), 8, shuffle=True, seed=5, output="numpy")
 lines = []
 if os.path.exists(log):
     with open(log) as file:
@@ -153,7 +152,7 @@ def test_splits_classes_subset_and_views_work_meanwhile(
     ):
         with (
             PackedBatchDataset(whole, 9, output="numpy", **chosen) as expected,
-            PackedBatchDataset(images, 9, output="numpy", cache=tmp_path / "p.h5", **chosen) as dataset,
+            PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 9, output="numpy", **chosen) as dataset,
         ):
             assert same(batches(dataset), batches(expected))
 
@@ -164,7 +163,7 @@ def test_a_split_of_the_conversion(images: Path, tmp_path: Path) -> None:
     with (
         PackedBatchDataset(tmp_path / "made.h5", **chosen) as expected,
         PackedBatchDataset(
-            images, cache=tmp_path / "p.h5", convert={"split": "train=0.75,val=0.25", "seed": 2}, **chosen
+            fill_pack(images, tmp_path / "p.h5", split="train=0.75,val=0.25", seed=2), **chosen
         ) as dataset,
     ):
         assert same(batches(dataset), batches(expected))
@@ -175,7 +174,7 @@ def test_placements(images: Path, whole: Path, tmp_path: Path, placement: str) -
     with (
         PackedBatchDataset(whole, 10, output="numpy") as expected,
         PackedBatchDataset(
-            images, 10, output="numpy", cache=tmp_path / "p.h5", placement=placement, verify="blocks"
+            fill_pack(images, tmp_path / "p.h5"), 10, output="numpy", placement=placement
         ) as dataset,
     ):
         for _ in range(2):
@@ -189,7 +188,9 @@ def double(sample: dict[str, Any]) -> dict[str, Any]:
 def test_a_python_transform_in_processes(images: Path, whole: Path, tmp_path: Path) -> None:
     with (
         PackedBatchDataset(whole, 10, output="numpy", transform=double) as expected,
-        PackedBatchDataset(images, 10, output="numpy", transform=double, cache=tmp_path / "p.h5") as dataset,
+        PackedBatchDataset(
+            fill_pack(images, tmp_path / "p.h5"), 10, output="numpy", transform=double
+        ) as dataset,
     ):
         assert same(batches(dataset), batches(expected))
 
@@ -199,7 +200,7 @@ def test_workers_of_a_dataloader(images: Path, whole: Path, tmp_path: Path) -> N
 
     with (
         PackedBatchDataset(whole, 10) as expected,
-        PackedBatchDataset(images, 10, cache=tmp_path / "p.h5") as dataset,
+        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 10) as dataset,
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
@@ -211,7 +212,7 @@ def test_workers_of_a_dataloader(images: Path, whole: Path, tmp_path: Path) -> N
 def test_rows_one_by_one(images: Path, whole: Path, tmp_path: Path) -> None:
     with (
         PackedBatchDataset(whole, 10) as expected,
-        PackedBatchDataset(images, 10, cache=tmp_path / "p.h5") as dataset,
+        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 10) as dataset,
     ):
         assert all(
             np.array_equal(a, b)
@@ -227,7 +228,7 @@ def test_normalize_means_a_sample_that_the_state_carries(
 ) -> None:
     exact = open_pack(whole).header.statistics["image"]
     chosen = {"batch_size": 32, "augment": "Normalize()", "shuffle": True}
-    with PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset:
+    with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), **chosen) as dataset:
         sample = dataset.state_dict()["normalization"]
         # All rows are fewer than the sample: it is exact, but for rounding.
         assert np.allclose(sample["mean"], exact["mean"])
@@ -235,7 +236,9 @@ def test_normalize_means_a_sample_that_the_state_carries(
         first = batches(dataset)
         state = dataset.state_dict()
         assert state["normalization"] == sample
-    with PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset:  # of the whole pack, too
+    with PackedBatchDataset(
+        fill_pack(images, tmp_path / "p.h5"), **chosen
+    ) as dataset:  # of the whole pack, too
         assert dataset.state_dict()["normalization"] == sample
     with PackedBatchDataset(tmp_path / "p.h5", **chosen) as dataset:
         assert "normalization" not in dataset.state_dict()
@@ -250,30 +253,46 @@ def test_normalize_means_a_sample_that_the_state_carries(
     assert np.allclose(image, raw / 255 - np.array([0.5, 0.4, 0.3]).reshape(3, 1, 1), atol=1e-5)
 
 
-def test_normalize_of_a_pack_that_is_sealed_in_this_moment(
-    images: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slowly(*given: Any) -> Any:
-        pack = open_cached(*given)
-        if isinstance(pack, FillingPack):
-            pack.client.wait(np.arange(ROWS))
-            while pack.pending:
-                time.sleep(0.01)
-        return pack
-
-    monkeypatch.setattr(batch_dataset, "open_cached", slowly)
+def test_normalize_of_a_pack_that_is_sealed_in_this_moment(images: Path, whole: Path, tmp_path: Path) -> None:
     chosen = {"batch_size": 32, "augment": "Normalize()"}
+    pack = fill_pack(images, tmp_path / "p.h5")
+    if isinstance(pack, FillingPack):
+        pack.client.wait(np.arange(ROWS))
+        while pack.pending:
+            time.sleep(0.01)
     with (
         PackedBatchDataset(whole, **chosen) as expected,
-        PackedBatchDataset(images, cache=tmp_path / "p.h5", **chosen) as dataset,
+        PackedBatchDataset(pack, **chosen) as dataset,
     ):
         assert same(batches(dataset), batches(expected))
+
+
+def test_two_datasets_of_one_pack_close_it_apart(images: Path, whole: Path, tmp_path: Path) -> None:
+    pack = fill_pack(images, tmp_path / "p.h5")
+    assert pack.rows == ROWS
+    with (
+        PackedBatchDataset(whole, 8, output="numpy", shuffle=True) as expected,
+        PackedBatchDataset(pack, 8, output="numpy", shuffle=True) as first,
+    ):
+        got = iter(first)
+        found = [next(got)]
+        for _ in range(2):
+            with PackedBatchDataset(pack, 8, output="numpy", subset=[0, 5]) as other:
+                assert len(batches(other)[0][0]) == 2
+        assert same([*found, *got], batches(expected))
+
+
+def test_rows_of_the_pack_itself_are_waited_for(images: Path, whole: Path, tmp_path: Path) -> None:
+    pack, expected = fill_pack(images, tmp_path / "p.h5"), open_pack(whole)
+    assert np.array_equal(pack.read("image", 5, 9), expected.read("image", 5, 9))
+    assert np.array_equal(pack.read("image"), expected.read("image"))
+    pack.close()
 
 
 def test_the_sample_is_the_same_in_every_run(images: Path, tmp_path: Path) -> None:
     found = []
     for name in ("a.h5", "b.h5"):
-        with PackedBatchDataset(images, 8, cache=tmp_path / name) as dataset:
+        with PackedBatchDataset(fill_pack(images, tmp_path / name), 8) as dataset:
             found.append(sampled_statistics(dataset.pack))
     assert found[0] == found[1]
     assert found[0] is not None
@@ -286,11 +305,13 @@ def test_a_bad_image_ends_the_loop(images: Path, tmp_path: Path) -> None:
         (source / "cat" / path.name).write_bytes(path.read_bytes())
     (source / "cat" / "3.jpg").write_bytes(b"no image")
     with (
-        PackedBatchDataset(source, 8, cache=tmp_path / "p.h5", output="numpy") as dataset,
+        PackedBatchDataset(fill_pack(source, tmp_path / "p.h5"), 8, output="numpy") as dataset,
         pytest.raises(SourceError, match=r"cat/3\.jpg: .* pass on_error='skip'"),
     ):
         batches(dataset)
-    with PackedBatchDataset(source, 8, cache=tmp_path / "p.h5", output="numpy", on_error="skip") as dataset:
+    with PackedBatchDataset(
+        fill_pack(source, tmp_path / "p.h5", on_error="skip"), 8, output="numpy"
+    ) as dataset:
         assert sum(len(batch[0]) for batch in batches(dataset)) == ROWS // 2 - 1
 
 
@@ -298,7 +319,7 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
     (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{i},{i * 2}\n" for i in range(100)))
     for _ in range(2):
         with PackedBatchDataset(
-            tmp_path / "t.csv", 30, cache=tmp_path / "t.h5", convert={"label": "b"}, output="numpy"
+            fill_pack(tmp_path / "t.csv", tmp_path / "t.h5", label="b"), 30, output="numpy"
         ) as dataset:
             assert sum(len(batch[0]) for batch in batches(dataset)) == 100
     assert "Traceback" not in capfd.readouterr().err
@@ -307,11 +328,8 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"num_workers": 2}, r"num_workers=: is no argument of PackedBatchDataset"),
-        ({"sise": 2}, r"sise=: is neither an argument of the dataset nor of convert_images"),
+        ({"sise": 2}, r"sise=: is no option of convert_images"),
         ({"overwrite": True}, r"overwrite=: the pack is filled by and by"),
-        ({"size": 64, "convert": {"size": 32}}, r"size=: is given twice"),
-        ({"convert": 3}, r"convert=3: is no mapping"),
         ({"labels": object()}, r"is no option of a conversion in another process"),
     ],
 )
@@ -322,12 +340,12 @@ def test_wrong_arguments_are_one_sentence(
     sentence: str,
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
-        PackedBatchDataset(images, 8, cache=tmp_path / "p.h5", **options)
+        fill_pack(images, tmp_path / "p.h5", **options)
 
 
 def test_files_of_npy(images: Path, tmp_path: Path) -> None:
     convert_images(images, tmp_path / "made")
-    with PackedBatchDataset(images, 8, cache=tmp_path / "p", output="numpy") as dataset:
+    with PackedBatchDataset(fill_pack(images, tmp_path / "p"), 8, output="numpy") as dataset:
         batches(dataset)
     assert files_of(tmp_path / "p") == files_of(tmp_path / "made")
 
@@ -337,7 +355,7 @@ def test_a_second_loop_does_not_end_the_first_when_the_pack_is_whole(
 ) -> None:
     with (
         PackedBatchDataset(whole, 8, output="numpy", shuffle=True) as expected,
-        PackedBatchDataset(images, 8, output="numpy", shuffle=True, cache=tmp_path / "p.h5") as dataset,
+        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 8, output="numpy", shuffle=True) as dataset,
     ):
         found: list[list[Any]] = []
         for one in (expected, dataset):
@@ -366,7 +384,7 @@ def test_what_a_process_left_that_was_killed_after_naming_the_pack_is_removed(
     (work / "blocks").mkdir()
     (work / "pack").write_text("of packer convert --overwrite, to be gone on with")
     for there in (True, False):
-        with PackedBatchDataset(images, 8, cache=out, output="numpy") as dataset:
+        with PackedBatchDataset(fill_pack(images, out), 8, output="numpy") as dataset:
             assert not isinstance(dataset.pack, FillingPack)
         while is_locked(str(work)):
             time.sleep(0.01)

@@ -16,7 +16,8 @@ from PIL import Image
 from packer.codecs import jpeg
 from packer.convert.image_conversion import convert_images
 from packer.errors import FormatError, UsageError
-from packer.format.pack import Pack, open_pack
+from packer.filling.opening import open_pack
+from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.row_orders import Blocks, Rows
@@ -86,7 +87,7 @@ def test_checked_against_their_checksums_and_by_many_threads(
     monkeypatch.setattr("packer.load.prefetcher.SPLIT_BYTES", 1)
     monkeypatch.setattr("packer.load.prefetcher.SPLIT_CODED_BYTES", 1)
     with PackedBatchDataset(
-        stored, 32, order="rows", output="numpy", fields=FIELDS, split=split, threads=3, verify="blocks"
+        replace(stored, verify=True), 32, order="rows", output="numpy", fields=FIELDS, split=split, threads=3
     ) as dataset:
         assert sorted(row for batch in dataset for row in check(batch)) == rows_of(split)
 
@@ -128,7 +129,7 @@ def test_the_same_rows_are_augmented_alike_in_a_split(stored: Pack, check: Check
 
 def test_pickled_datasets_go_on(stored: Pack, check: Checked):
     with PackedBatchDataset(
-        stored, 9, order="rows", seed=3, split="val", fields=FIELDS, verify="blocks"
+        replace(stored, verify=True), 9, order="rows", seed=3, split="val", fields=FIELDS
     ) as dataset:
         epochs = [[check(batch) for batch in dataset] for _ in range(2)]
         with pickle.loads(pickle.dumps(dataset)) as copy:
@@ -183,7 +184,9 @@ def test_worker_processes(
     pack, check = make_stored(tmp_path, *kind), Checked(expected[kind[1]])
     # Where they are not forked, each imports torch anew.
     options = {"num_workers": 2 if context == "fork" else 1, "multiprocessing_context": context}
-    with PackedBatchDataset(pack, 9, order="rows", fields=FIELDS, split="train", verify="blocks") as batches:
+    with PackedBatchDataset(
+        replace(pack, verify=True), 9, order="rows", fields=FIELDS, split="train"
+    ) as batches:
         assert sorted(row for batch in batches for row in check(batch)) == rows_of("train")
     rows = PackedDataset(pack, fields=FIELDS, split="val")
     check(rows[:3])
@@ -241,7 +244,7 @@ def test_unknown_splits_are_a_sentence(stored: Pack, pack: Pack):
 
 def test_verify_takes_one_word(stored: Pack):
     with pytest.raises(UsageError) as error:
-        PackedBatchDataset(stored, 4, verify=True)
+        open_pack(stored.path, verify=True)  # type: ignore[arg-type]
     assert str(error.value) == "verify=True: is neither None nor 'blocks'. Pass one of them."
 
 
@@ -253,7 +256,7 @@ def test_damage_is_an_error_in_the_loop_only_where_it_is_looked_for(tmp_path: Pa
         file.write(b"\0\0\0\0\0\0\0\0\0")
     with PackedBatchDataset(pack, 9, split="all", output="numpy") as dataset:
         assert sum(len(batch.label) for batch in dataset) == ROWS
-    with PackedBatchDataset(pack, 9, split="all", output="numpy", verify="blocks") as dataset:
+    with PackedBatchDataset(open_pack(pack.path, verify="blocks"), 9, split="all", output="numpy") as dataset:
         assert len(dataset.batch(0).label) == len(dataset.batch(11).label) + 5 == 9
         with pytest.raises(FormatError) as error:
             list(dataset)

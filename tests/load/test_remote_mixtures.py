@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from packer.filling.opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.mixture import Mixture, single_orders
 from packer.orders.regions import Regions
@@ -43,10 +44,11 @@ def test_a_local_pack_beside_one_at_a_url(
     cached: bool,
     weighted: bool,
 ) -> None:
-    given: Any = [(packs[0], 0.5), (packs[1], 0.5)] if weighted else packs
-    options: dict[str, Any] = {"cache": tmp_path / "cache"} if cached else {}
+    cache = tmp_path / "cache" if cached else None
+    opened = [open_pack(pack, cache if pack.startswith("s3://") else None) for pack in packs]
+    given: Any = [(opened[0], 0.5), (opened[1], 0.5)] if weighted else opened
     with PackedBatchDataset(
-        given, 10, shuffle=True, output="numpy", fields=("image", "label", "row"), **options
+        given, 10, shuffle=True, output="numpy", fields=("image", "label", "row")
     ) as dataset:
         orders = single_orders(dataset.order)
         assert isinstance(dataset.order, Mixture) == weighted
@@ -84,13 +86,13 @@ def test_ragged_fields_and_compressed_rows_of_two_stores(
         server.objects[f"bucket/{name}.h5"] = Path(pack.path).read_bytes()
         urls.append(f"s3://bucket/{name}.h5")
     local = make_stored(tmp_path, "h5", store, (40, 1, 62))
-    given = [(urls[0], 1), (local.path, 1), (urls[1], 2)]
+    given = [(urls[0], 1), (open_pack(local.path, verify="blocks"), 1), (urls[1], 2)]
     options: dict[str, Any] = {
         "shuffle": True,
         "output": "numpy",
         "fields": ("image", "label", "text", "row"),
     }
-    with PackedBatchDataset(given, 16, split="all", verify="blocks", **options) as dataset:
+    with PackedBatchDataset(given, 16, split="all", **options) as dataset:
         alone = PackedBatchDataset(local.path, ROWS, split="all", output="numpy", fields=("image",))
         images = next(iter(alone)).image
         for batch in dataset:

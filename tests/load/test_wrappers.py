@@ -181,7 +181,7 @@ def test_words_of_other_libraries_name_ours(numbered: Path, kind: type, word: st
     ):
         kind(numbered, **given, **{word: 2})
     with pytest.raises(TypeError, match="unexpected keyword argument 'suffle'"):
-        PackedDataset(numbered, suffle=True)  # type: ignore[call-arg]
+        kind(numbered, **given, suffle=True)
 
 
 @pytest.mark.parametrize("kind", [PackedBatchDataset, PackedDataset])

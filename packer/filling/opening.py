@@ -1,0 +1,173 @@
+"""What a dataset loads from: a pack whose rows are kept in a cache, and a pack that is made while it is loaded from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from packer.arguments import as_bytes
+from packer.errors import UsageError
+from packer.filling.cache_folder import FILES, check_cache, folder_of
+from packer.filling.filling_client import FillingClient
+from packer.filling.filling_pack import open_filling
+from packer.format import pack as format_pack
+from packer.format.pack import Pack
+from packer.format.remote_pack import RemotePack
+from packer.format.remote_rows import RemoteRows
+from packer.progress import Progress
+
+MODULE = "packer.filling.remote_process"
+CACHE_BYTES = "100GB"
+_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
+
+
+def open_pack(
+    path: str | os.PathLike[str],
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str | None = None,
+    verify: str | None = None,
+) -> Pack:
+    """Open a pack, .h5, directory or URL, checking that it is whole.
+
+    Parameters
+    ----------
+    path : str or path
+        File or directory that packer wrote; or its URL (s3://, gs://, az://, https://, others by fsspec).
+    cache : str or path, optional
+        Of a pack at a URL: a folder on a disk of this machine, in which its rows are kept when they first come, for all processes of
+        the node and all later runs. Without it rows come anew in each epoch.
+    cache_size : int or str, optional
+        Bytes, such as "200GB", that all packs in that folder take together; default "100GB". What does not fit comes anew in each
+        epoch. Packs there that nobody has open make room for others, those first that were opened the longest ago.
+    verify : "blocks", optional
+        Datasets compare each block with its checksum before its rows are first used.
+
+    Raises
+    ------
+    FormatError
+        It is not a whole pack of this version; the message says why.
+    RemoteError
+        A store refused to give it, or did not answer.
+    UsageError
+        An argument is wrong.
+
+    Notes
+    -----
+    Of a pack of shards the index is read: 10,000 of them open as fast as one, and with one request. A shard is compared with it before
+    its first row is handed out; ``pack.confirm()`` compares all of them.
+
+    Examples
+    --------
+    >>> from packer import open_pack
+    >>> pack = open_pack("train.h5")
+    >>> pack.rows, [field.name for field in pack.fields], pack.header.classes
+    (24, ['image', 'label', 'key'], ('blue', 'green', 'red'))
+    """
+    if verify not in (None, "blocks"):
+        raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
+    if cache is None and cache_size is not None:
+        raise UsageError(f"cache_size={cache_size!r}: is about a cache. Pass cache=, a folder, too.")
+    pack = format_pack.open_pack(path)
+    if cache is not None:
+        if not isinstance(pack, RemotePack):
+            raise UsageError(
+                f"cache={str(cache)!r}: is for a pack at a URL; {pack.path} is here. Leave it out."
+            )
+        pack = _cached(pack, cache, CACHE_BYTES if cache_size is None else cache_size)
+    return replace(pack, verify=verify is not None)
+
+
+def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePack:
+    """Return a pack in a store whose rows are kept in a cache. Raises UsageError, RemoteError, FormatError."""
+    most = as_bytes(cache_size)
+    if most is None:
+        raise UsageError(f"cache_size={cache_size!r}: is no size. Pass bytes, or text such as '200GB'.")
+    folder = folder_of(check_cache(cache), pack)
+    job = {"out": pack.path, "folder": folder, "seal": pack.seal.hex(), "cache_size": most}
+    client = FillingClient(folder, job, MODULE, seals=False)
+    client.open()
+    return replace(pack, rows_from=RemoteRows(pack, client, os.path.join(folder, FILES)))
+
+
+def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
+    """Return a pack that is made of images, or a table, while datasets load from it.
+
+    The first epoch makes its rows in the order in which they are needed, and trains meanwhile; all processes of a node share it;
+    interrupted, it goes on; once whole it is the pack that ``packer convert`` makes, and is read as one. It is made before this
+    function returns, with a bar, where rows cannot be made one by one: of a table, in shards, as JPEG or compressed, with boxes or
+    keypoints, or with on_error="skip".
+
+    Parameters
+    ----------
+    source : str or path
+        Images or a table, as convert_images and convert_table take them.
+    out : str or path
+        The pack: it is opened if it is there, and gone on with if it is unfinished.
+    **options
+        Options of convert_images, or of convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4.
+
+    Raises
+    ------
+    PackerError
+        The source cannot be packed so, or `out` is another pack.
+
+    Notes
+    -----
+    ``Normalize()`` without numbers means the mean and std of a sample of 512 rows, the same on every rank and in every run, whether the
+    pack is whole by then or not; state_dict carries them.
+
+    Examples
+    --------
+    >>> from packer import PackedBatchDataset, fill_pack
+    >>> pack = fill_pack("photos", "filled.h5", size=32, split="train=0.75,val=0.25")
+    >>> with PackedBatchDataset(pack, batch_size=8, split="train", shuffle=True) as train:
+    ...     [len(labels) for images, labels in train]
+    [8, 8, 2]
+    """
+    for name in _OURS:
+        if name in options:
+            raise UsageError(
+                f"{name}=: the pack is filled by and by, and gone on with whenever it is opened. Leave it out; to make another pack,"
+                " remove the old one, or pass another out=."
+            )
+    for name, path in (("source", source), ("out", out)):
+        if not isinstance(path, str | os.PathLike):
+            raise UsageError(
+                f"{name}={path!r}: is no path. Pass the name of {'images' if name == 'source' else 'a pack'}."
+            )
+    with Progress(True, "rows") as bar:
+        total = -1
+
+        def progress(done: int, rows: int) -> None:
+            nonlocal total
+            if rows != total:
+                total = rows
+                bar.start(rows or None)
+            bar.move(done)
+
+        pack = open_filling(os.fspath(source), os.fspath(out), _plain(options), progress)
+    return replace(pack, filled=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return plain JSON values. Raises UsageError for what is none."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if is_dataclass(value):
+        return {type(value).__name__: _plain(vars(value))}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise UsageError(
+        f"{value!r}: is no option of a conversion in another process; text, numbers, and lists and mappings of such are allowed."
+        " Pass such."
+    )

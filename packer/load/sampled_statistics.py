@@ -1,0 +1,41 @@
+"""Mean and std of a sample of a pack's images, for packs that are made while they are loaded from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from packer import randomness
+from packer.format.header import NORMALIZE
+from packer.format.pack import Pack
+from packer.orders.runs import consecutive
+from packer.read.row_reader import RowReader
+
+SAMPLE_ROWS = 512
+_AT_ONCE = 64
+
+
+def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
+    """Return mean and std of a sample of a pack's images, as Header.statistics; None if it has none, or others are recorded to be used.
+
+    Up to SAMPLE_ROWS rows, drawn from the pack's rows by a fixed key: the same ones on every rank and in every run, whether the pack
+    is whole by then or not.
+    """
+    image = next((f.loaded for f in pack.fields if f.name == "image"), None)
+    if image is None or not image.pixels or NORMALIZE in pack.header.provenance.get("options", {}):
+        return None
+    rows, key = pack.rows, randomness.key(0, "statistics")
+    chosen = np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key))
+    reader = RowReader(pack, [image])
+    reader.willneed("image", consecutive(chosen))
+    sums, squares, count = 0, 0, 0
+    try:
+        for first in range(0, len(chosen), _AT_ONCE):
+            images = reader.array(image, consecutive(chosen[first : first + _AT_ONCE]))
+            pixels = images.reshape(-1, images.shape[-1]).astype(np.uint64)
+            sums, squares = sums + pixels.sum(0), squares + (pixels * pixels).sum(0)
+            count += len(pixels)
+    finally:
+        reader.close()
+    mean = np.asarray(sums) / count
+    std = np.sqrt(np.maximum(np.asarray(squares) / count - mean * mean, 0))
+    return {"mean": (mean / image.most).tolist(), "std": (std / image.most).tolist()}
