@@ -492,7 +492,7 @@ def _open_directory(name: str) -> Pack:
         remedy = (
             f"If all of it was copied, or it was edited in place, run packer seal {name}."
             if edited
-            else f"Run packer convert {name} OUT.h5, or pass a dataset cache='OUT.h5', too, which makes the pack while it is read."
+            else f"Run packer convert {name} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."
         )
         raise FormatError(
             f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. {remedy}",

@@ -24,7 +24,6 @@ from packer.read.row_selection import (
 )
 
 _WRITTEN = 60  # letters of an argument that a description shows
-"""Packs without a seal that this process has warned of."""
 
 
 class ReadOnlyList(list[Any]):
