@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -194,9 +193,7 @@ def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -
     known = [name for name, p in signature(convert).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in options:
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            remedy = f"The nearest is {close[0]}=. Pass that" if close else "Leave it out"
-            raise UsageError(f"{name}=: is no option of {convert.__name__}. {remedy}.")
+            raise UsageError(f"{name}=: is no option of {convert.__name__}. Leave it out.")
 
 
 def _write_header(task: ConversionTask, writer: PackWriter) -> None:

@@ -263,7 +263,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     header: header of the pack; Normalize() without numbers means its normalization. Raises UsageError and MissingDependencyError.
     """
     try:
-        from packer.augment import Normalize, Pipeline, Transform, parse
+        from packer.augment import Normalize, Pipeline, parse
     except ImportError:
         raise MissingDependencyError("torch", "augment") from None
     if isinstance(augment, Pipeline):
@@ -281,16 +281,10 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
         raise UsageError(
             "augment: several views are given; one list of transforms is allowed. Pass one of them."
         )
-    if not isinstance(augment, Sequence):
-        _check_transform(augment)
-        listed = (
-            f"[{type(augment).__name__}(...)]"
-            if isinstance(augment, Transform)
-            else "a list of transforms of packer.augment"
-        )
-        raise UsageError(f"augment={augment!r}: is no list. Pass {listed}.")
-    for one in augment:
+    for one in augment if isinstance(augment, Sequence) else [augment]:
         _check_transform(one)
+    if not isinstance(augment, Sequence):
+        raise UsageError(f"augment={augment!r}: is no list. Pass [{type(augment).__name__}(...)].")
     known = header.normalization
     return Pipeline(
         [
@@ -448,30 +442,12 @@ def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_cl
 
 def _check_transform(one: Any) -> None:
     """Raise UsageError, with what to write instead, for anything but a transform of packer.augment."""
-    from torch import nn
-
     from packer import augment
     from packer.augment.transform_text import REMEDIES
 
     if isinstance(one, augment.Transform):
         return
-    name = one.__name__ if hasattr(one, "__name__") else type(one).__name__
-    if isinstance(one, str):
-        raise UsageError(
-            f"augment: {one!r} in the list is a text; transforms are allowed. Pass one text for all of them, without a list."
-        )
-    if name in REMEDIES:
-        raise UsageError(f"augment: {name} is no transform of packer.augment. {REMEDIES[name]}.")
-    if isinstance(one, nn.Module) or (isinstance(one, type) and issubclass(one, nn.Module)):
-        raise UsageError(
-            f"augment: {name} is a module of torch; transforms of packer.augment are allowed. "
-            f"{'Take that of packer.augment' if name in augment.__all__ else 'Call it on the batch in the loop'}."
-        )
-    if isinstance(one, type):
-        raise UsageError(
-            f"augment: {name} is a class; transforms are allowed. Write {name}() with its arguments."
-        )
-    if callable(one):
-        raise UsageError(
-            f"augment: {name} is a function; transforms of packer.augment are allowed. Pass it as transform=."
-        )
+    name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+    remedy = f"Write {name}() of packer.augment" if name in augment.__all__ else REMEDIES.get(name)
+    remedy = remedy or "Pass a list of these, or one text; a function of the sample is passed as transform="
+    raise UsageError(f"augment: {name} is no transform of packer.augment. {remedy}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -26,25 +26,10 @@ from packer.read.row_selection import (
 _WRITTEN = 60  # letters of an argument that a description shows
 
 
-class ReadOnlyList(list[Any]):
-    """A read-only list, equal to a plain one: a change of it would not change the dataset, so it raises TypeError."""
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "a dataset's list is read-only: what is set in it changes no row. Change list(...) of it"
-        )
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self),)
-
-
 class BaseDataset:
     """Base of the datasets: the rows of a pack that were chosen, and what they tell of themselves under torchvision's names.
 
-    Classes, targets and keys are read when they are first asked for, in the order of the rows, and are read-only.
+    Classes, targets and keys are read when they are first asked for, in the order of the rows; changing them changes no row.
     """
 
     pack: Pack
@@ -111,7 +96,7 @@ class BaseDataset:
             raise AttributeError(
                 f"{self.pack.path}: has no class names. Labels are in targets, if there are any."
             )
-        return ReadOnlyList(names)
+        return list(names)
 
     @cached_property
     def class_to_idx(self) -> dict[str, int]:
@@ -123,7 +108,7 @@ class BaseDataset:
         """The label of each row: numbers, or lists of numbers where a label holds several. Costs 10 to 100 ms a million."""
         if all(f.name != "label" or f.ragged for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'label' of one length, so no targets.")
-        return ReadOnlyList(read_column(self.pack, "label", self.subset).tolist())
+        return list(read_column(self.pack, "label", self.subset).tolist())
 
     @cached_property
     def keys(self) -> list[str]:
@@ -137,7 +122,7 @@ class BaseDataset:
             rows = reader.read_ragged(field.name, runs)
         finally:
             reader.close()
-        return ReadOnlyList(decode_ragged(self.pack, field, rows, runs.rows().tolist()))
+        return list(decode_ragged(self.pack, field, rows, runs.rows().tolist()))
 
 
 def _described(chosen: Mapping[str, Any]) -> str:

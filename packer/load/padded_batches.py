@@ -72,11 +72,6 @@ def parse_collate(collate: str | Padding) -> Padding | None:
     """Return how images of a batch are padded; None for "list". Raises UsageError."""
     if isinstance(collate, Padding):
         return collate
-    if collate == "nested":
-        raise UsageError(
-            "collate='nested': torch's jagged layout holds one dimension that differs, and images differ in height and width."
-            " Pass 'pad' or 'list'."
-        )
     if collate not in COLLATES:
         raise UsageError(
             f"collate={collate!r}: is not one of {', '.join(map(repr, COLLATES))}. Pass one of them, or packer.Padding(multiple=32)."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -221,12 +221,6 @@ def _check_transform(transform: Any, fields: Sequence[Field], path: str) -> None
             f"transform: {type(transform).__name__} of packer works on batches; functions of one image are allowed."
             f" Pass it to PackedBatchDataset({argument})."
         )
-    if home == "albumentations":
-        raise UsageError(
-            "transform: albumentations takes named NumPy arrays; functions of a tensor [C, H, W] are allowed."
-            " Pass a function that calls it to PackedBatchDataset(transform=...):"
-            " docs/python.md#albumentations has one."
-        )
     if not callable(transform) or isinstance(transform, type):
         raise UsageError(
             f"transform={transform!r}: cannot be called with an image. Pass a function, or a Compose of torchvision.transforms.v2."
@@ -244,15 +238,6 @@ def _check_transform(transform: Any, fields: Sequence[Field], path: str) -> None
             f"transform: gets the image alone, and {', '.join(beside)} of {path} would not move with it. Name fields without"
             " these, or take PackedBatchDataset(augment=...), which moves them together."
         )
-    for step in _steps(transform):
-        name = type(step).__name__
-        if not type(step).__module__.startswith("torchvision.") or name == "ToPILImage":
-            return
-        if name == "ToTensor":
-            raise UsageError(
-                "transform: ToTensor takes PIL images and arrays; images here are uint8 tensors [C, H, W]."
-                " Write v2.ToDtype(torch.float32, scale=True) in its place."
-            )
 
 
 def _check_target_transform(transform: Any, fields: Sequence[Field], path: str) -> None:
@@ -283,14 +268,6 @@ def _stack(values: list[Any], argument: str) -> Any:
             f"{argument}: what it returned for {len(values)} rows makes no batch ({error}); tensors of one shape, or numbers, are"
             " allowed. Return such, or read rows one by one."
         ) from None
-
-
-def _steps(transform: Any) -> Iterable[Any]:
-    """Return the transforms of a Compose or nn.Sequential; a single transform as a list of one."""
-    inner = getattr(transform, "transforms", None)
-    if inner is None and type(transform).__name__ == "Sequential":
-        inner = transform.children()
-    return [transform] if inner is None else list(inner)
 
 
 def _names(fields: Sequence[Field]) -> str:

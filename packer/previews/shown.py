@@ -84,7 +84,7 @@ def show(
         pictures, said = shown(batch.images, image, brightest(batch.images, image)), "images as stored"
         return _drawn(batch, pictures, said, pack.header.classes, columns)
     if hasattr(what, "replay"):
-        what, dataset = what[0], what
+        what, dataset = what.batch(0), what
     return _of_batch(what, dataset, rows, columns)
 
 

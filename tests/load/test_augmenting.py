@@ -384,6 +384,10 @@ def test_two_views_of_one_list_differ_and_are_kept(paired: Pack):
     assert torch.equal(copied.b, kept[0].b)
 
 
+WRITE = "augment: RandomCrop is no transform of packer.augment. Write RandomCrop() of packer.augment."
+PASS = "Pass a list of these, or one text; a function of the sample is passed as transform=."
+
+
 @pytest.mark.parametrize(
     ("augment", "message"),
     [
@@ -401,34 +405,16 @@ def test_two_views_of_one_list_differ_and_are_kept(paired: Pack):
             {"a": {"b": []}},
             "augment: several views are given; one list of transforms is allowed. Pass one of them.",
         ),
-        (
-            RandomCrop,
-            "augment: RandomCrop is a class; transforms are allowed. Write RandomCrop() with its arguments.",
-        ),
-        (
-            [RandomCrop],
-            "augment: RandomCrop is a class; transforms are allowed. Write RandomCrop() with its arguments.",
-        ),
-        (
-            [torch.nn.Flatten()],
-            "augment: Flatten is a module of torch; transforms of packer.augment are allowed. Call it on the batch in the loop.",
-        ),
-        (
-            [type("RandomCrop", (torch.nn.Module,), {})()],
-            "augment: RandomCrop is a module of torch; transforms of packer.augment are allowed. Take that of packer.augment.",
-        ),
+        (RandomCrop, WRITE),
+        ([RandomCrop], WRITE),
+        ([type("RandomCrop", (torch.nn.Module,), {})()], WRITE),
+        ([torch.nn.Flatten()], "augment: Flatten is no transform of packer.augment. " + PASS),
+        ([np.flip], "augment: flip is no transform of packer.augment. " + PASS),
+        (["RandomCrop(8)"], "augment: RandomCrop(8) is no transform of packer.augment. " + PASS),
         (
             [type("ToTensor", (), {"__call__": print})()],
             "augment: ToTensor is no transform of packer.augment. Leave it out: images are tensors already; "
             "Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point.",
-        ),
-        (
-            [np.flip],
-            "augment: flip is a function; transforms of packer.augment are allowed. Pass it as transform=.",
-        ),
-        (
-            ["RandomCrop(8)"],
-            "augment: 'RandomCrop(8)' in the list is a text; transforms are allowed. Pass one text for all of them, without a list.",
         ),
         (
             " ",

@@ -47,7 +47,11 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
             {"transform": dict, "placement": "ram"},
             "placement='ram' with transform: processes read the rows from the disk. Pass placement='disk'.",
         ),
-        ({"augment": 3}, "augment=3: is no list. Pass a list of transforms of packer.augment."),
+        (
+            {"augment": 3},
+            "augment: int is no transform of packer.augment. Pass a list of these, or one text; a function of the sample is"
+            " passed as transform=.",
+        ),
         (
             {"augment": "RandomHorizontalFlip()", "fields": ["label"]},
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it.",

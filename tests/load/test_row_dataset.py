@@ -266,20 +266,3 @@ def test_torchvisions_transforms(pack: Pack):
     assert torch.allclose((flipped.flip(-1) * 0.5 + 0.5) * 255, plain[7].image.float(), atol=1e-3)
     through_pil = PackedDataset(pack, transform=v1.Compose([v1.ToPILImage(), v1.ToTensor()]))[7].image
     assert torch.allclose(through_pil * 255, plain[7].image.float(), atol=1e-3)
-    with pytest.warns(UserWarning, match="ToTensor"):  # torchvision's own
-        deprecated = torch.nn.Sequential(v2.ToTensor())
-    for habit in (v1.ToTensor(), v1.Compose([v1.RandomHorizontalFlip(), v1.ToTensor()]), deprecated):
-        with pytest.raises(
-            UsageError,
-            match=r"^transform: ToTensor takes PIL .* Write v2\.ToDtype\(torch\.float32, scale=True\)",
-        ):
-            PackedDataset(pack, transform=habit)
-
-
-def test_a_compose_of_albumentations_is_sent_where_it_works(pack: Pack):
-    albumentations = pytest.importorskip("albumentations")
-    with pytest.raises(
-        UsageError,
-        match=r"^transform: albumentations takes named NumPy arrays; .*PackedBatchDataset\(transform=",
-    ):
-        PackedDataset(pack, transform=albumentations.Compose([albumentations.HorizontalFlip()]))

@@ -50,24 +50,6 @@ def test_classes_targets_and_keys_are_those_of_the_rows(
 
 
 @BOTH
-def test_lists_are_read_only_and_pickled(photo_folder: Path, tmp_path: Path, kind: Callable[..., Any]):
-    convert_images(photo_folder, tmp_path / "p.h5", size=16)
-    dataset = kind(open_pack(tmp_path / "p.h5"))
-    for change in (
-        lambda: dataset.targets.__setitem__(0, 2),
-        lambda: dataset.classes.append("x"),
-        lambda: dataset.keys.sort(),
-    ):
-        with pytest.raises(
-            TypeError, match=r"^a dataset's list is read-only: what is set in it changes no row\."
-        ):
-            change()
-    again = pickle.loads(pickle.dumps(dataset))
-    assert again.targets == dataset.targets
-    assert isinstance(dataset.targets, list)
-
-
-@BOTH
 def test_what_a_pack_does_not_have_is_no_attribute(tmp_path: Path, kind: Callable[..., Any]):
     with PackWriter(
         str(tmp_path / "p.h5"), fields=[Field("x", "<f4", (2,))], rows=5, block_rows=5, format="h5"

@@ -1,4 +1,4 @@
-"""Transforms of torchvision, called as they are elsewhere: v2's with tv_tensors, v1's with an image alone."""
+"""v2 transforms of torchvision, called as they are elsewhere: with tv_tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.processes.transforms import V1, Roles, leave_out, leaves, library_of, name_of
-
-# Of v1's, by what they take: they say what a whole chain is given. Others take both, and give what they are given.
-_TAKE_PIL = ("ToTensor", "PILToTensor")
-_TAKE_TENSORS = ("ToPILImage", "ConvertImageDtype", "Normalize", "RandomErasing", "LinearTransformation")
+from packer.load.processes.transforms import Roles, leave_out, name_of
 
 
 class SampleCall:
@@ -113,44 +109,6 @@ class SampleCall:
                 value = np.moveaxis(value, -3, -1)
             return value
         return _pixels(value)
-
-
-class ImageCall:
-    """A v1 transform, or a chain that has some: given the image alone, as PIL image or tensor, whichever it begins with."""
-
-    def __init__(self, fn: Any, known: Roles, batched: bool) -> None:
-        old = [leaf for leaf in leaves(fn) if library_of(leaf) == V1]
-        name = name_of(old[0])
-        what = f"{name} is one of torchvision's v1 transforms, which take an image alone"
-        if batched:
-            raise UsageError(f"transform: {what}; rows one by one are allowed. Leave out batched=True.")
-        if not known.image:
-            raise UsageError(
-                f"transform: {what}, and there is none among {', '.join(known.names)}. Pass fields with 'image'."
-            )
-        if known.placed:
-            raise UsageError(
-                f"transform: {what}; {', '.join(map(repr, known.placed))} would stay as it is. Take that of"
-                f" torchvision.transforms.v2. {leave_out(known.placed, known)}"
-            )
-        self._fn, self.ragged = fn, known.lists
-        self._torch: Any = sys.modules["torch"]
-        names = [type(leaf).__name__ for leaf in leaves(fn)]
-        self._pil = next((n in _TAKE_PIL for n in names if n in (*_TAKE_PIL, *_TAKE_TENSORS)), True)
-        self._to_pil: Any = importlib.import_module("torchvision.transforms.functional").to_pil_image
-
-    def __call__(self, sample: dict[str, Any]) -> Any:
-        """Return the sample with the transformed image."""
-        image = sample["image"]
-        if self._pil and image.dtype == np.uint8 and image.shape[-1] in (1, 3, 4):
-            result = self._fn(self._to_pil(image))
-        else:
-            result = self._fn(self._torch.from_numpy(image).permute(2, 0, 1))
-        if isinstance(result, self._torch.Tensor):
-            result = result.as_subclass(self._torch.Tensor).detach().numpy()
-            return {**sample, "image": np.moveaxis(result, 0, -1) if result.ndim == 3 else result}
-        result = _pixels(result)
-        return {**sample, "image": result} if isinstance(result, np.ndarray) else result
 
 
 def _pixels(value: Any) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.machine import cores
+
+if TYPE_CHECKING:
+    from packer.load.processes.torchvision_call import SampleCall
 
 CONTEXTS = ("fork", "spawn", "forkserver")
 MAX_PROCESSES = 512  # each has eight bytes of one page (see workers.py)
@@ -29,9 +32,9 @@ class PythonTransform:
         scalar, ``key`` a str, others as the dataset gives them in NumPy. They lie in memory that the next rows overwrite: change
         them in place, but copy what you keep. Returns a dict of arrays, torch tensors and numbers, of the same names, shapes and
         dtypes for every row; or an array alone, which takes the place of the image. Arrays of ``image`` stay [H, W, C] and reach
-        torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision (v2,
-        nn.Sequential of them, v1) are passed as they are: they get tv_tensors, or an image, and masks, boxes and
-        keypoints move with the image (docs/python.md). Call transforms of other libraries in a function.
+        torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision.transforms.v2,
+        and nn.Sequential of them, are passed as they are: they get tv_tensors, and masks, boxes and keypoints move with the image
+        (docs/python.md). Call transforms of other libraries in a function.
     batched: fn takes and returns a whole batch, arrays [n, ...] and lists of n; one process makes it, and as many batches as there
         are processes are made at once. Else a batch is shared out among the processes.
     ragged: names of the fields that fn returns in a shape of their own for each row, such as boxes: batches hold them as lists.
@@ -83,18 +86,6 @@ class PythonTransform:
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
 
 
-class Adapter(Protocol):
-    """A transform of torchvision as a function of a sample.
-
-    ragged: names of fields that have a length of their own in every row, before and after.
-    """
-
-    ragged: frozenset[str]
-
-    def __call__(self, sample: dict[str, Any]) -> Any:
-        """Return the transformed sample as a dict of NumPy arrays."""
-
-
 @dataclass(frozen=True)
 class Roles:
     """Fields that torchvision moves with an image, by the rules of ``augment=``, and two kinds that it cannot place.
@@ -112,12 +103,6 @@ class Roles:
     unplaced: tuple[str, ...]
     lists: frozenset[str]
     names: tuple[str, ...]
-
-    @property
-    def placed(self) -> tuple[str, ...]:
-        """Names of fields, but for the image, that have to move with it."""
-        more = ("boxes",) * self.boxes + ("keypoints",) * self.keypoints
-        return (*self.masks, *more)
 
 
 def roles(fields: Sequence[Field]) -> Roles:
@@ -177,8 +162,8 @@ def leaves(one: Any) -> Iterator[Any]:
         yield from leaves(member)
 
 
-def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | None:
-    """Return the adapter for a transform of torchvision; None for any other function.
+def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall | None:
+    """Return the call of a v2 transform of torchvision; None for any other function.
 
     fields: the fields of a sample. Raises UsageError if the transform could not move all fields that belong to the
     image, or is one of albumentations.
@@ -192,20 +177,23 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> Adapter | No
     torch = sys.modules.get("torch")
     if library_of(fn) is None and not (torch and isinstance(fn, torch.nn.Sequential)):
         return None
-    found = {library_of(leaf) for leaf in leaves(fn)}
-    if not found & {V1, V2}:  # a Compose of a user's functions takes what they take
+    found = {library_of(leaf): name_of(leaf) for leaf in leaves(fn)}
+    if V1 in found:
+        raise UsageError(
+            f"transform: {found[V1]} is one of torchvision's v1 transforms, which take an image alone. Take that of"
+            " torchvision.transforms.v2, or call it in a function of the sample."
+        )
+    if V2 not in found:  # a Compose of a user's functions takes what they take
         return None
-    from packer.load.processes.torchvision_call import ImageCall, SampleCall
+    from packer.load.processes.torchvision_call import SampleCall
 
-    adapter: type[Any] = ImageCall if V1 in found else SampleCall
     known = roles(fields)
     if known.unplaced:
         raise UsageError(
             f"transform: {name} would leave {_listed(known.unplaced)} where it is; the image and masks, boxes and keypoints"
             f" of packer convert are moved. {leave_out(known.unplaced, known)}"
         )
-    made: Adapter = adapter(fn, known, transform.batched)
-    return made
+    return SampleCall(fn, known, transform.batched)
 
 
 def name_of(fn: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Any
 
@@ -214,43 +213,6 @@ def test_mixing_takes_batches(pack: Pack):
     assert torch.allclose(batch.label.sum(dim=1), torch.ones(8))
 
 
-@pytest.mark.parametrize(
-    ("members", "tensors"),
-    [
-        (
-            lambda: [v1.RandomCrop(10), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)],
-            False,
-        ),
-        (lambda: [v1.Resize(10), v1.ColorJitter(0.5), v1.PILToTensor()], False),
-        (lambda: [v1.RandomResizedCrop(10)], False),
-        (lambda: [v1.ToPILImage(), v1.RandomRotation(20), v1.ToTensor()], True),
-        (
-            lambda: [v1.RandomHorizontalFlip(), v1.ConvertImageDtype(torch.float32), v1.RandomErasing(1.0)],
-            True,
-        ),
-    ],
-)
-def test_v1_takes_the_image_alone(pack: Pack, members: Any, tensors: bool):
-    """A PIL image, as a folder of images gives it, or a tensor where the chain asks for one."""
-    transform = v1.Compose(members())
-    made = PythonTransform(transform, processes=2)
-    with PackedBatchDataset(
-        pack, ROWS, seed=SEED, fields=["image", "label", "row"], output="numpy", transform=made
-    ) as ds:
-        batch = ds.batch(0)
-    for number, (image, seed) in enumerate(zip(batch.image, seeds(batch.row), strict=True)):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        pixels = row_of(number)["image"]
-        expected = transform(
-            torch.from_numpy(pixels).permute(2, 0, 1) if tensors else v1.functional.to_pil_image(pixels)
-        )
-        if isinstance(expected, torch.Tensor):
-            expected = expected.permute(1, 2, 0).numpy()
-        np.testing.assert_array_equal(image, expected)
-        assert batch.label[number] == number % 7
-
-
 def refused(pack: Pack, transform: Any, message: str, **options: Any) -> None:
     with pytest.raises(UsageError) as raised:
         PackedBatchDataset(pack, 8, transform=transform, **options)
@@ -278,20 +240,14 @@ def test_what_cannot_be_mapped_is_refused(pack: Pack):
         "transform: RandomHorizontalFlip takes a batch as arrays, and each row has boxes of another number; rows one by one are"
         " allowed. Leave out batched=True.",
     )
-    refused(
-        pack,
-        v1.Compose([v2.RandomHorizontalFlip(), v1.ToTensor()]),
-        "transform: ToTensor is one of torchvision's v1 transforms, which take an image alone; 'seg', 'parts' would stay as it is."
-        " Take that of torchvision.transforms.v2. Leave them out: fields=['image', 'label'].",
-        fields=["image", "label", "seg", "parts"],
-    )
-    refused(
-        pack,
-        PythonTransform(v1.RandomCrop(4), batched=True),
-        "transform: RandomCrop is one of torchvision's v1 transforms, which take an image alone; rows one by one are allowed."
-        " Leave out batched=True.",
-        fields=["image"],
-    )
+    for old in (v1.Compose([v2.RandomHorizontalFlip(), v1.ToTensor()]), v1.ToTensor()):
+        refused(
+            pack,
+            old,
+            "transform: ToTensor is one of torchvision's v1 transforms, which take an image alone. Take that of"
+            " torchvision.transforms.v2, or call it in a function of the sample.",
+            fields=["image"],
+        )
 
 
 def test_keypoints_need_a_torchvision_that_has_them(pack: Pack, monkeypatch: pytest.MonkeyPatch):
