@@ -447,7 +447,7 @@ def test_processes_of_a_transform_read_it(
 ) -> None:
     cache = {"cache": tmp_path / "cache"} if cached else {}
     with PackedBatchDataset(
-        "s3://bucket/raw.h5", 75, output="numpy", transform=_label_sum, **cache
+        with_cache("s3://bucket/raw.h5", **cache), 75, output="numpy", transform=_label_sum
     ) as dataset:
         found = [batch for _ in range(2) for batch in dataset]
     images = open_pack(packs / "raw.h5").read("image")
@@ -461,7 +461,7 @@ def test_workers_of_a_dataloader_read_it(
 ) -> None:
     torch = pytest.importorskip("torch")
     cache = {"cache": tmp_path / "cache"} if cached else {}
-    rows = PackedDataset("s3://bucket/raw.h5", **cache)
+    rows = PackedDataset(with_cache("s3://bucket/raw.h5", **cache))
     first = rows[0].image  # the parent has made requests before it forks
     loader = torch.utils.data.DataLoader(
         rows, 50, num_workers=2, multiprocessing_context=multiprocessing.get_context("fork")

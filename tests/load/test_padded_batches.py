@@ -80,7 +80,6 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
 def test_what_cannot_be_padded(pack: str, tmp_path: Path) -> None:
     for arguments, sentence in [
         ({"collate": "stack"}, r"collate='stack': is not one of 'list', 'pad'\. Pass one of them"),
-        ({"collate": "nested"}, r"collate='nested': torch's jagged layout holds one dimension that differs"),
         ({"fields": ["label"]}, r"collate='pad': pads the field 'image', and there is none"),
         ({"augment": [RandomResizedCrop(8)]}, r"collate='pad' with augment: images are padded"),
         ({"transform": PythonTransform(same)}, r"collate='pad' with transform: images are padded"),
