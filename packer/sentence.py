@@ -24,8 +24,9 @@ class Option:
     value: Value = None
 
     def __str__(self) -> str:
-        if self.name.startswith("Labels."):  # a member of the value of `labels`
-            return f"labels=Labels({Option(self.name.removeprefix('Labels.'), self.value)})"
+        value, dot, member = self.name.partition(".")
+        if dot:  # labels=Labels(column=...), fields=Fields(rename=...)
+            return f"{value.lower()}={value}({Option(member, self.value)})"
         return f"{self.name}=" if self.value is None else f"{self.name}={self.value!r}"
 
     def __add__(self, other: str | Option) -> Sentence:

@@ -64,7 +64,7 @@ def _typed(part: Option | Call) -> str:
 
 
 def _typed_option(option: Option) -> str:
-    name = _OPTIONS.get(option.name, option.name.removeprefix("Labels.")).replace("_", "-")
+    name = _OPTIONS.get(option.name, option.name.rpartition(".")[2]).replace("_", "-")
     if option.name == "shards":
         name = "shard-rows" if isinstance(option.value, int) else "shard-size"
     elif option.name == "store" and option.value in COMPRESS:
