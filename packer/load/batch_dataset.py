@@ -30,8 +30,7 @@ from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.orders.epochs import Context, RowOrder, Share, read_request, read_requests
 from packer.orders.mixture import Mixture, single_orders
-from packer.orders.regions import Regions
-from packer.orders.row_orders import Blocks, Rows
+from packer.orders.row_orders import Rows
 from packer.sentence import Option
 from packer.starting import ForkSafeLock
 
@@ -266,7 +265,9 @@ class PackedBatchDataset(ResumableEpochs):
             ):  # else it goes on as it is for the other loop, which reads from it
                 self._end_prefetcher()
             prefetcher = self._made()
-            requests = read_requests(self._sequence(mark.epoch), share, prefetcher.batches)
+            requests = read_requests(
+                self._sequence(mark.epoch), share, prefetcher.batches, prefetcher.ahead_rows
+            )
             n, whole, positions = share.n, share.whole, share.origin
             end = positions + share.steps * whole
             told = AccelerateLoop.begun((share.rank, share.world_size), n - end + whole)
@@ -384,10 +385,5 @@ class PackedBatchDataset(ResumableEpochs):
 
     def _keep_blocks(self) -> None:
         """Make the reader cache the decoded blocks of two windows: the threads read ahead of the loop."""
-        mixed = 0
-        for order in single_orders(self.order):
-            if isinstance(order, Blocks):
-                mixed += order.mixed_blocks
-            elif isinstance(order, Regions):
-                mixed += -(-order.mixed_rows // (self.world_size * self.pack.header.block_rows))
+        mixed = -(-self.order.mixed_rows(self.world_size) // self.pack.header.block_rows)
         self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block

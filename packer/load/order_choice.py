@@ -173,7 +173,7 @@ def shuffled_order(about: Context) -> RowOrder:
     if about.remote:
         return Regions()
     if about.shuffled:
-        return Blocks(whole=about.coded)
+        return Blocks()
     if about.coded or about.row_bytes >= SMALL_BYTES or about.n * about.row_bytes <= LARGE_BYTES:
         return Rows()
     block = SMALL_BYTES // max(1, about.row_bytes)

@@ -38,7 +38,6 @@ from packer.load.batch import (
 )
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest
-from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads, interrupt_later
@@ -120,42 +119,18 @@ class FileRows(RowSource):
         return self.fill(request, lend(), self.read_fixed)
 
     def look_ahead(self, request: ReadRequest) -> None:
-        """Ask the disk for the rows after the request, if the order knows them; of a pack that is being filled, for its own first."""
-        if not (self.reader.pack.ahead_bytes is None or self._told(request)):
-            some = [one.rows() for one in request.soon or (request,)]
-            rows = Runs(*(np.concatenate(arrays) for arrays in zip(*some, strict=True)))
-            self._ask(rows)
-        soon = request.epoch.ahead(*request.reach, begin=request.begins, own=request.positions)
-        if soon.starts.size:
-            self._ask(soon)
+        """Ask the disk, or whoever makes or fetches them, for rows that are read after the request."""
+        for rows in request.upcoming():
+            for f in sorted(self.reader.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
+                self._asking.submit(self.reader.willneed, f.name, rows)
 
-    def _ask(self, rows: Runs) -> None:
-        for f in sorted(self.reader.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
-            self._asking.submit(self.reader.willneed, f.name, rows)
-
-    def announced(self, requests: Iterable[ReadRequest]) -> Iterator[ReadRequest]:
-        """Yield the requests; where rows come from a store, each with those that are then to be asked for."""
+    @property
+    def ahead_rows(self) -> int | None:
+        """Rows to be asked for before they are read, where they have yet to come; None where all are there."""
         pack = self.reader.pack
-        if not pack.ahead_bytes:
-            yield from requests
-            return
-        most = min(pack.ahead_bytes * pack.rows // max(1, pack.nbytes), _MOST_AHEAD)
-        coming, new, rows = deque[ReadRequest](), list[ReadRequest](), 0
-        for request in requests:
-            coming.append(request)
-            new.append(request)
-            rows += request.count
-            while coming and (rows > most or self._told(request)):
-                rows -= coming[0].count
-                coming[0].soon, new = new, []
-                yield coming.popleft()
-        for request in coming:
-            request.soon, new = new, []
-            yield request
-
-    def _told(self, request: ReadRequest) -> bool:
-        """Return True if the order itself says what a store is to be asked for."""
-        return bool(self.reader.pack.ahead_bytes) and request.epoch.order.looks_ahead
+        if pack.ahead_bytes is None:
+            return None
+        return min(pack.ahead_bytes * pack.rows // max(1, pack.nbytes), _MOST_AHEAD)
 
     def fill(
         self,
@@ -289,6 +264,11 @@ class Prefetcher:
         self._slots = Slots(self._layout.nbytes, partial(_allocate, workers, device), spare=self._depth + 2)
 
     @property
+    def ahead_rows(self) -> int | None:
+        """See FileRows."""
+        return self._files.ahead_rows
+
+    @property
     def resident(self) -> bool:
         """True once all rows are in memory, or on the device."""
         return any(source.ready for source in self._sources)
@@ -298,9 +278,7 @@ class Prefetcher:
         clock, row_bytes = time.perf_counter, self.row_bytes
         began, copied = clock(), self._copy_seconds
         stats.processes = self._workers.processes if self._workers else 1
-        for pending in ahead(
-            (partial(self._start, request) for request in self._files.announced(requests)), self._depth
-        ):
+        for pending in ahead((partial(self._start, request) for request in requests), self._depth):
             asked = clock()
             batches, draws = self._receive(pending, stats)
             sizes, first = pending.request.sizes, 0

@@ -18,7 +18,6 @@ from packer import randomness
 from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.orders.epochs import Context, RowOrder, order_key, recorded
-from packer.orders.runs import Runs, consecutive
 from packer.orders.sampling import check_same, digest_of, keys_of, permute_each
 
 # Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions.md.
@@ -63,17 +62,15 @@ class Buckets(RowOrder):
         most = max(1, min(BATCHES * about.global_batch, len(sizes) // BUCKETS))
         return Buckets(_Cut.of(sizes, most, about.global_batch))
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows at the positions."""
-        if not len(positions.starts):
-            return positions
         bound = self._bound
-        places = _permuted_batches(positions.rows(), n, bound.batch, order_key(seed, epoch, self.name))
+        places = _permuted_batches(positions, n, bound.batch, order_key(seed, epoch, self.name))
         buckets = np.searchsorted(bound.buckets, places, "right")
         firsts = np.where(buckets > 0, bound.buckets[buckets - 1], 0)
         keys = keys_of(randomness.key(seed, epoch, "bucket"), buckets)
         inside = permute_each(places - firsts, bound.buckets[buckets] - firsts, keys)
-        return consecutive(bound.rows[firsts + inside].astype(np.int64))
+        return bound.rows[firsts + inside].astype(np.int64)
 
     def record(self) -> dict[str, Any]:
         """Return the name, the rows of a bucket and of a global batch, and what tells these sizes from others."""

@@ -22,6 +22,9 @@ from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
+# Of more ranks than this, whose global batch is of so many windows, each asks for its own rows only: else every node would read the
+# rows of all others, too (at 1,000 GPUs, 64 photos each, 12.6 GB a step instead of 100 MB).
+WIDE_RANKS, WIDE_WINDOWS = 4, 3
 PLACED_ROWS = 4096
 """Rows, about, that are placed at once where requests are smaller."""
 
@@ -61,6 +64,34 @@ class Member(NamedTuple):
     about: Context
 
 
+class Reach(NamedTuple):
+    """What is read next: positions start..stop-1 by all ranks together, `own` of them by this one (None: all).
+
+    begins: whether this is what an iteration reads first.
+    """
+
+    start: int
+    stop: int
+    own: Runs | None = None
+    begins: bool = False
+
+    @property
+    def first(self) -> int:
+        """Position up to which an order has been asked: the one read before, at the beginning the first."""
+        return self.start - (not self.begins)
+
+    def is_wide(self, window: int) -> bool:
+        """Return True if a rank reads few of these positions, which are of many windows of so many rows."""
+        few = self.own is not None and WIDE_RANKS * self.own.total < self.stop - self.start
+        return few and self.stop - self.start >= WIDE_WINDOWS * window > 0
+
+    def later(self, length: int) -> Runs:
+        """Return the positions that this rank reads after its own, of an epoch of so many."""
+        assert self.own is not None
+        places = self.own.rows() + self.stop - self.start
+        return consecutive(places[places < length])
+
+
 @runtime_checkable
 class RowOrder(Protocol):
     """The interface of every order. It is immutable, holds no file and may be asked from several threads at once.
@@ -76,6 +107,15 @@ class RowOrder(Protocol):
     by_run: ClassVar[bool] = (
         False  # whether a run of positions is placed as a whole, not position by position
     )
+    lengths: ClassVar[tuple[str, ...]] = ()  # attributes: whole numbers, or None until it is bound
+
+    def __post_init__(self) -> None:
+        check_lengths(self, *self.lengths)
+
+    @property
+    def bound(self) -> tuple[int, ...]:
+        """The lengths of an order that `bind` returned."""
+        return tuple(getattr(self, name) for name in self.lengths)
 
     def bind(self, about: Context) -> RowOrder:
         """Return this order with all filled in that was left to be chosen; the other methods work on what this returns."""
@@ -91,44 +131,33 @@ class RowOrder(Protocol):
         Rows that follow each other are one run ("sequential" gives back the runs it is given). Positions are not checked:
         the caller has cut them from an epoch.
         """
-        ...
+        if not len(positions.starts):
+            return positions
+        return consecutive(self.rows_at(positions.rows(), n, seed, epoch))
 
     def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Return the row at each of some scattered positions, int64 [k]."""
-        runs = Runs(positions, np.ones(len(positions), np.int64))
-        return self.place(runs, n, seed, epoch).rows()
+        """Return the row at each of some positions, int64 [k], at least one; of an order that is not placed by run."""
+        return positions
 
-    def ahead(
-        self,
-        start: int,
-        stop: int,
-        n: int,
-        seed: int,
-        epoch: int,
-        *,
-        begin: bool = False,
-        own: Runs | None = None,
-    ) -> Runs:
-        """Return the rows worth asking the disk for now, since positions start..stop-1 are read next; none but for "blocks" and "regions".
+    def ahead(self, reach: Reach, n: int, seed: int, epoch: int) -> Runs:
+        """Return the rows worth asking the disk for now; none but for "blocks" and "regions", and mixtures of them.
 
-        For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed.
-        begin: whether this is its first one (it is where start is 0). own: those of the positions that this rank reads, None: all;
-        "regions", and "blocks" where ranks are many, ask for the rows of a rank, else for those of all ranks.
+        For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed. "regions", and "blocks"
+        where ranks are many, ask for the rows of a rank, else for those of all ranks.
         """
         return one_run(0, 0)
 
-    def alone(self, own: int, interval: int, n: int) -> bool:
-        """Return True if `ahead` had better be the `own` rows that a rank reads of the next `interval`: too few of what all ranks read."""
-        return False
+    def mixed_rows(self, ranks: int) -> int:
+        """Return the rows of the blocks of which a batch needs some, a rank's own: what a reader keeps that decodes blocks."""
+        return 0
 
     def record(self) -> dict[str, Any]:
         """Return the name and the lengths of the order, for JSON: what resuming needs beside seed, epoch and position."""
-        return {"name": self.name}
+        return {"name": self.name} | {name: getattr(self, name) for name in self.lengths}
 
     def resumed(self, record: Mapping[str, Any]) -> RowOrder:
         """Return this order with the lengths of a recorded one. Raises UsageError for the record of another order, or none."""
-        recorded(record, self.name)
-        return self
+        return type(self)(**recorded(record, self.name, *self.lengths))
 
 
 @dataclass(frozen=True)
@@ -149,12 +178,9 @@ class Epoch:
         """Return the rows at these positions, counted within the subset."""
         return self.order.place(positions, self.subset.rows, self.seed, self.number)
 
-    def ahead(self, start: int, stop: int, *, begin: bool = False, own: Runs | None = None) -> Runs:
-        """Return the rows of the pack that are worth asking the disk for when positions start..stop-1 come next. begin: first of all.
-
-        own: those of the positions that this rank reads, None: all.
-        """
-        soon = self.order.ahead(start, stop, self.subset.rows, self.seed, self.number, begin=begin, own=own)
+    def ahead(self, reach: Reach) -> Runs:
+        """Return the rows of the pack that are worth asking the disk for; see RowOrder."""
+        soon = self.order.ahead(reach, self.subset.rows, self.seed, self.number)
         return self.subset.place(soon) if len(soon.starts) else soon
 
 
@@ -313,20 +339,18 @@ class PlacedRows:
 class ReadRequest:
     """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
 
-    soon: requests whose rows are asked for when this one starts, where they come from a store; itself, if there are none.
-    positions: positions of all batches in the epoch. sizes: rows of each batch. reach: (start, stop) of the positions that all
-    ranks read at this point. begins: True for the first request of an iteration. placed: rows of this request from its entry `at` on,
-    and of others; None: it is placed alone.
+    positions: positions of all batches in the epoch. sizes: rows of each batch. reach: what all ranks read at this point. placed: rows of
+    this request from its entry `at` on, and of others; None: it is placed alone. later: positions of this rank whose rows have yet to come,
+    from a store or a process that makes them, and are asked for when this request starts.
     """
 
     epoch: Epoch
     positions: Runs
     sizes: list[int]
-    reach: tuple[int, int]
-    begins: bool
+    reach: Reach
     placed: PlacedRows | None = None
     at: int = 0
-    soon: list[ReadRequest] | tuple[()] = field(default=(), repr=False)
+    later: Runs | None = None
     _within: Runs | None = field(default=None, repr=False)
 
     @property
@@ -351,6 +375,14 @@ class ReadRequest:
         """Return the row numbers of entries start..stop-1 (all by default) within the pack."""
         return self.epoch.subset.place(self.within(start, stop))
 
+    def upcoming(self) -> Iterator[Runs]:
+        """Yield rows of the pack that are to be asked for when this request starts."""
+        if self.later is not None and len(self.later.starts):
+            yield self.epoch.subset.place(self.epoch.within(self.later))
+        soon = self.epoch.ahead(self.reach)
+        if len(soon.starts):
+            yield soon
+
     def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
         """Return what keys the draws of entries start..stop-1 where the order repeats rows: their positions. None: the rows do."""
         if not self.epoch.order.repeats:
@@ -358,23 +390,30 @@ class ReadRequest:
         return self.positions if stop is None else self.positions.part(start, stop)
 
 
-def read_requests(epoch: Epoch, share: Share, most: int) -> Iterator[ReadRequest]:
-    """Yield requests for a rank's batches, for up to `most` neighbours at once."""
+def read_requests(epoch: Epoch, share: Share, most: int, ahead: int | None = None) -> Iterator[ReadRequest]:
+    """Yield requests for a rank's batches, for up to `most` neighbours at once.
+
+    ahead: rows of a rank that are asked for before they are read, where they have yet to come; None: all are there.
+    """
     parts = spans(share.steps, most)
     target, most_rows = 1, 0 if epoch.order.by_run else PLACED_ROWS
+    if epoch.order.looks_ahead and ahead:
+        ahead = None  # the order itself says what a store is to be asked for
+    asked = 0
     for begin, end in parts:
         some = [(begin, end)]
         while (some[-1][1] - begin) * share.batch_size < target and (more := next(parts, None)):
             some.append(more)
         target = min(2 * max(target, (some[-1][1] - begin) * share.batch_size), most_rows)
-        if len(some) == 1:
-            yield read_request(epoch, share, begin, end)
-            continue
-        placed, at = PlacedRows(epoch, share.positions(begin, some[-1][1])), 0
+        placed = PlacedRows(epoch, share.positions(begin, some[-1][1])) if len(some) > 1 else None
+        at = 0
         for low, high in some:
             request = read_request(epoch, share, low, high)
             request.placed, request.at = placed, at
             at += request.count
+            if ahead is not None:
+                until = min(high + ahead // share.batch_size, share.steps)
+                request.later, asked = share.positions(asked, until), until
             yield request
 
 
@@ -395,13 +434,8 @@ def read_request(epoch: Epoch, share: Share, first: int, last: int) -> ReadReque
     begin, stop = share.origin + first * share.whole, share.origin + last * share.whole
     sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
     positions = share.positions(first, last)
-    return ReadRequest(epoch, positions, sizes, (begin, min(stop, share.n)), begins=not first)
-
-
-def one_later(own: Runs, interval: int, length: int) -> Runs:
-    """Return the positions of a rank one interval later, as far as there are any: those that it reads next."""
-    places = own.rows() + interval
-    return consecutive(places[places < length])
+    reach = Reach(begin, min(stop, share.n), positions, begins=not first)
+    return ReadRequest(epoch, positions, sizes, reach)
 
 
 order_key = lru_cache(maxsize=64)(randomness.key)
@@ -431,3 +465,11 @@ def whole_number(subject: str, value: object, remedy: str) -> int:
     if number is None:
         raise UsageError(f"{subject}: is {value!r}; whole numbers from 1 are allowed. {remedy}")
     return number
+
+
+def check_lengths(order: RowOrder, *names: str) -> None:
+    """Make attributes ints that are whole numbers, or None. Raise UsageError for others."""
+    for name in names:
+        if (value := getattr(order, name)) is not None:
+            number = whole_number(f"{type(order).__name__}: {name}", value, "Pass one, or leave it out.")
+            object.__setattr__(order, name, number)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from packer import native, randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, Member, RowOrder, one_later, order_key, recorded, whole_number
+from packer.orders.epochs import Context, Member, Reach, RowOrder, order_key, recorded
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 
 _PIECE_ROWS = 4096  # are placed at once, in arrays that stay in the processor's cache
@@ -70,12 +70,11 @@ class Mixture(RowOrder):
     _packs: tuple[_MixedPack, ...] = field(default=(), repr=False)
     _batch: int = field(default=1, repr=False)
     name: ClassVar[str] = "mixture"
+    lengths: ClassVar[tuple[str, ...]] = ("rows",)
     repeats: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.rows is not None:
-            rows = whole_number("Mixture: rows", self.rows, "Pass the rows of an epoch.")
-            object.__setattr__(self, "rows", rows)
+        super().__post_init__()
         if isinstance(self.order, RowOrder) and self.order.repeats:
             raise UsageError(
                 f"Mixture: the order of each pack is {self.order.name!r}, which draws rows by weights or classes; orders that give each row"
@@ -113,6 +112,11 @@ class Mixture(RowOrder):
         """The orders of the packs."""
         return tuple(pack.order for pack in self._packs)
 
+    @property
+    def looks_ahead(self) -> bool:  # type: ignore[override]
+        """See RowOrder."""
+        return any(order.looks_ahead for order in self.orders)
+
     def __repr__(self) -> str:
         """Return the rows that an epoch draws from each pack, and the packs' orders."""
         if not self._packs:
@@ -126,61 +130,37 @@ class Mixture(RowOrder):
         """Return the rows of an epoch; 0 of no rows."""
         return (self.rows or n) if n else 0
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows that the packs' orders put at the positions dealt to them."""
-        if not len(positions.starts):
-            return positions
-        total = positions.total
-        rows = np.empty(total, np.int64)
-        for first in range(0, total, _PIECE_ROWS):
-            last = min(first + _PIECE_ROWS, total)
-            piece = positions if total <= _PIECE_ROWS else positions.part(first, last)
-            for number, where, draws in self._dealt(piece, seed, epoch):
-                rows[first:last][where] = self._rows(number, draws, seed, epoch)
-        return consecutive(rows)
+        rows = np.empty(len(positions), np.int64)
+        for first in range(0, len(positions), _PIECE_ROWS):
+            piece = slice(first, first + _PIECE_ROWS)
+            for number, where, draws in self._dealt(positions[piece], seed, epoch):
+                rows[piece][where] = self._rows(number, draws, seed, epoch)
+        return rows
 
-    def ahead(
-        self,
-        start: int,
-        stop: int,
-        n: int,
-        seed: int,
-        epoch: int,
-        *,
-        begin: bool = False,
-        own: Runs | None = None,
-    ) -> Runs:
+    def ahead(self, reach: Reach, n: int, seed: int, epoch: int) -> Runs:
         """Return what the packs' orders ask the disk for, pack after pass after pack."""
-        if not any(pack.order.looks_ahead for pack in self._packs):
-            return one_run(0, 0)
-        if own is not None and self.alone(own.total, stop - start, n):
-            return self.place(one_later(own, stop - start, self.length(n)), n, seed, epoch)
+        if reach.is_wide(self.mixed_rows(1)):
+            return self.place(reach.later(self.length(n)), n, seed, epoch)
         counts, found = tuple(pack.draws for pack in self._packs), [one_run(0, 0)]
-        for number, (pack, first, last) in enumerate(
-            zip(self._packs, _drawn(counts, start), _drawn(counts, stop), strict=True)
-        ):
-            if not pack.order.looks_ahead:
-                continue
+        ends = zip(self._packs, _drawn(counts, reach.start), _drawn(counts, reach.stop), strict=True)
+        for number, (pack, first, last) in enumerate(ends):
             size, own_seed = pack.places.rows, order_key(seed, number, self.name)
-            at, end, anew = epoch * pack.draws + first, epoch * pack.draws + last, begin or not first
+            at, end, anew = epoch * pack.draws + first, epoch * pack.draws + last, reach.begins or not first
             if end - at > size:  # a pack that comes several times meanwhile is in memory after the first
                 at = end if first else end - size
-            while at < end:
+            while at < end and pack.order.looks_ahead:
                 turn, begun = divmod(at, size)
                 until = min(size, begun + end - at)
-                soon = pack.order.ahead(begun, until, size, own_seed, turn, begin=anew)
-                if len(soon.starts):
-                    found.append(pack.places.place(soon))
+                inside = Reach(begun, until, begins=anew or not begun)
+                found.append(pack.places.place(pack.order.ahead(inside, size, own_seed, turn)))
                 at, anew = at + until - begun, False
-        return found[-1] if len(found) < 3 else Runs(*map(np.concatenate, zip(*found, strict=True)))
+        return Runs(*map(np.concatenate, zip(*found, strict=True)))
 
-    def alone(self, own: int, interval: int, n: int) -> bool:
-        """Return True if it is so of any of the packs, by their shares."""
-        shares = [(pack, pack.draws / max(1, self.length(n))) for pack in self._packs]
-        return any(
-            pack.order.alone(int(own * share), int(interval * share), pack.places.rows)
-            for pack, share in shares
-        )
+    def mixed_rows(self, ranks: int) -> int:
+        """See RowOrder: those of all packs."""
+        return sum(order.mixed_rows(ranks) for order in self.orders)
 
     def record(self) -> dict[str, Any]:
         """Return the name, rows of a batch, and of each pack its rows, those drawn in an epoch, and its order's record."""
@@ -226,15 +206,14 @@ class Mixture(RowOrder):
         return replace(self, _packs=packs, _batch=batch)
 
     def _dealt(
-        self, positions: Runs, seed: int, epoch: int
+        self, numbers: NDArray[np.int64], seed: int, epoch: int
     ) -> Iterator[tuple[int, NDArray[np.intp] | slice, NDArray[np.int64]]]:
         """Yield each pack that has some of these positions, where among them its own are, and which of its draws these are."""
         counts, length = tuple(pack.draws for pack in self._packs), self.length(1)
         batch, key = min(self._batch, length), order_key(seed, epoch, self.name)
         if not native.COMPILED or length >= _LARGE:
-            yield from _deal(counts, 0, slice(None), _turned(positions, batch, length, key))
+            yield from _deal(counts, 0, slice(None), _turned(numbers, batch, length, key))
             return
-        numbers = positions.rows()
         draws, where, ends = np.empty_like(numbers), np.empty_like(numbers), np.empty(len(counts), np.int64)
         native.loops.deal(numbers, key, batch, length, _nodes(counts), draws, where, ends)
         first = 0
@@ -249,22 +228,17 @@ class Mixture(RowOrder):
         size, key = pack.places.rows, order_key(seed, number, self.name)
         turn, begun = divmod(epoch * pack.draws, size)
         draws = draws + begun
-        if int(draws.max()) < size:
-            return self._pass(pack, draws, key, turn)
-        rows = np.empty(len(draws), np.int64)
-        turns = draws // size
-        for later in np.unique(turns).tolist():
-            own = np.flatnonzero(turns == later)
-            rows[own] = self._pass(pack, draws[own] - later * size, key, turn + later)
+        rows, last = np.empty(len(draws), np.int64), int(draws.max()) // size
+        turns = draws // size if last else draws
+        for later in np.unique(turns).tolist() if last else [0]:
+            own: Any = np.flatnonzero(turns == later) if last else slice(None)
+            inside = draws[own] - later * size
+            if pack.order.by_run:
+                runs = pack.order.place(consecutive(inside), size, key, turn + later)
+                rows[own] = pack.places.place(runs).rows()
+            else:
+                rows[own] = pack.places.numbers(pack.order.rows_at(inside, size, key, turn + later))
         return rows
-
-    @staticmethod
-    def _pass(pack: _MixedPack, draws: NDArray[np.int64], seed: int, turn: int) -> NDArray[np.int64]:
-        """Return the rows that a pack gives at its draws of a pass, int64 [k]."""
-        if not pack.order.by_run:
-            return pack.places.numbers(pack.order.rows_at(draws, pack.places.rows, seed, turn))
-        runs = pack.order.place(consecutive(draws), pack.places.rows, seed, turn)
-        return pack.places.place(runs).rows()
 
 
 def _part(about: Context, share: float, global_batch: int) -> Context:
@@ -283,28 +257,16 @@ def _draws(weights: Sequence[float], length: int) -> list[int]:
     return counts
 
 
-def _turned(positions: Runs, batch: int, length: int, key: int) -> NDArray[np.int64]:
+def _turned(positions: NDArray[np.int64], batch: int, length: int, key: int) -> NDArray[np.int64]:
     """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever.
 
-    Return the place of each position, int64 [total].
+    Return the place of each position, int64 [k].
     """
-    starts, lengths = positions
-    if len(starts) == 1:  # cut where batches end
-        first, stop = int(starts[0]), int(starts[0] + lengths[0])
-        numbers = np.arange(first // batch, (stop - 1) // batch + 1)
-        edges = np.minimum(np.maximum(numbers * batch, first), stop)
-        counts = np.diff(edges, append=stop)
-    else:
-        numbers, counts = starts // batch, lengths
-        if (starts + lengths > (numbers + 1) * batch).any():  # some runs go over several batches
-            numbers = positions.rows() // batch
-            counts = np.ones(len(numbers), np.int64)
+    numbers = positions // batch
     firsts = numbers * batch
     sizes = np.minimum(length - firsts, batch)
-    turns = randomness.integers(numbers, key, sizes)
-    places: NDArray[np.int64] = positions.rows() + np.repeat(turns, counts)
-    beyond = places >= np.repeat(firsts + sizes, counts)
-    places -= np.repeat(sizes, counts) * beyond
+    places: NDArray[np.int64] = positions + randomness.integers(numbers, key, sizes)
+    places -= sizes * (places >= firsts + sizes)
     return places
 
 

@@ -9,18 +9,17 @@ rows are mixed in a window of some stretches, as "blocks" does it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.orders.epochs import Context, RowOrder, order_key, recorded, whole_number
-from packer.orders.runs import Runs, consecutive, on_ring, one_run
-from packer.orders.window_cut import WindowCut
+from packer.orders.block_windows import BlockEpoch, Parts
+from packer.orders.epochs import Context, Reach, RowOrder, order_key
+from packer.orders.runs import Runs, one_run
 
 STRETCH_BYTES = 8 << 20
 """Bytes, about, that are fetched at once: fewer cost more requests, more wait longer."""
@@ -73,17 +72,8 @@ class Regions(RowOrder):
     block: int | None = None
     batch: int | None = None
     name: ClassVar[str] = "regions"
+    lengths: ClassVar[tuple[str, ...]] = ("regions", "window", "block", "batch")
     looks_ahead: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name, remedy in (
-            ("regions", "Pass how many there shall be, about."),
-            ("window", "Pass the stretches of a region that are mixed."),
-            ("block", "Pass the rows that are fetched together."),
-            ("batch", "Pass the global batch size."),
-        ):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, whole_number(f"Regions: {name}", value, remedy))
 
     def bind(self, about: Context) -> Regions:
         """Return the order with all its lengths."""
@@ -97,57 +87,25 @@ class Regions(RowOrder):
         regions = max(1, min(round(about.share * most), about.n // (LEAST_STRETCHES * block)))
         return Regions(_divisor(batch, regions, _NEAR), window, block, batch)
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows that the regions' windows put at the positions."""
-        if not len(positions.starts):
-            return positions
-        cut = _RegionCut.of(self, n)
-        regions, draws = cut.dealt(positions.rows())
-        return consecutive(_RegionEpoch.of(self, n, seed, epoch).rows(regions, draws))
+        return _region_epoch(self, n, seed, epoch).rows_of(*_region_cut(self, n).dealt(positions))
 
-    def ahead(
-        self,
-        start: int,
-        stop: int,
-        n: int,
-        seed: int,
-        epoch: int,
-        *,
-        begin: bool = False,
-        own: Runs | None = None,
-    ) -> Runs:
+    def ahead(self, reach: Reach, n: int, seed: int, epoch: int) -> Runs:
         """Return the stretches of each window one window before it is needed, at the beginning of the first two; of `own`'s regions."""
-        if start == stop:
+        if reach.start == reach.stop:
             return one_run(0, 0)
-        cut = _RegionCut.of(self, n)
-        ends = np.array([max(start - 1, 0), stop - 1])
-        first, last = np.minimum(ends // cut.batch * cut.each, cut.sizes.max() - 1)
-        last = min(last + cut.each - 1, cut.sizes.max() - 1)
-        return _RegionEpoch.of(self, n, seed, epoch).ahead(
-            cut.of_positions(own), int(first), int(last), begin=begin or not start
-        )
+        cut = _region_cut(self, n)
+        most = cut.parts.sizes.max() - 1
+        first, last = (min(at // cut.batch * cut.each, most) for at in (reach.first, reach.stop - 1))
+        last = min(last + cut.each - 1, most)
+        regions = cut.of_positions(reach.own)
+        return _region_epoch(self, n, seed, epoch).ahead(regions, first, last, begin=reach.begins)
 
-    def record(self) -> dict[str, Any]:
-        """Return the name, and all lengths."""
-        return {
-            "name": self.name,
-            "regions": self.regions,
-            "window": self.window,
-            "block": self.block,
-            "batch": self.batch,
-        }
-
-    @property
-    def mixed_rows(self) -> int:
-        """Rows of the stretches from which a global batch is drawn."""
-        assert self.regions is not None  # by bind, like the next
-        assert self.window is not None
-        assert self.block is not None
-        return self.regions * self.window * self.block
-
-    def resumed(self, record: Mapping[str, Any]) -> Regions:
-        """Return the order with the recorded lengths. Raises UsageError for the record of another order."""
-        return Regions(**recorded(record, self.name, "regions", "window", "block", "batch"))
+    def mixed_rows(self, ranks: int) -> int:
+        """See RowOrder: those of its own regions."""
+        regions, window, block, _ = self.bound
+        return -(-regions * window * block // ranks)
 
 
 def _divisor(batch: int, number: int, near: float) -> int:
@@ -167,24 +125,14 @@ class _RegionCut(NamedTuple):
     """A division of n rows into regions, by what they give to the global batches.
 
     batch: rows of one; each: of them from a region. batches: whole ones of an epoch; rest: rows of the last, shorter one, which
-    regions share as evenly. starts, sizes: of the regions, int64 [regions]. lead: rows of each before its first whole stretch.
-    blocks: stretches of a region, the last of them shorter by `missing` (0 to a whole one), int64 [regions]. places: windows of them.
+    regions share as evenly. parts: the regions, in stretches.
     """
 
     batch: int
     each: int
     batches: int
     rest: int
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    lead: NDArray[np.int64]
-    missing: NDArray[np.int64]
-    places: WindowCut
-
-    @classmethod
-    def of(cls, order: Regions, n: int) -> _RegionCut:
-        """Return the regions of an order, bound."""
-        return _region_cut(order, n)
+    parts: Parts
 
     def dealt(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the region that each position is dealt to, and which of its rows this is."""
@@ -194,14 +142,14 @@ class _RegionCut(NamedTuple):
         draws = numbers * self.each + inside - regions * self.each
         if self.rest and int(positions.max()) >= self.batches * self.batch:
             short = np.flatnonzero(numbers == self.batches)
-            inside, count = inside[short], len(self.sizes)
+            inside, count = inside[short], len(self.parts.sizes)
             regions[short] = own = ((inside + 1) * count - 1) // self.rest
             draws[short] = self.batches * self.each + inside - own * self.rest // count
         return regions, draws
 
     def of_positions(self, positions: Runs | None) -> NDArray[np.int64]:
         """Return the regions that runs of positions in whole batches are dealt to; None: all."""
-        count = len(self.sizes)
+        count = len(self.parts.sizes)
         if positions is None or not len(positions.starts) or int(positions.lengths.max()) >= self.batch:
             return np.arange(count)
         firsts = positions.starts % self.batch // self.each
@@ -217,110 +165,19 @@ class _RegionCut(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _region_cut(order: Regions, n: int) -> _RegionCut:
-    assert order.regions is not None  # by bind, like the next
-    assert order.batch is not None
-    assert order.block is not None
-    assert order.window is not None
-    each = order.batch // order.regions
-    batches, rest = divmod(n, order.batch)
-    edges = np.arange(order.regions + 1) * rest // order.regions
+    """Return the regions of an order, bound."""
+    regions, window, block, batch = order.bound
+    each = batch // regions
+    batches, rest = divmod(n, batch)
+    edges = np.arange(regions + 1) * rest // regions
     sizes = batches * each + np.diff(edges)
-    starts = np.arange(order.regions) * (batches * each) + edges[:-1]
-    block = min(order.block, max(1, int(sizes.max())))
-    blocks = max(1, -(-int(sizes.max()) // block))
-    windows = max(1, blocks // min(order.window, blocks))
-    places = WindowCut(blocks * block, block, windows, *divmod(blocks, windows))
-    lead = np.minimum(-starts % block, np.maximum(sizes - 1, 0))
-    return _RegionCut(order.batch, each, batches, rest, starts, sizes, lead, blocks * block - sizes, places)
+    starts = np.arange(regions) * (batches * each) + edges[:-1]
+    return _RegionCut(batch, each, batches, rest, Parts.of(starts, sizes, block, window))
 
 
-class _RegionEpoch:
-    """The rows of an epoch by region and number.
-
-    Rows of a region form a ring that begins at its first whole stretch; its shorter stretch is the last one, and stands at the end of the
-    window that it is drawn into. A row's place is counted as if that stretch was as long as the others.
-    """
-
-    def __init__(self, order: Regions, n: int, seed: int, epoch: int) -> None:
-        self._cut = cut = _RegionCut.of(order, n)
-        self._key = order_key(seed, epoch, order.name)
-        count, block = len(cut.sizes), cut.places.block
-        self._blocks = cut.places.n // block
-        self._keys = [randomness.key(self._key, number) for number in range(count)]
-        # Where each region begins in the permutation of a window, which they share.
-        self._turns = np.array([key >> 2 for key in self._keys], np.int64)
-        last = np.array([self._blocks - 1])
-        slots = [int(randomness.unpermute(last, self._blocks, key)[0]) for key in self._keys]
-        self._short = cut.places.windows_of(np.array(slots) * block)  # the window of the shorter stretch
-        ends = np.array([cut.places.slots(int(window))[1] for window in self._short])
-        self._edges = ends * block - cut.missing
-        # By window: rows, and the regions whose rows are there.
-        self._tables: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
-
-    @staticmethod
-    @lru_cache(maxsize=8)
-    def of(order: Regions, n: int, seed: int, epoch: int) -> _RegionEpoch:
-        """Return an epoch of an order, bound; kept, since it costs as much as placing some batches."""
-        return _RegionEpoch(order, n, seed, epoch)
-
-    def rows(self, regions: NDArray[np.int64], draws: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return rows by region and number there, int64 [k], at least one."""
-        cut, block = self._cut, self._cut.places.block
-        places = draws + cut.missing[regions] * (draws >= self._edges[regions])
-        windows = cut.places.windows_of(places)
-        lengths = cut.missing[regions] * (self._short[regions] == windows)  # what the window lacks
-        rows = np.empty(len(regions), np.int64)
-        groups = windows * (block + 1) + lengths
-        for group in [groups[0]] if (groups == groups[0]).all() else np.unique(groups):
-            own = np.flatnonzero(groups == group)
-            window, lacking = divmod(int(group), block + 1)
-            first, last = cut.places.slots(window)
-            length, some = (last - first) * block - lacking, regions[own]
-            turned = (places[own] - first * block + self._turns[some]) % length
-            mixed = randomness.permute(turned, length, randomness.key(self._key, "window", window))
-            slots = mixed // block
-            rows[own] = self._table(window, some)[some, slots] + (mixed - slots * block)
-        rows += cut.lead[regions]
-        rows -= cut.sizes[regions] * (rows >= cut.sizes[regions])
-        rows += cut.starts[regions]
-        return rows
-
-    def ahead(self, regions: NDArray[np.int64], first: int, last: int, *, begin: bool) -> Runs:
-        """Return the stretches of regions that come after rows first..last of each, see Regions.ahead."""
-        cut, found = self._cut, [one_run(0, 0)]
-        edges, missing = self._edges[regions], cut.missing[regions]
-        lows = cut.places.windows_of(first + missing * (first >= edges)) + (0 if begin else 2)
-        highs = np.minimum(cut.places.windows_of(last + missing * (last >= edges)) + 2, cut.places.windows)
-        for region, low, high in zip(regions.tolist(), lows.tolist(), highs.tolist(), strict=True):
-            size, lead = int(cut.sizes[region]), int(cut.lead[region])
-            for window in range(low, high):
-                starts = np.sort(self._table(window, np.array([region]))[region])
-                lengths = np.minimum(cut.places.block, size - starts)
-                runs = on_ring(starts[lengths > 0], lengths[lengths > 0], size, lead) if size else found[0]
-                found.append(Runs(runs.starts + cut.starts[region], runs.lengths))
-        return Runs(*map(np.concatenate, zip(*found, strict=True)))
-
-    def _table(self, window: int, regions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first row of each stretch of a window in these regions, counted on its ring: int64 [all regions, slots].
-
-        Others may not be filled in: a rank reads few of thousands.
-        """
-        slots = np.arange(*self._cut.places.slots(window))
-        kept = self._tables.get(window)
-        if kept is None:
-            kept = np.empty((len(self._keys), len(slots)), np.int64), np.zeros(len(self._keys), bool)
-            if len(self._tables) >= _TABLES:
-                self._tables.clear()
-            self._tables[window] = kept
-        table, known = kept
-        if not known[regions].all():
-            for region in np.unique(regions[~known[regions]]).tolist():
-                own = randomness.permute(slots, self._blocks, self._keys[region])
-                if self._short[region] == window:
-                    own = np.append(own[own != self._blocks - 1], self._blocks - 1)
-                table[region] = own * self._cut.places.block
-                known[region] = True
-        return table
-
-
-_TABLES = 16  # windows whose stretches are kept
+@lru_cache(maxsize=8)
+def _region_epoch(order: Regions, n: int, seed: int, epoch: int) -> BlockEpoch:
+    """Return an epoch of an order, bound; kept, since it costs as much as placing some batches."""
+    parts, key = _region_cut(order, n).parts, order_key(seed, epoch, order.name)
+    keys = [randomness.key(key, number) for number in range(len(parts.sizes))]
+    return BlockEpoch(parts, keys, (key, "window"), np.array([one >> 2 for one in keys], np.int64))

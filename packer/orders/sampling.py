@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder, recorded, whole_number
-from packer.orders.runs import Runs, consecutive, one_run
+from packer.orders.epochs import Context, RowOrder, recorded
+from packer.orders.runs import one_run
 
 _STEP = np.array(randomness.GOLDEN, np.uint64)  # of no dimension: faster than a number
 _ROUNDS = 10
@@ -27,19 +27,27 @@ _SORTED = 256  # up to so many classes, a round of them is sorted
 
 
 class _Sampler(RowOrder):
-    """An order whose epochs have as many rows as asked for."""
+    """An order whose epochs have as many rows as asked for. drawn_by: what is known of the rows; digest: tells this from others."""
 
     rows: int | None
+    drawn_by: ClassVar[str]
+    digest: str
     repeats: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.rows is not None:
-            rows = whole_number(f"{type(self).__name__}: rows", self.rows, "Pass the rows of an epoch.")
-            object.__setattr__(self, "rows", rows)
+    lengths: ClassVar[tuple[str, ...]] = ("rows",)
 
     def length(self, n: int) -> int:
         """Return the rows asked for; 0 of no rows."""
         return (self.rows or n) if n else 0
+
+    def record(self) -> dict[str, Any]:
+        """Return the name, the rows of an epoch, and the digest."""
+        return super().record() | {self.drawn_by: self.digest}
+
+    def resumed(self, record: Mapping[str, Any]) -> _Sampler:
+        """Return the order with the recorded rows of an epoch. Raises UsageError for other weights or labels, or another order's record."""
+        lengths = recorded(record, self.name, "rows")
+        check_same(self.drawn_by, self.digest, record.get(self.drawn_by))
+        return replace(self, rows=lengths["rows"])  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +78,9 @@ class Weighted(_Sampler):
     weights: ArrayLike
     rows: int | None = None
     _ends: NDArray[np.float64] | None = field(default=None, repr=False)
-    _digest: str = field(default="", repr=False)
+    digest: str = field(default="", repr=False)
     name: ClassVar[str] = "weighted"
+    drawn_by: ClassVar[str] = "weights"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,15 +103,13 @@ class Weighted(_Sampler):
             raise UsageError(
                 f"Weighted: the weights sum to {ends[-1]:g}; finite sums above 0 are allowed. Give some rows a weight."
             )
-        return replace(self, rows=self.rows or about.n or 1, _ends=ends, _digest=digest_of(weights))
+        return replace(self, rows=self.rows or about.n or 1, _ends=ends, digest=digest_of(weights))
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows that the permuted marks fall on."""
-        if not len(positions.starts):
-            return positions
         assert self._ends is not None  # by bind
         length = self.length(n)
-        parts = randomness.permute(positions.rows(), length, randomness.key(seed, epoch, self.name))
+        parts = randomness.permute(positions, length, randomness.key(seed, epoch, self.name))
         mark = ((randomness.key(seed, self.name) + int(epoch) * randomness.GOLDEN) % 2**64 >> 11) * 2.0**-53
         marks = (parts + mark) * (self._ends[-1] / length)
         # Rounding may put the last mark at the very end, where there is no row.
@@ -111,17 +118,7 @@ class Weighted(_Sampler):
         rising = np.argsort(marks)
         rows = np.empty(len(marks), np.int64)
         rows[rising] = np.searchsorted(self._ends, marks[rising], "right")
-        return consecutive(rows)
-
-    def record(self) -> dict[str, Any]:
-        """Return the name, the rows of an epoch, and what tells these weights from others."""
-        return {"name": self.name, "rows": self.rows, "weights": self._digest}
-
-    def resumed(self, record: Mapping[str, Any]) -> Weighted:
-        """Return the order with the recorded rows of an epoch. Raises UsageError for other weights, or the record of another order."""
-        lengths = recorded(record, self.name, "rows")
-        check_same("weights", self._digest, record.get("weights"))
-        return replace(self, rows=lengths["rows"])
+        return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +147,9 @@ class Balanced(_Sampler):
     by: str = "label"
     rows: int | None = None
     _classes: _RowsByClass | None = field(default=None, repr=False)
+    digest: str = field(default="", repr=False)
     name: ClassVar[str] = "balanced"
+    drawn_by: ClassVar[str] = "labels"
 
     def bind(self, about: Context) -> Balanced:
         """Return the order with the rows by class. Raises UsageError if the field has not one whole number a row."""
@@ -161,16 +160,17 @@ class Balanced(_Sampler):
                 f"Balanced: the field {self.by!r} {found}; one whole number for each of {about.n:,} rows is needed."
                 " Pass by= the name of a field of labels."
             )
-        return replace(self, rows=self.rows or about.n or 1, _classes=_by_class(labels.astype(np.int64)))
+        labels = labels.astype(np.int64)
+        return replace(
+            self, rows=self.rows or about.n or 1, _classes=_by_class(labels), digest=digest_of(labels)
+        )
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
+    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows that the rounds hold at the positions."""
-        if not len(positions.starts):
-            return positions
         assert self._classes is not None  # by bind
         every = self._classes
         count = len(every.sizes)
-        rounds, inside = np.divmod(positions.rows(), count)
+        rounds, inside = np.divmod(positions, count)
         key = randomness.key(seed, epoch, self.name)
         classes = _permuted(inside, count, keys_of(key, rounds))
         sizes = every.sizes[classes]
@@ -179,33 +179,22 @@ class Balanced(_Sampler):
         turns, stretches = np.divmod(epoch % 2**62, np.maximum(sizes // drawn, 1))
         again, draws = np.divmod(stretches * drawn + rounds, sizes)
         keys = keys_of(randomness.key(seed, self.name), classes, turns, again)
-        return consecutive(every.rows[every.firsts[classes] + permute_each(draws, sizes, keys)])
-
-    def record(self) -> dict[str, Any]:
-        """Return the name, the rows of an epoch, and what tells these labels from others."""
-        digest = self._classes.digest if self._classes else ""
-        return {"name": self.name, "rows": self.rows, "labels": digest}
-
-    def resumed(self, record: Mapping[str, Any]) -> Balanced:
-        """Return the order with the recorded rows of an epoch. Raises UsageError for other labels, or the record of another order."""
-        lengths = recorded(record, self.name, "rows")
-        check_same("labels", self.record()["labels"], record.get("labels"))
-        return replace(self, rows=lengths["rows"])
+        found: NDArray[np.int64] = every.rows[every.firsts[classes] + permute_each(draws, sizes, keys)]
+        return found
 
 
 class _RowsByClass(NamedTuple):
-    """Rows by class: class c has rows[firsts[c] : firsts[c] + sizes[c]], rising. digest: of the labels."""
+    """Rows by class: class c has rows[firsts[c] : firsts[c] + sizes[c]], rising."""
 
     rows: NDArray[np.int64]
     firsts: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    digest: str
 
 
 def _by_class(labels: NDArray[np.int64]) -> _RowsByClass:
     """Return classes that occur, in the order of their numbers."""
     _, sizes = np.unique(labels, return_counts=True)
-    return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes, digest_of(labels))
+    return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes)
 
 
 def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:

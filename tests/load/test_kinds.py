@@ -316,7 +316,7 @@ def test_shuffled_each_block_is_decoded_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(CompressedRows, "_decode", count)
     options: Any = {"shuffle": True, "placement": "disk", "output": "numpy"}
     with PackedBatchDataset(tmp_path / "p.h5", 8, **options) as dataset:
-        assert dataset.order == Blocks(256, 4, whole=True)
+        assert dataset.order == Blocks(256, 4)
         assert sum(len(batch.image) for batch in dataset) == ROWS
     assert sorted(decoded) == list(range(-(-ROWS // 4)))
 

@@ -74,7 +74,7 @@ def test_shuffling_in_sequence_is_refused(order: str | RowOrder) -> None:
 
 def test_shuffle_depends_on_the_pack_alone() -> None:
     assert shuffled_order(context()) == Blocks()
-    assert shuffled_order(context(coded=True)) == Blocks(whole=True)
+    assert shuffled_order(context(coded=True)) == Blocks()
     assert (
         shuffled_order(context(shuffled=False))
         == shuffled_order(context(shuffled=False, coded=True))
@@ -135,7 +135,7 @@ def test_slices_were_not() -> None:
 
 
 def test_a_chosen_order_gives_way_to_the_state_s() -> None:
-    for there in (Slices(77), Blocks(500, 5), Blocks(64, 8, whole=True), Rows()):
+    for there in (Slices(77), Blocks(500, 5), Blocks(64, 8), Rows()):
         for here in (Slices(256), Blocks(900, 9), Rows()):
             assert resumed_order(here, there.record(), chosen=True) == there
 

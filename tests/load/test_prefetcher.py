@@ -18,8 +18,8 @@ from packer.load.batch import LentSlot, SlotLayout, allocate
 from packer.load.order_choice import context
 from packer.load.prefetcher import FetchedRows, FileRows, Prefetcher, RowSource, ahead
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, ReadRequest, RowOrder
-from packer.orders.row_orders import Rows, Sequential
+from packer.orders.epochs import Epoch, Reach, ReadRequest, RowOrder, Share, read_requests
+from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields
@@ -41,19 +41,23 @@ def files_of(pack: Pack) -> tuple[FileRows, RowReader, tuple[Any, ...]]:
 def request_of(reader: RowReader, order: RowOrder, start: int, stop: int) -> ReadRequest:
     subset = Subset([(0, ROWS)])
     epoch = Epoch(order.bind(context(reader, subset, 8)), subset, 3, 1)
-    return ReadRequest(epoch, one_run(start, stop), [stop - start], (start, stop), begins=True)
+    return ReadRequest(epoch, one_run(start, stop), [stop - start], Reach(start, stop, begins=True))
 
 
-def test_rows_to_come_are_announced_once_and_in_order(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("ahead", [None, 0, 11])
+def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | None):
     files, reader, _ = files_of(pack)
-    requests = [request_of(reader, Sequential(), start, start + 5) for start in range(0, 25, 5)]
-    row_bytes = pack.nbytes / pack.rows
-    assert list(files.announced(requests)) == requests
-    assert not any(request.soon for request in requests)
-    monkeypatch.setattr(Pack, "ahead_bytes", int(11 * row_bytes))
-    assert list(files.announced(requests)) == requests
-    assert [len(request.soon) for request in requests] == [3, 1, 1, 0, 0]
-    assert [one for request in requests for one in request.soon] == requests
+    subset = Subset([(0, ROWS)])
+    epoch = Epoch(Rows().bind(context(reader, subset, 5)), subset, 3, 1)
+    share = Share(ROWS, 5)
+    requests = list(read_requests(epoch, share, 2, ahead))
+    asked = [[row for rows in request.upcoming() for row in rows.rows().tolist()] for request in requests]
+    rows = [request.rows().rows().tolist() for request in requests]
+    if ahead is None:
+        assert not any(asked)
+    else:
+        assert [row for some in asked for row in some] == [row for some in rows for row in some]
+        assert asked[0] == [row for some in rows[: 1 + ahead // 5] for row in some]
     files.close()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.orders.epochs import Context, Share
+from packer.orders.epochs import Context, Reach, Share
 from packer.orders.regions import SORTED_WINDOW, WINDOW, Regions
 from packer.orders.row_orders import Blocks, Slices
 from packer.orders.runs import Runs, one_run
@@ -156,22 +156,22 @@ def test_no_rows_of_a_region_are_asked_for_after_they_were_needed_nor_those_of_o
             share, asked, calls = Share(n, 32 // world, world, rank, ends="uneven"), set(), 0
             for step in range(share.steps):
                 own = share.positions(step, step + 1)
-                soon = order.ahead(32 * step, min(32 * step + 32, n), n, 4, 0, begin=step == 0, own=own)
+                soon = order.ahead(Reach(32 * step, min(32 * step + 32, n), own, begins=step == 0), n, 4, 0)
                 calls += len(soon.starts) > 0
                 asked |= set(soon.rows().tolist())
                 if 32 * step + 32 <= n:
                     assert set(order.place(own, n, 4, 0).rows().tolist()) <= asked
             assert len(asked) <= n / world + 2 * 8
             assert 1 < calls < share.steps
-    assert set(order.ahead(0, n, n, 4, 0, begin=True).rows().tolist()) == set(range(n))
-    assert order.ahead(64, 64, n, 4, 0).total == 0
+    assert set(order.ahead(Reach(0, n, begins=True), n, 4, 0).rows().tolist()) == set(range(n))
+    assert order.ahead(Reach(64, 64), n, 4, 0).total == 0
 
 
 def test_asking_begins_anew_where_an_epoch_is_resumed() -> None:
     order, n = Regions(8, 2, 7, 32), 2_011
     asked: set[int] = set()
     for start in range(640, 1984, 32):
-        asked |= set(order.ahead(start, start + 32, n, 4, 1, begin=start == 640).rows().tolist())
+        asked |= set(order.ahead(Reach(start, start + 32, begins=start == 640), n, 4, 1).rows().tolist())
         assert set(order.place(one_run(start, start + 32), n, 4, 1).rows().tolist()) <= asked
 
 

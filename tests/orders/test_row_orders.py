@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder, Share
+from packer.orders.block_windows import Parts
+from packer.orders.epochs import Context, Reach, RowOrder, Share
 from packer.orders.row_orders import BLOCK_BYTES, BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, one_run
 
@@ -23,12 +23,12 @@ BOUND = st.one_of(
     st.just(Sequential()),
     st.builds(Slices, LENGTHS),
     st.builds(Blocks, LENGTHS, LENGTHS),
-    st.builds(Blocks, st.integers(1, 60), st.integers(1, 20), st.booleans()),
+    st.builds(Blocks, st.integers(1, 60), st.integers(1, 20)),
     st.just(Rows()),
 )
-SHUFFLED = [Slices(8), Blocks(40, 5), Blocks(40, 5, whole=True), Rows()]
+SHUFFLED = [Slices(8), Blocks(40, 5), Blocks(5, 5), Rows()]
 # Blocks: as for rows of 112 bytes.
-BILLION = [Sequential(), Slices(1024), Blocks(2_285_714, 9_362), Blocks(599_168, 9_362, whole=True), Rows()]
+BILLION = [Sequential(), Slices(1024), Blocks(2_285_714, 9_362), Blocks(599_168, 9_362), Rows()]
 
 
 def whole(order: RowOrder, n: int, seed: int = 0, epoch: int = 0) -> list[int]:
@@ -56,17 +56,12 @@ def some_runs(draw: st.DrawFn, n: int) -> Runs:
         (Slices(6), [7, 1, 13, 0], [6, 6, 7, 1]),
         (Rows(), [11, 10, 1, 18, 4, 2, 17, 7, 14, 16, 19, 15, 9, 8, 0, 3, 6, 12, 5, 13], [1] * 20),
         (
-            Blocks(8, 3),
-            [15, 10, 13, 5, 12, 4, 3, 16, 8, 14, 11, 9, 2, 6, 0, 17, 19, 18, 1, 7],
-            [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
-        ),
-        (
-            Blocks(9, 3, whole=True),
+            Blocks(9, 3),
             [11, 3, 2, 9, 1, 5, 18, 4, 0, 10, 8, 14, 12, 7, 17, 16, 13, 6],
             [1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1],
         ),
         (
-            Blocks(3, 3, whole=True),  # the shorter one first, and 12 to 14 behind 15 to 17
+            Blocks(3, 3),  # the shorter one first, and 12 to 14 behind 15 to 17
             [18, 0, 9, 3, 15, 12],
             [2, 3, 3, 6, 3, 3],
         ),
@@ -83,10 +78,10 @@ def test_the_orders_are_frozen_far_out() -> None:
     assert Slices(1024).place(at, n, 3, 1).starts.tolist() == [549375801]
     assert Rows().place(at, n, 3, 1).rows().tolist() == [533528675, 438391524, 788671270, 227891431]
     assert Blocks(2_285_714, 9_362).place(at, n, 3, 1).rows().tolist() == [
-        830697335,
-        190027909,
-        281957094,
-        735771675,
+        706592689,
+        806728045,
+        543553574,
+        631044156,
     ]
 
 
@@ -94,32 +89,29 @@ def test_the_orders_are_frozen_far_out() -> None:
 @settings(deadline=None)
 def test_whole_blocks_are_each_in_one_window(n: int, block: int, blocks: int, epoch: int) -> None:
     """So that each is decoded once; a window of one block is read as it lies."""
-    order = Blocks(blocks * block, block, whole=True)
+    order = Blocks(blocks * block, block)
     numbers = np.array(whole(order, n, 7, epoch)) // block
     count = -(-n // block)
     places = [np.flatnonzero(numbers == number) for number in range(count)]
     if blocks == 1 and count > 1:
         assert all(place[-1] - place[0] == len(place) - 1 for place in places)
-        assert order.mixed_blocks == 0
+        assert order.mixed_rows(1) == 0
     windows = max(1, count // max(1, blocks))
     most = -(-count // windows) * block  # rows of the longest window
     assert all(place[-1] - place[0] < most for place in places)
 
 
 def test_the_shorter_block_comes_anywhere() -> None:
-    for order in (Blocks(5, 5, whole=True), Blocks(20, 5, whole=True)):
+    for order in (Blocks(5, 5), Blocks(20, 5)):
         last = [whole(order, 203, 1, epoch).index(202) for epoch in range(40)]
         assert min(last) < 50
         assert max(last) > 150
 
 
 def test_whole_blocks_are_mixed_where_a_batch_has_few_of_them() -> None:
-    assert Blocks(whole=True).bind(context(10**6, global_batch=1024, coded=True)) == Blocks(7, 7, whole=True)
-    assert Blocks(whole=True).bind(context(10**6, global_batch=64, coded=True)) == Blocks(448, 7, whole=True)
-    assert Blocks(448, 7, whole=True).mixed_blocks == 64
-    assert Blocks(448, 7).mixed_blocks == 0
-    for order in (Blocks(448, 7, whole=True), Blocks(448, 7)):
-        assert Blocks(9, 9).resumed(order.record()) == order
+    assert Blocks().bind(context(10**6, global_batch=1024, coded=True)) == Blocks(7, 7)
+    assert Blocks().bind(context(10**6, global_batch=64, coded=True)) == Blocks(448, 7)
+    assert [Blocks(448, 7).mixed_rows(ranks) for ranks in (1, 8)] == [448, 448]  # each rank reads of all
 
 
 @given(BOUND, SIZES, st.integers(), st.integers())
@@ -157,7 +149,7 @@ def test_no_positions_are_no_rows(order: RowOrder) -> None:
     for n in (0, 5):
         placed = order.place(one_run(0, 0), n, 0, 0)
         assert (len(placed.starts), len(placed.lengths)) == (0, 0)
-        ahead = order.ahead(0, 0, n, 0, 0)
+        ahead = order.ahead(Reach(0, 0), n, 0, 0)
         assert (len(ahead.starts), len(ahead.lengths)) == (0, 0)
 
 
@@ -177,7 +169,7 @@ def test_a_billion_rows_need_only_the_rows_asked_for(order: RowOrder) -> None:
     begun = time.thread_time()  # not the clock: others may use the machine
     for epoch in (1, 2):
         placed = [order.place(positions, n, 0, epoch), order.place(one_run(n - 1000, n), n, 0, epoch)]
-        order.ahead(0, 1024, n, 0, epoch)
+        order.ahead(Reach(0, 1024, begins=True), n, 0, epoch)
         assert [runs.total for runs in placed] == [1024, 1000]
         assert all(len(np.unique(runs.rows())) == runs.total for runs in placed)
         assert all(runs.starts.min() >= 0 and (runs.starts + runs.lengths).max() <= n for runs in placed)
@@ -280,40 +272,19 @@ def test_a_slice_is_a_global_batch_unless_given() -> None:
 @given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 40))
 @settings(deadline=None, max_examples=50)
 def test_windows_share_the_blocks_evenly_and_hold_what_was_asked(n: int, window: int, block: int) -> None:
-    cut = Blocks(window, block)._cut(n)
+    cut = Parts.of(np.zeros(1, np.int64), np.array([n]), block, -(-window // min(block, n))).cut
     bounds = [cut.slots(number) for number in range(cut.windows)]
     blocks = -(-n // min(block, n))
     assert [a for a, _ in bounds] == [0, *(b for _, b in bounds[:-1])]
     assert bounds[-1][1] == blocks
     counts = [b - a for a, b in bounds]
     assert max(counts) - min(counts) <= 1
-    least = max(2, -(-window // min(block, n)))
+    least = -(-window // min(block, n))
     assert min(counts) >= min(least, blocks)
     assert max(counts) < 2 * least
-    for position in range(n):
-        first, last = bounds[cut.window(position)]
+    for position, number in enumerate(cut.windows_of(np.arange(n)).tolist()):
+        first, last = bounds[number]
         assert first <= position // cut.block < last
-
-
-@given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 20), st.integers(0, 9))
-@settings(deadline=None)
-def test_a_window_holds_whole_blocks_of_neighbours_on_the_ring(
-    n: int, window: int, block: int, epoch: int
-) -> None:
-    order = Blocks(window, block)
-    cut = order._cut(n)
-    rotation = randomness.key(0, epoch, "blocks") % n
-    on_ring = (np.array(whole(order, n, 0, epoch)) - rotation) % n
-    seen: list[int] = []
-    for first, last in map(cut.slots, range(cut.windows)):
-        blocks, counts = np.unique(
-            on_ring[first * cut.block : last * cut.block] // cut.block, return_counts=True
-        )
-        assert counts.tolist() == [min(cut.block, n - number * cut.block) for number in blocks.tolist()]
-        seen += blocks.tolist()
-    assert sorted(seen) == list(range(len(seen)))
-    if n % cut.block:
-        assert seen[-1] == max(seen)  # the shorter one is in the last window
 
 
 @given(st.integers(1, 500), st.integers(1, 60), st.integers(1, 20), st.data())
@@ -321,13 +292,13 @@ def test_a_window_holds_whole_blocks_of_neighbours_on_the_ring(
 def test_rows_are_asked_for_before_they_are_needed_and_once(
     n: int, window: int, block: int, data: st.DataObject
 ) -> None:
-    order = Blocks(window, block)
+    order = Blocks(max(window, block + 1), block)
     begin = data.draw(st.integers(0, n - 1))  # a resumed epoch
     cuts = data.draw(st.lists(st.integers(begin, n), max_size=5))
     sequence = whole(order, n)
     asked: list[int] = []
     for start, stop in pairwise(sorted({begin, n, *cuts})):
-        soon = order.ahead(start, stop, n, 0, 0, begin=start == begin)
+        soon = order.ahead(Reach(start, stop, begins=start == begin), n, 0, 0)
         assert ((soon.starts >= 0) & (soon.starts + soon.lengths <= n)).all()
         asked += soon.rows().tolist()
         assert set(sequence[start:stop]) <= set(asked)
@@ -339,33 +310,31 @@ def test_the_disk_is_asked_for_two_windows_and_then_for_one_at_a_time_in_file_or
     order, n = Blocks(40, 10), 400
     sequence = whole(order, n)
     windows = [sorted(sequence[start : start + 40]) for start in range(0, n, 40)]
-    first = order.ahead(0, 8, n, 0, 0)
-    assert (
-        first.rows().tolist() == windows[0] + windows[1] or 0 in first.starts[1:]
-    )  # the ring closes in a block
-    assert sorted(first.rows().tolist()) == sorted(windows[0] + windows[1])
-    assert [order.ahead(at, at + 8, n, 0, 0).total for at in range(8, 48, 8)] == [0, 0, 0, 0, 40]
-    assert sorted(order.ahead(40, 48, n, 0, 0).rows().tolist()) == windows[2]
-    runs = order.ahead(40, 48, n, 0, 0)
-    assert len(runs.starts) <= 5  # 4 blocks, one of which the ring may close in
-    assert order.ahead(392, 400, n, 0, 0).total == 0
-    assert [kind.ahead(0, 400, n, 0, 0).total for kind in (Sequential(), Slices(8), Rows())] == [0, 0, 0]
+    first = order.ahead(Reach(0, 8, begins=True), n, 0, 0)
+    assert first.rows().tolist() == windows[0] + windows[1]
+    assert [order.ahead(Reach(at, at + 8), n, 0, 0).total for at in range(8, 48, 8)] == [0, 0, 0, 0, 40]
+    assert sorted(order.ahead(Reach(40, 48), n, 0, 0).rows().tolist()) == windows[2]
+    runs = order.ahead(Reach(40, 48), n, 0, 0)
+    assert len(runs.starts) <= 4
+    assert order.ahead(Reach(392, 400), n, 0, 0).total == 0
+    assert [
+        kind.ahead(Reach(0, 400, begins=True), n, 0, 0).total for kind in (Sequential(), Slices(8), Rows())
+    ] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("order", [Blocks(40, 10), Blocks(40, 10, whole=True)], ids=["blocks", "whole"])
-def test_of_many_windows_a_rank_asks_for_its_own_rows_alone(order: Blocks) -> None:
-    n, world, rows = 4007, 50, 4  # global batches of 200 rows, five windows
+def test_of_many_windows_a_rank_asks_for_its_own_rows_alone() -> None:
+    order, n, world, rows = Blocks(40, 10), 4007, 50, 4  # global batches of 200 rows, five windows
     shares = [Share(n, rows, world, rank) for rank in (0, 7, 49)]
     for share in shares:
         for step in range(share.steps - 2):
             own, reach = share.positions(step, step + 1), (step * 200, step * 200 + 200)
-            soon = order.ahead(*reach, n, 0, 0, begin=step == 0, own=own)
+            soon = order.ahead(Reach(*reach, own, begins=step == 0), n, 0, 0)
             later = order.place(share.positions(step + 1, step + 2), n, 0, 0)
             assert sorted(soon.rows().tolist()) == sorted(later.rows().tolist())
         last = share.positions(share.steps - 1, share.steps)
-        assert order.ahead(4000, n, n, 0, 0, own=last).total == 0
+        assert order.ahead(Reach(4000, n, last), n, 0, 0).total == 0
     few = Share(n, 50, 4, 1)  # each rank has a good part of the windows: all ask for whole blocks
-    assert order.ahead(0, 200, n, 0, 0, begin=True, own=few.positions(0, 1)).total >= 200
+    assert order.ahead(Reach(0, 200, few.positions(0, 1), begins=True), n, 0, 0).total >= 200
 
 
 def test_places_within_a_window_are_equally_likely() -> None:
@@ -388,12 +357,6 @@ def test_a_batch_is_drawn_from_all_blocks_of_its_window() -> None:
         assert 36 <= places <= 42  # of 40
 
 
-def test_block_borders_move_from_epoch_to_epoch() -> None:
-    first = [np.sort(whole(Blocks(20, 10), 1000, 0, epoch)[:20])[0] % 10 for epoch in range(400)]
-    counts = np.bincount(first, minlength=10)
-    assert ((counts - 40) ** 2 / 40).sum() < 30  # chi-square, 9 degrees: 1 in 2,000
-
-
 def test_a_pack_smaller_than_a_window_is_permuted_in_full() -> None:
     order = Blocks("1GB").bind(context(5000))
     assert len({tuple(whole(order, 3, 0, epoch)) for epoch in range(200)}) == 6
@@ -407,7 +370,7 @@ def test_windows_are_counted_in_rows() -> None:
     assert Blocks(77).bind(context(10, 1 << 21, coded=True)) == Blocks(
         77, 7
     )  # decoded whole: the pack's blocks
-    assert Blocks("1B").bind(context(10, 1 << 21)) == Blocks(1, 1)
+    assert Blocks("1B").bind(context(10, 1 << 21)) == Blocks(2, 1)  # two blocks at least
     assert Blocks().bind(context(0, 0)).bind(context(0, 5)) == Blocks(WINDOW_BYTES, BLOCK_BYTES)
 
 
@@ -416,7 +379,7 @@ def test_windows_are_counted_in_rows() -> None:
     [("256MB", 256_000_000), ("64 MiB", 1 << 26), ("1.5GB", 1_500_000_000), ("100kB", 100_000), ("8B", 8)],
 )
 def test_sizes_are_read(text: str, nbytes: int) -> None:
-    assert Blocks(text).bind(context(10, 1)) == Blocks(nbytes, BLOCK_BYTES)
+    assert Blocks(text, 3).bind(context(10, 1)) == Blocks(nbytes, 3)
 
 
 @pytest.mark.parametrize("text", ["", "256", "MB", "0MB", "0.1B", "-1MB", "256 megabytes", "1e9B"])
@@ -430,13 +393,13 @@ def test_other_sizes_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.0, True])
 def test_lengths_below_one_are_refused(wrong: int) -> None:
-    allowed = f"is {wrong!r}; whole numbers from 1 are allowed."
+    allowed = f"is {wrong!r}; whole numbers from 1 are allowed. Pass one, or leave it out."
     for make, sentence in (
-        (lambda: Slices(wrong), f"Slices: rows: {allowed} Pass the global batch size."),
-        (lambda: Blocks(wrong), f"Blocks: window: {allowed} Pass its rows, or a size such as '256MB'."),
+        (lambda: Slices(wrong), f"Slices: rows: {allowed}"),
+        (lambda: Blocks(wrong), f"Blocks: window: {allowed}"),
         (
             lambda: Blocks(block=wrong),
-            f"Blocks: block: {allowed} Pass the rows that lie together and are read together.",
+            f"Blocks: block: {allowed}",
         ),
     ):
         with pytest.raises(UsageError) as error:

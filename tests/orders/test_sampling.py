@@ -164,7 +164,7 @@ def test_an_empty_epoch_is_refused(make: Any, name: str) -> None:
     with pytest.raises(UsageError) as error:
         make(0)
     assert str(error.value) == (
-        f"{name}: rows: is 0; whole numbers from 1 are allowed. Pass the rows of an epoch."
+        f"{name}: rows: is 0; whole numbers from 1 are allowed. Pass one, or leave it out."
     )
 
 
