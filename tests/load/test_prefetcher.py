@@ -57,7 +57,7 @@ def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | N
         assert not any(asked)
     else:
         assert [row for some in asked for row in some] == [row for some in rows for row in some]
-        assert asked[0] == [row for some in rows[: 1 + ahead // 5] for row in some]
+        assert len(asked[0]) == 5 * (1 + ahead // 5)
     files.close()
 
 
