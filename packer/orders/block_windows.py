@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,11 @@ class WindowCut(NamedTuple):
     windows: int
     each: int
     extra: int
+
+    def window(self, position: int) -> int:
+        """Return the window that a position lies in."""
+        slot, wide = position // self.block, self.extra * (self.each + 1)
+        return slot // (self.each + 1) if slot < wide else self.extra + (slot - wide) // self.each
 
     def windows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the window that each position lies in."""
@@ -85,7 +91,7 @@ class BlockEpoch:
         last = np.array([self._blocks - 1])
         slots = [int(randomness.unpermute(last, self._blocks, one)[0]) for one in keys]
         self._short = cut.windows_of(np.array(slots) * cut.block)  # the window of the shorter block
-        ends = np.array([cut.slots(int(window))[1] for window in self._short])
+        ends = np.array([cut.slots(window)[1] for window in self._short.tolist()])
         self._edges = ends * cut.block - self._missing
         # By window: the first row of each block, and the parts of which it is known.
         self._tables: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
@@ -99,7 +105,7 @@ class BlockEpoch:
             places -= slots * cut.block
             return randomness.permute(slots, self._blocks, self._keys[0]) * cut.block + places
         low, high = (at + missing * (at >= edge) for at in (int(numbers.min()), int(numbers.max())))
-        window = int(cut.windows_of(np.array([low]))[0])
+        window = cut.window(low)
         first, last = cut.slots(window)
         if high >= last * cut.block:
             return self.rows_of(np.zeros(len(numbers), np.int64), numbers)
@@ -139,23 +145,23 @@ class BlockEpoch:
         mixed += table[0][slots] if isinstance(parts, int) else table[parts, slots]
         return mixed
 
-    def ahead(self, parts: NDArray[np.int64], first: int, last: int, *, begin: bool) -> Runs:
+    def ahead(self, parts: Iterable[int], first: int, last: int, *, begin: bool) -> Runs:
         """Return the blocks of each window one window before it is needed, at the beginning of the first two, in the order of the file.
 
         first, last: the numbers that are read next of each of the parts; before them is the one read before, but at the beginning.
         """
         cut, found = self._parts.cut, [one_run(0, 0)]
-        edges, missing = self._edges[parts], self._missing[parts]
-        lows = cut.windows_of(first + missing * (first >= edges)) + (0 if begin else 2)
-        highs = np.minimum(cut.windows_of(last + missing * (last >= edges)) + 2, cut.windows)
-        for part, low, high in zip(parts.tolist(), lows.tolist(), highs.tolist(), strict=True):
+        for part in parts:
+            edge, missing = int(self._edges[part]), int(self._missing[part])
+            low = cut.window(first + missing * (first >= edge)) + (0 if begin else 2)
+            high = min(cut.window(last + missing * (last >= edge)) + 2, cut.windows)
             start, size, lead = (int(of[part]) for of in self._parts[:3])
             for window in range(low, high if size else low):
-                starts = np.sort(self._table(window, np.array([part]))[part])
+                starts = np.sort(self._table(window, part)[part])
                 lengths = np.minimum(cut.block, size - starts)
                 runs = on_ring(starts[lengths > 0], lengths[lengths > 0], size, lead)
                 found.append(Runs(runs.starts + start, runs.lengths))
-        return Runs(*map(np.concatenate, zip(*found, strict=True)))
+        return Runs(*map(np.concatenate, zip(*found, strict=True))) if len(found) > 1 else found[0]
 
     def _table(self, window: int, parts: NDArray[np.int64] | int) -> NDArray[np.int64]:
         """Return the first row of each block of a window in these parts, counted on the ring: int64 [all parts, slots].
@@ -170,7 +176,8 @@ class BlockEpoch:
             kept = np.empty((len(self._keys), slots[1] - slots[0]), np.int64), np.zeros(len(self._keys), bool)
             self._tables[window] = kept
         table, known = kept
-        for part in () if known[parts].all() else np.unique(np.asarray(parts)[~known[parts]]).tolist():
+        some = [parts] if isinstance(parts, int) else parts[~known[parts]].tolist()
+        for part in {one for one in some if not known[one]}:
             own = randomness.permute(
                 np.arange(*self._parts.cut.slots(window)), self._blocks, self._keys[part]
             )

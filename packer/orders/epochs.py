@@ -65,7 +65,7 @@ class Member(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """What is read next: positions start..stop-1 by all ranks together, `own` of them by this one (None: all).
+    """A part of an epoch that is read next: positions start..stop-1 by all ranks together, `own` of them by this one (None: all).
 
     begins: whether this is what an iteration reads first.
     """

@@ -96,10 +96,10 @@ class Regions(RowOrder):
         if reach.start == reach.stop:
             return one_run(0, 0)
         cut = _region_cut(self, n)
-        most = cut.parts.sizes.max() - 1
+        most = int(cut.parts.sizes.max()) - 1
         first, last = (min(at // cut.batch * cut.each, most) for at in (reach.first, reach.stop - 1))
         last = min(last + cut.each - 1, most)
-        regions = cut.of_positions(reach.own)
+        regions = cut.of_positions(reach.own).tolist()
         return _region_epoch(self, n, seed, epoch).ahead(regions, first, last, begin=reach.begins)
 
     def mixed_rows(self, ranks: int) -> int:

@@ -184,9 +184,7 @@ class Blocks(RowOrder):
         if reach.is_wide(window):
             return self.place(reach.later(n), n, seed, epoch)
         first, last = reach.first, reach.stop - 1
-        return _block_epoch(self, n, seed, epoch).ahead(
-            np.zeros(1, np.int64), first, last, begin=reach.begins
-        )
+        return _block_epoch(self, n, seed, epoch).ahead([0], first, last, begin=reach.begins)
 
     def mixed_rows(self, ranks: int) -> int:
         """See RowOrder: those of a window; 0 where it is one block."""
