@@ -23,8 +23,8 @@ from packer.cli.options import JSON, PATH, QUIET, option, options
 def report(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
     """Write the data card of PACK, or of several together: one HTML page that loads nothing and runs no script.
 
-    Classes, a contact sheet, mean images, sizes, what was left out; rows that are (nearly) the same, in several splits or packs
-    or with different labels. Of tables: the columns, and how much each goes with the label.
+    Classes, a contact sheet, sizes, what was left out; rows that are (nearly) the same, in several splits or packs or with
+    different labels. Of tables: the columns.
 
     \b
     packer report train.h5 -o train.html

@@ -1,12 +1,10 @@
 """The data card of packs: one HTML page of what they hold, and of what is doubtful about it.
 
     data_card.py        report(): measures packs and writes the page
-    small_rows.py       all images of a pack as 32 x 32 pixels, in the pack's order, from several threads
-    image_measures.py   what one pass over the images of packs finds: hashes, means of classes, sizes
+    image_measures.py   one pass over the images of packs, at 32 x 32 pixels: hashes, sizes, checksums
     perceptual_hash.py  a 64-bit hash of an image's coarse structure, and finer traits that confirm an equal hash
     near_duplicates.py  rows that are alike: the search, and what it means for splits and labels
     label_measures.py   how labels are distributed over packs and splits
-    table_measures.py   how the columns of a table go with its label
     thumbnails.py       rows as small pictures inside the page
     charts.py           bars, histograms and tables, in HTML and SVG; the escaping of all text that comes from files
     card_content.py     all that stands on a card, before it is written as a page

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.pack import Pack
-from packer.reports.image_measures import ClassMean
 from packer.reports.label_measures import LabelMeasures, RowGroup
 from packer.reports.near_duplicates import Duplicates
-from packer.reports.table_measures import TableMeasures
 from packer.reports.thumbnails import Thumbnail
 
 
@@ -29,11 +27,9 @@ class CardContent:
     row_parts: NDArray[np.int16]
     labels: LabelMeasures
     duplicates: Duplicates | None = None
-    measured: TableMeasures | None = None
     sheet: Sequence[int] = ()
     thumbnails: Mapping[int, Thumbnail] = field(default_factory=dict)
     sizes: NDArray[np.int32] | None = None
-    means: Sequence[ClassMean] = ()
 
     @property
     def rows(self) -> int:

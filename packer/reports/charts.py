@@ -18,20 +18,9 @@ def text(value: object, most: int = _MOST_LETTERS) -> str:
     return html.escape(_UNSEEN.sub("�", plain), quote=True)
 
 
-def bar(share: float, kind: str = "") -> str:
-    """Return a bar. share: of the full length, 0 to 1; kind: a class of the style."""
-    width = 100 * min(1.0, max(0.0, share))
-    return f'<div class="track"><div class="bar {kind}" style="width:{width:.2f}%"></div></div>'
-
-
-def signed_bar(value: float) -> str:
-    """Return a bar that begins in the middle. value: -1 to 1."""
-    width, side = 50 * min(1.0, abs(value)), "left" if value >= 0 else "right"
-    kind = "" if value >= 0 else "cool"
-    return (
-        f'<div class="track middle"><div class="bar {kind}" style="width:{width:.2f}%;margin-{side}:50%;'
-        f'float:{"left" if value >= 0 else "right"}"></div></div>'
-    )
+def bar(share: float) -> str:
+    """Return a bar. share: of the full length, 0 to 1."""
+    return f'<div class="track"><div class="bar" style="width:{100 * share:.2f}%"></div></div>'
 
 
 def histogram(counts: Sequence[int], least: str, most: str, title: str = "") -> str:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from packer import units
 from packer.arguments import check_workers, whole
 from packer.errors import UsageError
+from packer.format.checksums import block_checksum
 from packer.format.file_io import remove
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_name, failure
@@ -20,12 +24,10 @@ from packer.progress import Progress
 from packer.reports.card_content import CardContent
 from packer.reports.duplicate_sections import shown_rows
 from packer.reports.image_measures import ImageMeasures, measure_images
-from packer.reports.label_measures import measure_labels, parts_of, spread_rows
+from packer.reports.label_measures import measure_labels, parts_of, pieces, spread_rows
 from packer.reports.near_duplicates import Duplicates, find_duplicates
 from packer.reports.page import MARK, render
-from packer.reports.table_measures import TableMeasures, measure_table
 from packer.reports.thumbnails import draw_thumbnails
-from packer.sentence import Option
 
 SUFFIX = ".writing"
 """Of the page's name while it is being written."""
@@ -87,9 +89,8 @@ def report(
 ) -> DataCard:
     """Write the data card of a pack, or of several together: one HTML page that loads nothing and runs no script.
 
-    Of images it shows the schema and where it comes from, classes and splits, a contact sheet, the mean image of each class, sizes,
-    inputs that were left out, and rows that are exactly or nearly the same: in several splits or packs, or with different labels.
-    Of tables it shows the columns, their distributions, and how much each goes with the label.
+    Of images it shows the fields, classes and splits, a contact sheet, sizes, inputs that were left out, and rows that are exactly or
+    nearly the same: in several splits or packs, or with different labels. Of tables it shows the columns and their distributions.
 
     Parameters
     ----------
@@ -162,15 +163,13 @@ def _measure(packs: Sequence[Pack], most: int, workers: int, bar: Progress) -> C
     labels = measure_labels(packs, row_parts)
     total = sum(pack.rows for pack in packs)
     images: ImageMeasures | None = None
-    measured: TableMeasures | None = None
     found: Duplicates | None = None
     bar.start(total)
     if _has_images(packs[0]):
-        images = measure_images(packs, [image_of(pack) for pack in packs], labels, workers, bar.move)
+        images = measure_images(packs, workers, bar.move)
         found = find_duplicates(images.digests, row_parts, labels.ids, images.traits)
     elif packs[0].parts[0].header.table is not None:
-        measured = measure_table(packs, labels, bar.move)
-        found = find_duplicates(measured.digests, row_parts, labels.ids, None)
+        found = find_duplicates(_row_digests(packs, bar.move), row_parts, labels.ids, None)
     sheet = spread_rows(labels, total, most).tolist() if images is not None else []
     wanted = set(sheet)
     if images is not None and found is not None:
@@ -182,12 +181,25 @@ def _measure(packs: Sequence[Pack], most: int, workers: int, bar: Progress) -> C
         row_parts=row_parts,
         labels=labels,
         duplicates=found,
-        measured=measured,
         sheet=sheet,
         thumbnails=draw_thumbnails(packs, wanted),
-        sizes=None if images is None else images.sizes,
-        means=() if images is None else images.means,
+        sizes=None if images is None or (images.sizes == images.sizes[0]).all() else images.sizes,
     )
+
+
+def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDArray[np.uint64]:
+    """Return a checksum of the features and categories of each row of tables."""
+    digests: list[int] = []
+    for pack in packs:
+        names = [f.name for f in pack.fields if f.name in ("features", "categories")]
+        if not names:
+            digests += range(len(digests), len(digests) + pack.rows)
+            continue
+        for _, parts in pieces(pack, *names):
+            rows = [np.ascontiguousarray(part).view(np.uint8).reshape(len(part), -1) for part in parts]
+            digests += map(block_checksum, np.concatenate(rows, axis=1))
+            progress(len(digests))
+    return np.array(digests, np.uint64)
 
 
 def _has_images(pack: Pack) -> bool:
@@ -203,27 +215,25 @@ def _names(packs: Sequence[Pack]) -> list[str]:
 
 def _check_together(packs: Sequence[Pack]) -> None:
     """Refuse packs that cannot stand on one page. Raises UsageError."""
-    first = packs[0]
-    for number, pack in enumerate(packs):
+    first, paths = packs[0], [os.path.realpath(pack.path) for pack in packs]
+    for pack in packs:
         if not pack.rows:
             raise UsageError(f"{pack.path}: has no rows. Pass a pack with some.")
-        if any(os.path.realpath(pack.path) == os.path.realpath(other.path) for other in packs[:number]):
+        if paths.count(os.path.realpath(pack.path)) > 1:
             raise UsageError(f"{pack.path}: is given twice; each pack once is allowed. Leave it out.")
         if _has_images(pack):
             image_of(pack)
-        kinds = [(_has_images(one), one.parts[0].header.table is not None) for one in (first, pack)]
-        if kinds[0] != kinds[1]:
+        if _kind(pack) != _kind(first):
             raise UsageError(
-                f"{pack.path}: is not of the kind of {first.path}; packs of images or packs of tables go together. Make a report of each."
+                f"{pack.path}: is not of the kind of {first.path}; packs of images, or packs of tables with the same columns, go"
+                " together. Make a report of each."
             )
-        tables = [one.parts[0].header.table or {} for one in (first, pack)]
-        forms = [(table.get("features"), table.get("categories")) for table in tables]
-        if forms[0] != forms[1]:
-            raise UsageError(
-                f"{pack.path}: has other columns than {first.path}; tables that were mapped alike go together. Convert it again with ",
-                Option("like", first.path),
-                ".",
-            )
+
+
+def _kind(pack: Pack) -> tuple[object, ...]:
+    table = pack.parts[0].header.table
+    columns = () if table is None else (table.get("features"), table.get("categories"))
+    return _has_images(pack), table is None, *columns
 
 
 def _check_output(out: str, overwrite: bool) -> None:

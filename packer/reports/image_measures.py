@@ -1,96 +1,164 @@
-"""What one pass over the images of packs finds: what tells rows apart, the mean image of each class, heights and widths."""
+"""One pass over the images of packs, by several threads: traits of each at 32 x 32 pixels, its size, and a checksum of what is stored.
+
+JPEG rows are decoded at the smallest scale of the codec's that is not below 32 pixels (1/2, 1/4, 1/8).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.codecs import jpeg
+from packer.errors import FormatError
+from packer.format.checksums import block_checksum
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.reports.label_measures import LabelMeasures
-from packer.reports.perceptual_hash import SIDE, ImageTraits
-from packer.reports.small_rows import small_rows
+from packer.opencv import cv2
+from packer.orders.runs import one_run
+from packer.previews.preview_batch import image_of
+from packer.read.picture_rows import MAX_PIXELS
+from packer.read.row_reader import RowReader, decode_ragged
+from packer.reports.perceptual_hash import SIDE, ImageTraits, describe
 
-MOST_MEANS = 60
-"""Classes whose mean image is made: those with most rows."""
-
-
-class ClassMean(NamedTuple):
-    """The mean image of a class, float64 [32, 32, 1 or 3], 0 to 255. number: of the class, -1 for all rows together."""
-
-    number: int
-    rows: int
-    pixels: NDArray[np.float64]
+_PIECE_BYTES = 16 << 20  # of rows that a thread reads at once
+_PIECE_ROWS = 512
+_LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
+_SCALES = (8, 4, 2)
 
 
 class ImageMeasures(NamedTuple):
-    """Measures of the images of packs, in the order of the rows. digests: of the stored bytes, uint64 [N].
+    """Measures of images. digests: of the stored bytes, uint64 [N]; sizes: int32 [N, 2], heights and widths."""
 
-    sizes: int32 [N, 2], heights and widths, None if all images have one size. means: that of all rows first.
-    """
-
-    traits: ImageTraits
     digests: NDArray[np.uint64]
-    sizes: NDArray[np.int32] | None
-    means: tuple[ClassMean, ...]
+    sizes: NDArray[np.int32]
+    traits: ImageTraits
 
 
-def measure_images(
-    packs: Sequence[Pack],
-    images: Sequence[Field],
-    labels: LabelMeasures,
-    workers: int,
-    progress: Callable[[int], None],
-) -> ImageMeasures:
-    """Read all images once. images: the field of each pack, as loaded; progress: called with the rows done. Raises FormatError."""
-    found, done, first = [], 0, 0
-    means = _Means(labels)
-    for pack, image in zip(packs, images, strict=True):
-        for rows in small_rows(pack, image, workers):
-            means.add(first + rows.start, rows.pixels)
-            found.append((*rows.traits, rows.digests, rows.sizes))
-            done += len(rows.digests)
+def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int], None]) -> ImageMeasures:
+    """Read all images of packs once. workers: threads; progress: called with the rows done. Raises FormatError."""
+    found: list[ImageMeasures] = []
+    done = 0
+    for pack in packs:
+        for piece in _measured(pack, workers):
+            found.append(piece)
+            done += len(piece.digests)
             progress(done)
-        first += pack.rows
-    hashes, traits, flat, digests, sizes = (np.concatenate(each) for each in zip(*found, strict=True))
-    same = bool((sizes == sizes[0]).all())
-    return ImageMeasures(ImageTraits(hashes, traits, flat), digests, None if same else sizes, means.all())
+    digests, sizes, traits = zip(*found, strict=True)
+    joined = ImageTraits(*(np.concatenate(each) for each in zip(*traits, strict=True)))
+    return ImageMeasures(np.concatenate(digests), np.concatenate(sizes), joined)
 
 
-class _Means:
-    """Sums of images by class."""
+def _measured(pack: Pack, workers: int) -> Iterator[ImageMeasures]:
+    """Yield the measures of a pack's images, in order, some rows at a time; few are in memory."""
+    reader = _SmallReader(pack, image_of(pack))
+    previous = cv2.getNumThreads()
+    cv2.setNumThreads(1)  # the pieces are the parallel work
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="packer-report")
+    waiting: deque[Future[ImageMeasures]] = deque()
+    try:
+        for piece in reader.pieces():
+            waiting.append(pool.submit(reader.read, *piece))
+            if len(waiting) > workers + 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        cv2.setNumThreads(previous)
+        reader.close()
 
-    def __init__(self, labels: LabelMeasures) -> None:
-        self._classes = labels.classes
-        counts = labels.counts.sum(axis=0) if labels.classes is not None else np.zeros(0, np.int64)
-        self._numbers = [int(n) for n in np.argsort(-counts, kind="stable")[:MOST_MEANS] if counts[n]]
-        self._slots = np.full(len(counts) + 1, len(self._numbers))
-        self._slots[self._numbers] = np.arange(len(self._numbers))
-        self._sums = np.zeros((len(self._numbers) + 1, SIDE * SIDE * 3))
-        self._rows = np.zeros(len(self._numbers) + 1, np.int64)
 
-    def add(self, first: int, pixels: NDArray[np.float32]) -> None:
-        """Add rows from `first` on."""
-        flat = np.broadcast_to(pixels, (*pixels.shape[:3], 3)).reshape(len(pixels), -1)
-        slots = np.full(len(flat), len(self._numbers))
-        if self._classes is not None:
-            slots = self._slots[self._classes[first : first + len(flat)]]
-        order = np.argsort(slots, kind="stable")
-        present, starts = np.unique(slots[order], return_index=True)
-        self._sums[present] += np.add.reduceat(flat[order], starts, axis=0)
-        self._rows += np.bincount(slots, minlength=len(self._rows))
+class _SmallReader:
+    """Measures rows. Thread-safe."""
 
-    def all(self) -> tuple[ClassMean, ...]:
-        """Return the means: of all rows, then of the classes in their order."""
-        total = self._sums.sum(axis=0) / max(1, int(self._rows.sum()))
-        found = [ClassMean(-1, int(self._rows.sum()), total.reshape(SIDE, SIDE, 3))]
-        if len(self._numbers) > 1:
-            for slot in np.argsort(self._numbers).tolist():
-                mean = self._sums[slot] / self._rows[slot]
-                found.append(
-                    ClassMean(self._numbers[slot], int(self._rows[slot]), mean.reshape(SIDE, SIDE, 3))
-                )
-        return tuple(found)
+    def __init__(self, pack: Pack, image: Field) -> None:
+        """image: as it is loaded."""
+        self._pack, self._image = pack, image
+        self._stored = pack.header.field(image.name)
+        self._reader = RowReader(pack, [self._stored])
+        self._own = self._stored.own_size
+        codec = (self._stored.codec or {}).get("name") if self._stored.ragged else None
+        self._jpeg = codec == "jpeg"
+        self._channels = _channels_of(image)
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yield the rows of each piece, [start, stop), whole blocks where rows have to be decoded in blocks."""
+        row_bytes = self._pack.nbytes // max(1, self._pack.rows)
+        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(row_bytes, 1)))
+        if self._stored.compressed:
+            block = self._pack.header.block_rows
+            step = -(-step // block) * block
+        for start in range(0, self._pack.rows, step):
+            yield start, min(start + step, self._pack.rows)
+
+    def read(self, start: int, stop: int) -> ImageMeasures:
+        """Return rows start to stop - 1. Raises FormatError for damaged ones."""
+        runs, count = one_run(start, stop), stop - start
+        pixels = np.empty((count, SIDE, SIDE, self._channels), np.float32)
+        digests, sizes = np.empty(count, np.uint64), np.empty((count, 2), np.int32)
+        if self._stored.ragged:
+            rows: Any = self._reader.read_ragged(self._image.name, runs)
+        else:
+            rows = self._reader.array(self._image, runs)
+        for i, row in enumerate(rows):
+            if isinstance(row, bytes):
+                picture, sizes[i] = self._decode(row, start + i)
+                shape = (
+                    b"" if self._jpeg else sizes[i].tobytes()
+                )  # raw bytes do not say how wide a picture is
+                digests[i] = block_checksum(np.frombuffer(row + shape, np.uint8))
+            else:
+                digests[i] = block_checksum(row)
+                picture, sizes[i] = row, row.shape[:2]
+            pixels[i] = self._shrink(picture)
+        return ImageMeasures(digests, sizes, describe(pixels))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+    def _decode(self, row: bytes, number: int) -> tuple[NDArray[Any], tuple[int, int]]:
+        """Return an image, perhaps smaller, and its height and width."""
+        if not self._jpeg:
+            (picture,) = decode_ragged(self._pack, self._stored, [row], [number])
+            return picture, picture.shape[:2]
+        try:
+            height, width, channels = jpeg.size(row)
+            if height * width > MAX_PIXELS:
+                raise ValueError(f"a picture of {width:,} x {height:,} pixels")
+            by = 1
+            if min(height, width) >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1:
+                by = next((by for by in _SCALES if min(height, width) >= SIDE * by), 1)
+            picture = np.empty((-(-height // by), -(-width // by), channels), np.uint8)
+            jpeg.decode_upright_into(row, picture, by > 1)
+        except ValueError as error:
+            raise FormatError(
+                f"{self._pack.path}: row {number} of {self._image.name!r} is damaged ({error})."
+                " Run packer verify, or convert the images again."
+            ) from None
+        return picture, (height, width)
+
+    def _shrink(self, picture: NDArray[Any]) -> NDArray[np.float32]:
+        """Return an image as float32 [32, 32, C], 255 the most; of bands the first three, or the first of two; without alpha."""
+        channels = picture.shape[2]
+        picture = picture[..., : 3 if channels >= 3 else 1]
+        if picture.dtype not in (np.uint8, np.uint16):
+            picture = picture.astype(np.float32)
+        small = cv2.resize(np.ascontiguousarray(picture), (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(
+            np.float32
+        )
+        small = small.reshape(SIDE, SIDE, -1)
+        if self._image.most != 255:
+            small *= 255 / self._image.most
+        return np.broadcast_to(small, (SIDE, SIDE, self._channels)) if small.shape[2] == 1 else small
+
+
+def _channels_of(image: Field) -> int:
+    own = image.own_size
+    channels = (own.channels or 1) if own is not None else (image.shape or (0, 0, 1))[2]
+    return 3 if channels >= 3 else 1

@@ -104,7 +104,7 @@ def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeas
     own_parts = [parts[a:b] for a, b in pairwise(rows.tolist())]
     named = next((names for pack in packs if (names := class_names(pack))), ())
     if kind == "class":
-        read = [np.concatenate([piece for _, piece in pieces(pack, "label")]) for pack in packs]
+        read = [np.concatenate([piece for _, (piece,) in pieces(pack, "label")]) for pack in packs]
         if named or _are_classes(np.unique(np.concatenate(read)), _is_table(packs[0])):
             return _of_classes(packs, read, named, parts, count)
         kind = "number"
@@ -116,42 +116,36 @@ def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeas
     return LabelMeasures("", (), np.zeros((count, 0), np.int64), None)
 
 
-def pieces(pack: Pack, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield a fixed field of all rows, some at a time: (first row, [n, *shape])."""
-    field = pack.header.field(name).loaded
-    step = max(1, _PIECE_BYTES // max(1, field.row_bytes))
-    if field.compressed:
+def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """Yield fixed fields of all rows, some rows at a time: (first row, [n, *shape] of each field)."""
+    fields = [pack.header.field(name).loaded for name in names]
+    step = max(1, _PIECE_BYTES // max(1, sum(f.row_bytes for f in fields)))
+    if any(f.compressed for f in fields):
         step = -(-step // pack.header.block_rows) * pack.header.block_rows
-    reader = RowReader(pack, [field])
+    reader = RowReader(pack, fields)
     try:
         for start in range(0, pack.rows, step):
-            yield start, reader.array(field, one_run(start, min(start + step, pack.rows)))
+            runs = one_run(start, min(start + step, pack.rows))
+            yield start, [reader.array(f, runs) for f in fields]
     finally:
         reader.close()
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
     """Return up to so many rows for a contact sheet, by class: as many of each as can be, spread over the pack."""
-    if total <= most:
-        rows = np.arange(total)
-        return rows if labels.classes is None else rows[np.argsort(labels.classes, kind="stable")]
     if labels.classes is None:
-        return np.linspace(0, total - 1, most).round().astype(np.int64)
-    if not most:
-        return np.zeros(0, np.int64)
+        return np.linspace(0, total - 1, min(most, total)).round().astype(np.int64)
     order = np.argsort(labels.classes, kind="stable")
     counts = np.bincount(labels.classes, minlength=len(labels.names))
-    shares, left = np.zeros(len(counts), np.int64), most
-    while left:
-        wanting = np.flatnonzero(shares < counts)[:left]
-        more = np.minimum(counts[wanting] - shares[wanting], max(1, left // len(wanting)))
-        shares[wanting] += more
-        left -= int(more.sum())
+    share = 0
+    while share < most and np.minimum(counts, share + 1).sum() <= most:
+        share += 1
+    shares = np.minimum(counts, share)
+    shares[np.flatnonzero(counts > share)[: most - int(shares.sum())]] += 1
     firsts = np.cumsum(counts) - counts
     chosen = [
-        first + np.linspace(0, count - 1, share).round().astype(np.int64)
-        for first, count, share in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
-        if share
+        first + np.linspace(0, count - 1, own).round().astype(np.int64)
+        for first, count, own in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
     ]
     spread: Ints = order[np.concatenate(chosen)]
     return spread
@@ -207,7 +201,7 @@ def _several(
     width = max((pack.header.field("label").shape or (0,))[0] for pack in packs)
     counts, ids = np.zeros((count, width), np.int64), []
     for pack, own in zip(packs, parts, strict=True):
-        for start, piece in pieces(pack, "label"):
+        for start, (piece,) in pieces(pack, "label"):
             has = piece != 0
             for part in np.unique(own[start : start + len(has)]).tolist():
                 counts[part, : has.shape[1]] += has[own[start : start + len(has)] == part].sum(axis=0)
@@ -240,41 +234,21 @@ def _boxes(
 
 
 def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
-    """Return a histogram of each column of labels that are numbers; each label is read twice."""
+    """Return a histogram of each column of labels that are numbers."""
     label = packs[0].header.field("label")
     columns = (label.shape or (1,))[0]
     given = label.about.get("columns") or (packs[0].parts[0].header.table or {}).get("label", {}).get(
         "columns"
     )
     names = [str(name) for name in given] if given and len(given) == columns else ["label"] * columns
-    least, most = np.full(columns, np.inf), np.full(columns, -np.inf)
-    sums, found, rows = np.zeros(columns), np.zeros(columns, np.int64), 0
-    for values in _columns(packs, columns):
-        good = np.isfinite(values)
-        least = np.minimum(least, np.where(good, values, np.inf).min(axis=0, initial=np.inf))
-        most = np.maximum(most, np.where(good, values, -np.inf).max(axis=0, initial=-np.inf))
-        sums += np.where(good, values, 0).sum(axis=0)
-        found, rows = found + good.sum(axis=0), rows + len(values)
-    shown = [k for k in range(min(columns, _MOST_COLUMNS)) if found[k]]
-    counts = np.zeros((columns, BINS), np.int64)
-    for values in _columns(packs, columns):
-        for k in shown:
-            column = values[:, k]
-            counts[k] += np.histogram(column[np.isfinite(column)], BINS, (least[k], most[k]))[0]
-    return tuple(
-        Histogram(
-            names[k],
-            float(least[k]),
-            float(most[k]),
-            float(sums[k] / found[k]),
-            tuple(counts[k].tolist()),
-            int(rows - found[k]),
-        )
-        for k in shown
-    )
-
-
-def _columns(packs: Sequence[Pack], columns: int) -> Iterator[NDArray[np.float64]]:
-    for pack in packs:
-        for _, piece in pieces(pack, "label"):
-            yield piece.reshape(len(piece), -1)[:, :columns].astype(np.float64)
+    read = [
+        piece.reshape(len(piece), -1)[:, :columns] for pack in packs for _, (piece,) in pieces(pack, "label")
+    ]
+    found = []
+    for name, values in zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False):
+        good = values[np.isfinite(values)].astype(np.float64)
+        if len(good):
+            counts, _ = np.histogram(good, BINS)
+            low, high, mean = (float(x) for x in (good.min(), good.max(), good.mean()))
+            found.append(Histogram(name, low, high, mean, tuple(counts.tolist()), len(values) - len(good)))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""The sections of a page about tables: columns, how they go with the label, rows that are equal."""
+"""The sections of a page about tables: columns, and rows that are equal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 from packer import units
 from packer.reports.card_content import CardContent
-from packer.reports.charts import bar, histogram, signed_bar, table, text
+from packer.reports.charts import bar, histogram, table, text
 from packer.reports.near_duplicates import Duplicates
-from packer.reports.table_measures import Association
 from packer.tables.transform.table_summary import role_of, short, value_text
 
 _SHOWN_COLUMNS = 400
@@ -94,36 +93,6 @@ def _range(column: Mapping[str, Any]) -> str:
     if found.get("std") is not None and kind not in ("date", "time", "timestamp"):
         said.append(f"std {short(found['std'])}")
     return f'<span class="faint">{"<br>".join(map(text, said))}</span>'
-
-
-def _told(one: Association) -> str:
-    if one.value is None:
-        return "does not vary"
-    return f"{one.value:+.3f}" if one.measure == "r" else f"{one.value:.3f}"
-
-
-_MEASURES = {"r": "Pearson's r", "ratio": "correlation ratio", "V": "Cramér's V"}
-
-
-def association_section(card: CardContent) -> str:
-    """Return how much each column goes with the label, the most first."""
-    if card.measured is None or not card.measured.associations:
-        return ""
-    found = sorted(card.measured.associations, key=lambda one: -abs(one.value or 0))
-    rows = [
-        (text(one.column, 120), signed_bar(one.value or 0), _told(one), text(_MEASURES[one.measure]))
-        for one in found[:_SHOWN_COLUMNS]
-    ]
-    more = (
-        f'<p class="faint">and {len(found) - len(rows):,} more columns</p>' if len(found) > len(rows) else ""
-    )
-    two = " Its second class counts as 1, the first as 0." if len(card.labels.names) == 2 else ""
-    return (
-        f"<p>How much each column of the pack goes with <b>{text(card.measured.target)}</b>, over all rows.{two}"
-        " A column that all but tells the label may be a leak of it.</p>"
-        + table(("column", "", "", "measure"), rows, ("name", "b", "n", "faint"))
-        + more
-    )
 
 
 def equal_rows(card: CardContent, found: Duplicates) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.pack import Pack
-from packer.opencv import cv2
 from packer.orders.runs import Runs
 from packer.previews.drawing import draw_thumbnail
 from packer.previews.preview_batch import brightest, captions, image_of, read_batch, shown
@@ -19,7 +18,6 @@ from packer.read.row_reader import RowReader
 
 TILE = 144  # pixels: the longer side, at most
 _GROUP = 16  # rows that are decoded at once, at full size
-_MEAN_SIDE = 96
 
 
 class Thumbnail(NamedTuple):
@@ -71,17 +69,6 @@ def _keys(pack: Pack, rows: NDArray[np.int64]) -> list[str]:
     finally:
         reader.close()
     return [key.decode("utf-8", "surrogateescape") for key in found]
-
-
-def draw_mean(pixels: NDArray[np.float64]) -> str:
-    """Return a mean image as a data URI. pixels: [h, w, 3], 0 to 255; darker ones than half of that are made brighter."""
-    brightness = max(1.0, 127.0 / max(1.0, float(pixels.max())))
-    small = np.ascontiguousarray((pixels * brightness)[..., ::-1]).astype(np.float32)
-    large = cv2.resize(small, (_MEAN_SIDE, _MEAN_SIDE), interpolation=cv2.INTER_CUBIC)
-    _, encoded = cv2.imencode(
-        ".jpg", np.rint(large.clip(0, 255)).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 85]
-    )
-    return data_uri(encoded.tobytes())
 
 
 def data_uri(jpeg: bytes) -> str:
