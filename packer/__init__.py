@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from packer.orders.regions import Regions
     from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
     from packer.orders.sampling import Balanced, Weighted
-    from packer.previews.contact_sheet import preview
-    from packer.previews.shown import show
+    from packer.previews.contact_sheet import preview, show
     from packer.reports.data_card import report
     from packer.samples.pack_builder import PackBuilder, create
     from packer.samples.pack_dataset import pack_dataset
@@ -114,7 +113,7 @@ _HOMES = {
     "repair_pack": "packer.convert.repair",
     "report": "packer.reports.data_card",
     "seal_pack": "packer.convert.sealing",
-    "show": "packer.previews.shown",
+    "show": "packer.previews.contact_sheet",
     "split_pack": "packer.convert.repacking",
     "verify_pack": "packer.format.verify",
 }

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from packer import units
 from packer.cli.console import print_json, say
 from packer.cli.options import JSON, PATH, QUIET, SPLIT, option, options
-
-if TYPE_CHECKING:
-    from packer.previews.contact_sheet import Preview
 
 
 @click.command()
@@ -47,27 +43,10 @@ def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) ->
     if as_json:
         print_json("preview", made._asdict())
     elif not quiet:
-        say(f"{made.path}: {_sheet(made)}; {_pipeline(made)}")
-
-
-def _sheet(made: Preview) -> str:
-    """Return the contents and size of the sheet in words."""
-    times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
-    over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
-    width, height = made.size
-    return f"{units.count(made.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels, {units.size(made.nbytes)}"
-
-
-def _pipeline(made: Preview) -> str:
-    """Return what was done to the images in words."""
-    if not made.transforms:
-        return "images as stored"
-    times = Counter(made.stages)
-    passes = times.pop("pass", 0)
-    steps = [f"{passes} {'pass' if passes == 1 else 'passes'}"] if passes else []
-    steps += [name if count == 1 else f"{count} steps of {name}" for name, count in times.items()]
-    how = ", ".join([*steps[:-2], " and ".join(steps[-2:])])
-    how = f" in {how}" if passes else " by itself" if len(made.stages) < 2 else " one by one"
-    mixed = ", mixed within the sheet" if made.mixed else ""
-    undone = "; normalisation undone to be seen" if made.normalized else ""
-    return f"{', '.join(made.transforms)}{how}{mixed}{undone}"
+        times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
+        over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
+        width, height = made.size
+        say(
+            f"{made.path}: {units.count(made.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels,"
+            f" {units.size(made.nbytes)}; {', '.join((*made.transforms, made.text))}"
+        )

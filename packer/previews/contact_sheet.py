@@ -1,31 +1,47 @@
-"""preview(): a contact sheet of one batch of a pack, as the network will see it."""
+"""preview() and show(): contact sheets of a pack, or of a batch, as the network will see it."""
 
 from __future__ import annotations
 
+import base64
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from packer.arguments import as_whole
-from packer.errors import MissingDependencyError, PackerError, UsageError
+from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
-from packer.previews.preview_batch import brightest, captions, first_rows, image_of, read_batch, shown
+from packer.previews.preview_batch import (
+    OVERLAYS,
+    PreviewBatch,
+    batch_of,
+    captions,
+    drawn_fields,
+    first_rows,
+    image_of,
+    pictures,
+    read_batch,
+)
 
 if TYPE_CHECKING:
     from packer.load.augmenting import One
-    from packer.previews.augmented import Previewer
+    from packer.load.batch_dataset import PackedBatchDataset
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
-_OF_ANY_SIZE = (224, 224)  # tiles of images that kept their own size
+_MOST_ROWS = 5000
+_LARGEST_TILE = (224, 224)  # of images that kept their own size
 
 
 class Preview(NamedTuple):
     """The result of preview().
 
-    size: (width, height) of the sheet. transforms: their names, () without augmentation. stages: for each step of the pipeline "pass", or
-    the name of the transform between passes. mixed: True if images of the sheet were mixed with each other. normalized: True if
-    normalization was undone. overlaid: fields drawn over the images.
+    size: (width, height) of the sheet. transforms: their names, () without augmentation. overlaid: fields drawn over the images.
+    text: what it shows.
     """
 
     path: str
@@ -35,10 +51,24 @@ class Preview(NamedTuple):
     size: tuple[int, int]
     nbytes: int
     transforms: tuple[str, ...]
-    stages: tuple[str, ...]
-    mixed: bool
-    normalized: bool
     overlaid: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A contact sheet in memory, which notebooks show as it is. png: the file; text: what it shows."""
+
+    png: bytes = field(repr=False)
+    text: str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the .png file. Raises PackerError if it cannot be written."""
+        _write(os.fspath(path), self.png)
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.png).decode()
+        return f'<img alt="{escape(self.text)}" src="data:image/png;base64,{data}"><p>{escape(self.text)}</p>'
 
 
 def preview(
@@ -76,55 +106,129 @@ def preview(
         raise UsageError(
             f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
         )
-    wholes = {"rows": (rows, 1), "repeat": (repeat, 1), "epoch": (epoch, 0), "columns": (columns, 1)}
+    wholes = {"rows": (rows, 1), "repeat": (repeat, 1), "epoch": (epoch, 0)}
+    wholes |= {} if columns is None else {"columns": (columns, 1)}
     for name, (value, least) in wholes.items():
-        if (name != "columns" or value is not None) and as_whole(value, least) is None:
-            raise UsageError(f"{name}: it is {value!r}; whole numbers from {least} up are allowed. Pass one.")
+        if as_whole(value, least, _MOST_ROWS) is None:
+            raise UsageError(
+                f"{name}: it is {value!r}; whole numbers from {least} to {_MOST_ROWS} are allowed. Pass one."
+            )
     if repeat > 1 and augment is None:
         raise UsageError(
             f"repeat: it is {repeat}, and without augment all draws are alike. Pass augment too."
         )
     pack = path if isinstance(path, Pack) else open_pack(path)
     image = image_of(pack)
-    previewer = None if augment is None else _previewer(augment, pack, seed)
-    tile = _OF_ANY_SIZE if image.shape is None else (image.shape[0], image.shape[1])
-    tile = tile if previewer is None else previewer.pipeline.output_shape[1:]
     chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
-    # Too many are refused before they are read.
-    grid = arrange_tiles(len(chosen), repeat, tile, columns, words_height(1))
-    batch = read_batch(pack, chosen)
-    white = brightest(batch.images, image)
-    plain = replace(batch, images=shown(batch.images, image, white))
-    draws = [plain] if previewer is None else [previewer(batch, epoch + k, white) for k in range(repeat)]
-    names: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
-    texts = [captions(draw, pack.header.classes, names and [str(name) for name in names]) for draw in draws]
-    grid = grid._replace(words=words_height(max(len(lines) for each in texts for lines in each)))
-    data = draw_sheet(grid, draws, texts, pack.header.classes, format)
+    names: tuple[str, ...] = ()
+    if augment is None:
+        draws, said = [read_batch(pack, chosen)], "images as stored"
+        draws = [replace(draws[0], images=pictures(draws[0].images, image)[0])]
+    else:
+        draws, names, said = augmented(augment, pack, chosen, seed, range(epoch, epoch + repeat))
+    one_size = _LARGEST_TILE if augment is None and image.shape is None else None
+    columns_used, size, data = _sheet(draws, pack, columns, one_size, format)
+    _write(out, data)
+    drawn = {"boxes": draws[0].boxes, "keypoints": draws[0].points}
+    overlaid = (*draws[0].masks, *(name for name, what in drawn.items() if what is not None))
+    return Preview(out, len(chosen), columns_used, repeat, size, len(data), names, overlaid, said)
+
+
+def show(
+    what: Any, dataset: PackedBatchDataset | None = None, *, rows: int = 16, columns: int | None = None
+) -> Shown:
+    """Draw a batch as a network sees it; as the last line of a notebook's cell it is shown there.
+
+    what: a batch with a field ``image``: uint8, uint16 or float, [N, C, H, W] of torch or [N, H, W, C] of NumPy, or a list of N
+        images of their own size; or a PackedBatchDataset, for its first batch; or a pack or its path, for its first rows.
+    dataset: that the batch came from: then Normalize is undone, classes have their names and masks are drawn. Without it floats
+        are scaled so that the least is black and the largest white.
+    rows: at most; columns: images side by side, None: so that the sheet is about square.
+
+    Returns an object with `save(path)`, `png` and `text`. Raises UsageError (no batch with images), FormatError (no pack).
+
+    Examples
+    --------
+    >>> sheet = show("train.h5")
+    >>> sheet.text
+    '16 images 32x32x3 uint8; images as stored'
+    >>> sheet.save("sheet.png")
+    """
+    if as_whole(rows, 1) is None:
+        raise UsageError(f"rows: it is {rows!r}; whole numbers from 1 up are allowed. Pass one.")
+    pack: Pack | None = None
+    if isinstance(what, str | os.PathLike | Pack):
+        pack = what if isinstance(what, Pack) else open_pack(what)
+        batch = read_batch(pack, first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))
+        drawn, said = pictures(batch.images, image_of(pack))[0], "images as stored"
+    else:
+        if hasattr(what, "replay"):
+            what, dataset = what.batch(0), what
+        batch = batch_of(what, dataset, rows)
+        pack = None if dataset is None else dataset.pack
+        drawn, said = pictures(batch.images, None, () if dataset is None else dataset.views.values())
+    _, _, png = _sheet([replace(batch, images=drawn)], pack, columns, None, "PNG")
+    first, alike = batch.images[0], len({one.shape for one in batch.images}) == 1
+    shape = "x".join(map(str, first.shape)) if alike else "of their own sizes"
+    return Shown(png, f"{len(drawn)} images {shape} {first.dtype}; {said}")
+
+
+def augmented(
+    augment: One, pack: Pack, rows: NDArray[np.int64], seed: int, epochs: Sequence[int]
+) -> tuple[list[PreviewBatch], tuple[str, ...], str]:
+    """Return rows of a pack as a loader hands them out in some epochs, the names of the transforms, and what was done to be seen.
+
+    Masks, boxes and points are left out where images are mixed and they cannot be. Raises UsageError, MissingDependencyError.
+    """
+    from packer.load.augmenting import pipeline_of  # it says when torch is missing
+
+    pipeline = pipeline_of(augment, pack.header)
+    from packer.augment.transform import MixPart
+    from packer.load.batch_dataset import PackedBatchDataset
+
+    fields = drawn_fields(pack)
+    if mixing := [one for one in pipeline.transforms if isinstance(one, MixPart)]:
+        left_out = (
+            set(fields) - {"image", "label"} if any(one.blends for one in mixing) else {*OVERLAYS} - {"label"}
+        )
+        fields = [name for name in fields if name not in left_out]
+    draws = []
+    with PackedBatchDataset(
+        pack, len(rows), order="sequential", subset=rows, fields=fields, augment=augment, seed=seed
+    ) as dataset:
+        for epoch in epochs:
+            dataset.set_epoch(epoch)
+            batch = batch_of(next(iter(dataset)), dataset, len(rows))
+            drawn, said = pictures(batch.images, image_of(pack), dataset.views.values())
+            draws.append(replace(batch, rows=rows, images=drawn))
+    said = "augmented" if said == "images as they are" else said
+    return draws, tuple(type(one).__name__ for one in pipeline.transforms), said
+
+
+def _sheet(
+    draws: Sequence[PreviewBatch],
+    pack: Pack | None,
+    columns: int | None,
+    tile: tuple[int, int] | None,
+    format: str,
+) -> tuple[int, tuple[int, int], bytes]:
+    """Return columns, size and file of a sheet. draws: pictures, side by side; tile: (h, w), None: as the largest picture."""
+    classes = None if pack is None else pack.header.classes
+    label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
+    names = (
+        None if label is None or not label.about.get("columns") else [str(n) for n in label.about["columns"]]
+    )
+    texts = [captions(draw, classes, names) for draw in draws]
+    shapes = [one.shape for one in draws[0].images]
+    tile = tile or (max(shape[0] for shape in shapes), max(shape[1] for shape in shapes))
+    words = words_height(max(len(lines) for each in texts for lines in each))
+    grid = arrange_tiles(len(shapes), len(draws), tile, columns, words)
+    return grid.columns, grid.size, draw_sheet(grid, draws, texts, classes, format)
+
+
+def _write(path: str, data: bytes) -> None:
     try:
-        with open(out, "wb") as file:
+        with open(path, "wb") as file:
             file.write(data)
     except OSError as error:
-        raise PackerError(f"{out}: cannot be written ({error.strerror}). Pass another name.") from error
-    pipeline = None if previewer is None else previewer.pipeline
-    drawn = {"boxes": draws[0].boxes, "keypoints": draws[0].points}
-    return Preview(
-        path=out,
-        rows=len(chosen),
-        columns=grid.columns,
-        repeat=repeat,
-        size=grid.size,
-        nbytes=len(data),
-        transforms=() if pipeline is None else tuple(type(one).__name__ for one in pipeline.transforms),
-        stages=() if pipeline is None else pipeline.stages,
-        mixed=pipeline is not None and pipeline.mixes,
-        normalized=previewer is not None and previewer.normalizes,
-        overlaid=(*draws[0].masks, *(name for name, what in drawn.items() if what is not None)),
-    )
-
-
-def _previewer(augment: One, pack: Pack, seed: int) -> Previewer:
-    try:
-        from packer.previews.augmented import Previewer
-    except ImportError:
-        raise MissingDependencyError("torch", "packer preview with augment") from None
-    return Previewer(augment, pack, seed)
+        raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,11 @@ from packer.read.encoded_images import dtype_of
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import is_mask, select, select_fields
 
-_POINTS, _BOXES, _BOX_LABEL, _LABEL = "keypoints", "boxes", "box_label", "label"
+if TYPE_CHECKING:
+    from packer.augment import Pipeline
+    from packer.load.batch_dataset import PackedBatchDataset
+
+OVERLAYS = ("label", "keypoints", "boxes", "box_label")
 _LISTED = 2  # entries of a caption, if there are more than three
 _LEAST_SHARE = 0.005
 
@@ -30,7 +34,7 @@ class PreviewBatch:
     """Rows of a pack, in memory.
 
     rows: int64 [N], their numbers in the pack.
-    images: N of [h, w, C], as they are stored, or uint8 that `shown` made. label: [N] or [N, K], or None. masks: name -> N of int32
+    images: N of [h, w, C], as they are stored, or uint8 that `pictures` made. label: [N] or [N, K], or None. masks: name -> N of int32
     [h, w]. boxes: N of float32 [n, 4], or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is
     none, or None.
     """
@@ -57,23 +61,34 @@ def image_of(pack: Pack) -> Field:
     return found
 
 
-def brightest(images: Sequence[NDArray[Any]], image: Field) -> int:
-    """Return the number that is shown as white: of 8 bits 255, of 16 bits the largest of the images."""
-    return 255 if image.most == 255 else max(1, *(int(one.max()) for one in images))
+def pictures(
+    images: Sequence[NDArray[Any]], image: Field | None, views: Iterable[Pipeline] = ()
+) -> tuple[list[NDArray[np.uint8]], str]:
+    """Return images as uint8 [h, w, 1, 3 or 4], and what was done to them: of bands the first three, or the first of two.
 
-
-def shown(images: Sequence[NDArray[Any]], image: Field | None, white: float) -> list[NDArray[np.uint8]]:
-    """Return pictures, uint8 [h, w, 1, 3 or 4]: of bands the first three, or the first of two.
-
-    images: [h, w, C], uint8, or numbers that `white` makes white; image: their field, None if it is not known.
+    image: their field, None if it is not known; views: the pipelines that made them; the effect of Normalize is undone.
     """
+    kind, transforms = images[0].dtype, next((view.transforms for view in views), ())
+    normalize: Any = next((t for t in reversed(transforms) if type(t).__name__ == "Normalize"), None)
+    low, white, said = 0.0, 255.0, "images as they are"
+    if kind.kind == "f":
+        if normalize is not None:
+            mean, std = np.asarray(normalize.mean, np.float32), np.asarray(normalize.std, np.float32)
+            images, said = [one * std + mean for one in images], "Normalize undone"
+        least, most = min(float(one.min()) for one in images), max(float(one.max()) for one in images)
+        white = 1.0
+        if normalize is None and (least < 0 or most > 1):
+            low, white, said = least, max(most - least, 1e-12), f"{least:.3g} is black, {most:.3g} white"
+    elif kind != np.uint8:
+        white = float(max(1, *(int(one.max()) for one in images)))
+        said = f"{white:,.0f} is white"
     channels = images[0].shape[2]
     if channels not in (1, 3, 4) or (image is not None and image.about.get("color") == "bands"):
         images = [one[..., : 3 if channels >= 3 else 1] for one in images]
     return [
-        one if one.dtype == np.uint8 else np.rint((one * (255 / white)).clip(0, 255)).astype(np.uint8)
+        one if kind == np.uint8 else np.rint(((one - low) * (255 / white)).clip(0, 255)).astype(np.uint8)
         for one in images
-    ]
+    ], said
 
 
 def first_rows(
@@ -89,16 +104,8 @@ def first_rows(
 
 def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
     """Read rows of a pack. rows: int64 [N], in any order."""
-    image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
-    masks = [name for name, f in fields.items() if _is_drawn(f, image)]
-    wanted = ["image", *masks]
-    label, points = fields.get(_LABEL), fields.get(_POINTS)
-    if label is not None and not label.ragged and len(label.shape or ()) < 2:
-        wanted.append(_LABEL)
-    if points is not None and (points.shape or ())[1:] == (2,) and np.dtype(points.dtype).kind == "f":
-        wanted.append(_POINTS)
-    wanted += [n for n in (_BOXES, _BOX_LABEL) if n in fields and "row_shape" in fields[n].about]
+    wanted = drawn_fields(pack)
     runs = Runs(rows, np.ones(len(rows), np.int64))
 
     def read(f: Field) -> Any:
@@ -113,15 +120,75 @@ def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
     return PreviewBatch(
         rows=rows,
         images=list(found["image"]),
-        label=found.get(_LABEL),
+        label=found.get("label"),
         masks={
             name: [np.asarray(mask, np.int32).reshape(mask.shape[:2]) for mask in found[name]]
-            for name in masks
+            for name in wanted
+            if name != "image" and name not in OVERLAYS
         },
-        boxes=found.get(_BOXES),
-        box_label=found.get(_BOX_LABEL),
-        points=found.get(_POINTS),
+        boxes=found.get("boxes"),
+        box_label=found.get("box_label"),
+        points=found.get("keypoints"),
     )
+
+
+def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> PreviewBatch:
+    """Return the first rows of a batch of a loader, or of a dict. dataset: that it came from. Raises UsageError."""
+    fields: dict[str, Any] = given if isinstance(given, dict) else getattr(given, "_asdict", dict)()
+    if "image" not in fields:
+        has = ", ".join(fields) or f"it is a {type(given).__name__}"
+        raise UsageError(
+            f"show: a batch with a field 'image' is drawn ({has}). Pass one of a PackedBatchDataset, a pack, or its path."
+        )
+    images = _rows(fields["image"], rows)
+    if not images:
+        raise UsageError("show: the batch has no rows. Pass another.")
+    if any(one.ndim != 3 for one in images):
+        raise UsageError(
+            f"show: images of shape {list(images[0].shape)} are no [C, H, W]. Pass a batch of images."
+        )
+    masks = [] if dataset is None else [name for name in drawn_fields(dataset.pack) if name not in OVERLAYS]
+    found = {name: _rows(fields[name], rows) if name in fields else None for name in OVERLAYS}
+    label, points = found["label"], found["keypoints"]
+    return PreviewBatch(
+        rows=np.arange(len(images)),
+        images=images,
+        label=None if label is None else np.stack(label),
+        masks={
+            name: [np.asarray(mask, np.int32).reshape(mask.shape[:2]) for mask in _rows(fields[name], rows)]
+            for name in masks
+            if name in fields and name != "image"
+        },
+        boxes=found["boxes"],
+        box_label=found["box_label"],
+        points=None if points is None else np.stack(points),
+    )
+
+
+def _rows(values: Any, rows: int) -> list[NDArray[Any]]:
+    """Return the first rows as arrays; tensors from wherever they are, images as [h, w, C]."""
+    found = []
+    for value in values[:rows]:
+        if hasattr(value, "detach"):
+            one = value.detach().cpu()
+            one = (one.float() if one.dtype.is_floating_point else one).numpy()
+            found.append(one.transpose(1, 2, 0) if one.ndim == 3 else one)
+        else:
+            found.append(np.asarray(value))
+    return found
+
+
+def drawn_fields(pack: Pack) -> list[str]:
+    """Return the fields of a pack that are drawn: its images, masks, labels, boxes and points. Raises UsageError without images."""
+    image = image_of(pack)
+    fields = {f.name: f.loaded for f in pack.fields}
+    label, points = fields.get("label"), fields.get("keypoints")
+    wanted = ["image", *(name for name, f in fields.items() if _is_drawn(f, image))]
+    if label is not None and not label.ragged and len(label.shape or ()) < 2:
+        wanted.append("label")
+    if points is not None and (points.shape or ())[1:] == (2,) and np.dtype(points.dtype).kind == "f":
+        wanted.append("keypoints")
+    return wanted + [n for n in ("boxes", "box_label") if n in fields and "row_shape" in fields[n].about]
 
 
 def _is_drawn(f: Field, image: Field) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
 from packer.previews.drawing import draw_thumbnail
-from packer.previews.preview_batch import brightest, captions, image_of, read_batch, shown
+from packer.previews.preview_batch import captions, image_of, pictures, read_batch
 from packer.read.row_reader import RowReader
 
 TILE = 144  # pixels: the longer side, at most
@@ -43,8 +43,8 @@ def draw_thumbnails(packs: Sequence[Pack], rows: Iterable[int]) -> dict[int, Thu
 
 
 def _drawn(pack: Pack, rows: NDArray[np.int64]) -> list[Thumbnail]:
-    batch, image = read_batch(pack, rows), image_of(pack)
-    batch = replace(batch, images=shown(batch.images, image, brightest(batch.images, image)))
+    batch = read_batch(pack, rows)
+    batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
     columns: Any = next((f.about.get("columns") for f in pack.fields if f.name == "label"), None)
     classes = pack.header.classes
     texts = captions(batch, classes, columns and [str(name) for name in columns])

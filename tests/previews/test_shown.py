@@ -14,7 +14,7 @@ from PIL import Image
 
 from packer import convert_images, show
 from packer.errors import PackerError, UsageError
-from packer.previews.shown import Shown
+from packer.previews.contact_sheet import Shown
 
 torch = pytest.importorskip("torch")
 
