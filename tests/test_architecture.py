@@ -240,7 +240,6 @@ PACKAGES: dict[str, set[str]] = {
         "packer.integrations",
         "packer.load",
         "packer.load.batch_dataset",
-        "packer.previews",
     },
     "tqdm": {"packer.progress"},
     "xxhash": {"packer.format"},
