@@ -45,7 +45,9 @@ def columns(path: str) -> list[str]:
 def run_polars(path: str, out: str, workers: int) -> int:
     """polars.read_csv, whole file."""
     polars = import_module("polars")
-    return len(polars.read_csv(path, has_header=False, schema=dict.fromkeys(columns(path), polars.Float32)))
+    return len(
+        polars.read_csv(path, has_csv={"header": False}, schema=dict.fromkeys(columns(path), polars.Float32))
+    )
 
 
 def run_isal(path: str, out: str, workers: int) -> int:

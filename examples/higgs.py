@@ -93,7 +93,7 @@ def packed(data: Path, test_rows: int) -> Path:
         packer.convert_table(
             data,
             pack,
-            header=False,
+            csv=packer.Csv(header=False),
             label=LABEL,
             features=LOW_LEVEL,
             split=f"train=rest,test=last:{test_rows}",

@@ -4,8 +4,8 @@
     Labels, Soft                   labels read from a CSV, soft maps beside images (packer.inputs)
     convert_table, TableReport     a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
     pack_dataset, create           arrays, datasets, generators; sample by sample  (packer.samples)
-    Fields                         what samples become                             (packer.samples)
     PackBuilder                    a pack that create() begins                     (packer.samples)
+    Csv, Encode                    how a table's text is read, its features made   (packer.tables)
     append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
     merge_shards                   shards that several machines made become a pack (packer.convert)
     split_pack, repack             one pack into several, or stored another way    (packer.convert)
@@ -71,14 +71,15 @@ if TYPE_CHECKING:
     from packer.reports.data_card import report
     from packer.samples.pack_builder import PackBuilder, create
     from packer.samples.pack_dataset import pack_dataset
-    from packer.samples.packing import Fields
     from packer.tables.table_conversion import TableReport, append_table, convert_table
+    from packer.tables.table_options import Csv, Encode
 
 _HOMES = {
     "Balanced": "packer.orders.sampling",
     "Blocks": "packer.orders.row_orders",
     "Buckets": "packer.orders.buckets",
-    "Fields": "packer.samples.packing",
+    "Csv": "packer.tables.table_options",
+    "Encode": "packer.tables.table_options",
     "Labels": "packer.inputs.label_options",
     "Mixture": "packer.orders.mixture",
     "Pack": "packer.format.pack",
@@ -122,7 +123,8 @@ __all__ = [
     "Balanced",
     "Blocks",
     "Buckets",
-    "Fields",
+    "Csv",
+    "Encode",
     "Labels",
     "Mixture",
     "Pack",

@@ -12,6 +12,16 @@ from packer.errors import UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_CSV = {
+    name: f"it is a member of Csv: pass csv=Csv({name}=...)"
+    for name in (
+        "header", "delimiter", "quote", "decimal", "thousands", "na", "encoding", "skip_rows", "comment"
+    )
+}  # fmt: skip
+_ENCODE = {
+    name: f"it is a member of Encode: pass encode=Encode({name}=...)"
+    for name in ("log1p", "indicators", "max_categories")
+}
 _HERE = "a table is packed by this machine: leave it out"
 _STORAGE = {
     "compress": 'pass store="zstd", "gzip" or "blosc2"',
@@ -30,13 +40,6 @@ _DATASET = {"root": _PATH, "dataset": _PATH, "indices": "pass subset= with row n
     "cache_size": _CACHE,
     "verify": "pass the pack that open_pack(path, verify='blocks') returns",
 }
-_SAMPLES = {
-    **_STORAGE,
-    "boxes_unit": "pass fields=Fields(boxes_unit=...)",
-    "channels": "pass fields=Fields(channels=...)",
-    "format": "the ending of out decides: .h5 is HDF5. Or write it anew with repack(format=...)",
-    "on_progress": "pass the function as progress=",
-}
 _REMEDIES: dict[str, dict[str, str]] = {
     "convert_images": {
         **_STORAGE,
@@ -51,13 +54,17 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "multi_label": 'pass labels=Labels("labels.csv", separator="|")',
         "soft": 'pass pairs={"alpha": Soft("mattes/")}',
     },
-    "convert_table": {**_STORAGE, "engine": _HERE, "address": _HERE, "only_shards": _HERE},
-    "create": _SAMPLES,
-    "pack_dataset": {
-        **_SAMPLES,
-        "rename": "pass fields=Fields(rename={...})",
-        "key": 'pass resume="birds v3", text that says what the dataset holds',
+    "convert_table": {
+        **_STORAGE,
+        **_CSV,
+        **_ENCODE,
+        "engine": _HERE,
+        "address": _HERE,
+        "only_shards": _HERE,
+        "on_stage": "on_progress gets how much of a stage is done",
     },
+    "create": _STORAGE,
+    "pack_dataset": _STORAGE,
     "repack": _STORAGE,
     "Buckets": {
         "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",

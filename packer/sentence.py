@@ -18,16 +18,17 @@ class Option:
 
     >>> str("Remove it, or pass " + Option("on_error", "skip") + ".")
     "Remove it, or pass on_error='skip'."
+    >>> str(Option("Csv.delimiter", ";"))
+    "csv=Csv(delimiter=';')"
     """
 
     name: str
     value: Value = None
 
     def __str__(self) -> str:
-        value, dot, member = self.name.partition(".")
-        if dot:  # labels=Labels(column=...), fields=Fields(rename=...)
-            return f"{value.lower()}={value}({Option(member, self.value)})"
-        return f"{self.name}=" if self.value is None else f"{self.name}={self.value!r}"
+        *of, name = self.name.split(".")  # the class of a value, and its member
+        said = f"{name}=" if self.value is None else f"{name}={self.value!r}"
+        return f"{of[0].lower()}={of[0]}({said})" if of else said
 
     def __add__(self, other: str | Option) -> Sentence:
         return Sentence(self, other)

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-from packer import convert_table, open_pack
+from packer import Csv, convert_table, open_pack
 from packer.errors import PackerError
 from packer.sentence import Option
 from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, is_table
@@ -255,24 +255,29 @@ def convert(path: Path, out: Path, given: dict[str, Any]) -> None:
         named = out.parent / (path.name + ".csv")
         named.unlink(missing_ok=True)
         named.symlink_to(path.resolve())
-    convert_table(named, out, shuffle=False, overwrite=True, workers=1, **given)
+    members = {name: given[name] for name in vars(Csv()) if name in given}
+    others = {name: value for name, value in given.items() if name not in members}
+    convert_table(named, out, shuffle=False, overwrite=True, workers=1, csv=Csv(**members), **others)
 
 
 def remedy_of(error: PackerError, path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that a sentence names, the first way of several; {} for none that has not been passed yet."""
     for part in error.sentence.parts:
-        if not isinstance(part, Option) or (part.name in given and part.name not in ("na", "types")):
+        if not isinstance(part, Option):
             continue
-        if part.name == "types" and isinstance(part.value, dict):
+        name = part.name.rpartition(".")[2]
+        if name in given and name not in ("na", "types"):
+            continue
+        if name == "types" and isinstance(part.value, dict):
             return {"types": {**given.get("types", {}), **part.value}}
-        if part.name == "na" and part.value is not None:
+        if name == "na" and part.value is not None:
             more = (part.value,) if isinstance(part.value, str) else tuple(part.value)  # type: ignore[arg-type]
             if set(more) - set(given.get("na", ())):
                 return {"na": (*given.get("na", ()), *more)}
             continue
         if part.value is not None:
-            return {part.name: part.value}
-        if part.name == "encoding":
+            return {name: part.value}
+        if name == "encoding":
             return {"encoding": "cp1252"}
     return {}
 

@@ -26,7 +26,7 @@ _OPTIONS = {
     "Labels.separator": "label-separator",
 }
 # Values that the command line spells otherwise.
-_SPELLED = {("quote", ""): "none"}
+_SPELLED = {("Csv.quote", ""): "none"}
 # The one option in reasons that packs record, which hold text.
 _RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,6 +158,7 @@ def _convert_tables(
 ) -> None:
     """Run packer.convert_table and tell of it."""
     from packer.tables.table_conversion import convert_table
+    from packer.tables.table_options import Csv, Encode
 
     if options["dtype"] is None:
         del options["dtype"]
@@ -164,8 +166,9 @@ def _convert_tables(
         options[name] = _names(options[name])
     for name in ("keep", "drop", "log1p", "one_hot"):
         options[name] = "all" if (name, options[name]) == ("one_hot", "all") else _names(options[name]) or ()
-    options["quote"] = "" if options["quote"] == "none" else options["quote"]
-    options["delimiter"] = _mark(options["delimiter"])
+    csv, encode = ({f.name: options.pop(f.name) for f in fields(kind)} for kind in (Csv, Encode))
+    csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
+    csv["delimiter"] = _mark(csv["delimiter"])
     said: list[str] = []
 
     def announce(plan: TablePlan) -> None:
@@ -173,7 +176,16 @@ def _convert_tables(
         if not (quiet or as_json):
             announce_table_plan(sources, out, plan)
 
-    report = convert_table(sources, out, types=_types(types), progress=not quiet, on_plan=announce, **options)
+    report = convert_table(
+        sources,
+        out,
+        types=_types(types),
+        csv=Csv(**csv),
+        encode=Encode(**encode),
+        progress=not quiet,
+        on_plan=announce,
+        **options,
+    )
     tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
     tell_left_out(report, out, listed=not as_json)
 
@@ -190,7 +202,6 @@ def _convert_arrays(
 ) -> None:
     """Run packer.pack_dataset on files of arrays and tell of it."""
     from packer.samples.pack_dataset import pack_dataset
-    from packer.samples.packing import Fields
 
     for source in sources:
         if not is_array_file(source):
@@ -215,13 +226,7 @@ def _convert_arrays(
         names[name] = field
     options["fit"] = options["fit"] or "crop"
     report = pack_dataset(
-        list(sources),
-        out,
-        fields=Fields(rename=names, boxes_unit=options.pop("boxes_unit")),
-        on_error=on_error,
-        progress=not quiet,
-        on_plan=announce,
-        **options,
+        list(sources), out, rename=names, on_error=on_error, progress=not quiet, on_plan=announce, **options
     )
     tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
 

@@ -325,11 +325,17 @@ def _of_table(
     )
     if differs:
         raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")
+    choices = dict(options.get("choices", {}))
+    encode = {
+        name: choices.pop(name) for name in ("log1p", "indicators", "max_categories") if name in choices
+    }
     convert_table(
         source,
         again,
-        **options.get("choices", {}),
-        **read,
+        **choices,
+        encode=encode,
+        types=read["types"],
+        csv={name: value for name, value in read.items() if name != "types"},
         format=options["format"],
         store=options["store"],
         split=options.get("split"),

@@ -48,6 +48,7 @@ from packer.format.working_folder import clear_finished, difference
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.remote.urls import is_url
+from packer.tables.table_options import Csv, Encode
 
 if TYPE_CHECKING:
     from packer.tables.table_conversion import TableReport
@@ -102,7 +103,9 @@ class _Filling:
             from packer.tables.table_conversion import convert_table
 
             _check_options(convert_table, options)
-            return convert_table(source, out, **options, resume=resume, on_progress=self._progress)
+            return convert_table(
+                source, out, **_with_values(options), resume=resume, on_progress=self._progress
+            )
         _check_options(convert_images, options)
         return convert_images(source, out, **_with_values(options), resume=resume, engine=self._write)
 
@@ -175,7 +178,7 @@ def _is_table(source: str) -> bool:
     return is_table(source) and not holds_images(source)
 
 
-_VALUES: dict[str, type[Any]] = {"Labels": Labels, "Soft": Soft}
+_VALUES: dict[str, type[Any]] = {"Csv": Csv, "Encode": Encode, "Labels": Labels, "Soft": Soft}
 
 
 def _with_values(given: Any) -> Any:

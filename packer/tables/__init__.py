@@ -1,5 +1,6 @@
 """Tables: read, parsed, staged, fitted, mapped, written into packs; appended; new rows mapped as a pack's were.
 
+    table_options.py     options of convert_table as one value
     table_conversion.py  convert_table, append_table: options checked, planned, run, reported
     table_run.py         from a checked conversion to its pack: staged, fitted, mapped, written
     staging.py           rows in raw form, in the input's order, in a file beside the output

@@ -343,7 +343,7 @@ class _Writer:
                     ", ",
                     Option("keep", name),
                     ", or a larger ",
-                    Option("max_categories"),
+                    Option("Encode.max_categories"),
                     ".",
                 )
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
@@ -371,9 +371,9 @@ class _Writer:
             return "Mend it, or pass " + skip
         name = self._source.columns[bad.column].name
         if bad.reason is CellFault.NOT_UTF8:
-            return "Pass " + Option("encoding") + ", for example cp1252 or latin-1, or " + skip
+            return "Pass " + Option("Csv.encoding") + ", for example cp1252 or latin-1, or " + skip
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
-            return "Mend it, or pass " + Option("quote", "") + ", or " + skip
+            return "Mend it, or pass " + Option("Csv.quote", "") + ", or " + skip
         if not bad.value or self._like:
             return "Mend it, or pass " + skip
         if bad.reason is CellFault.ROUNDED:
@@ -386,9 +386,13 @@ class _Writer:
         if bad.reason is CellFault.BEYOND_SINGLE:
             return "Mend it, pass " + Option("dtype", "float64") + ", or " + skip
         if bad.value.encode() in MARKS:
-            missing = Option("na", (bad.value,)) + " if it means missing, "
+            missing = Option("Csv.na", (bad.value,)) + " if it means missing, "
             return "Mend it, pass " + missing + as_category(name) + ", or " + skip
-        na = Option("na", (bad.value,)) + ", " if bad.value.isprintable() and len(bad.value) <= _SHORT else ""
+        na = (
+            Option("Csv.na", (bad.value,)) + ", "
+            if bad.value.isprintable() and len(bad.value) <= _SHORT
+            else ""
+        )
         return "Mend it, pass " + as_category(name) + ", " + na + "or " + skip
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from packer.arguments import choice, whole
+from packer.arguments import choice
 from packer.convert.conversion_run import Conversion, Report, staging_folder
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
@@ -20,11 +20,10 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_space
-from packer.tables.reading.table_source import ReadOptions, expand, file_digest, open_table
+from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import Staged
-from packer.tables.table_order import parse_parts, table_order
+from packer.tables.table_options import Encode, TableOptions, read_alike
 from packer.tables.table_run import (
-    Stage,
     TableJob,
     source_notes,
     stage_rows,
@@ -33,7 +32,6 @@ from packer.tables.table_run import (
 )
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.table_transform import TableTransform
-from packer.version import __version__
 
 
 @dataclass(frozen=True)
@@ -81,22 +79,12 @@ def convert_table(
     keep: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
     missing: str = "nan",
-    indicators: bool = False,
     one_hot: Sequence[str] | str = (),
     standardize: bool = False,
-    log1p: Sequence[str] = (),
     dtype: str = "float32",
-    max_categories: int = 100_000,
+    encode: Encode | Mapping[str, Any] | None = None,
     like: str | os.PathLike[str] | None = None,
-    header: bool = True,
-    delimiter: str | None = None,
-    quote: str = '"',
-    decimal: str = ".",
-    thousands: str = "",
-    na: str | Sequence[str] = (),
-    encoding: str = "utf-8",
-    skip_rows: int = 0,
-    comment: str | None = None,
+    csv: Csv | Mapping[str, Any] | None = None,
     format: str | None = None,
     store: str = "raw",
     split: str | Mapping[str, float | str] | None = None,
@@ -109,7 +97,6 @@ def convert_table(
     resume: bool = False,
     progress: bool = False,
     on_plan: Callable[[TablePlan], None] | None = None,
-    on_stage: Callable[[Stage], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> TableReport:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
@@ -136,33 +123,25 @@ def convert_table(
         "currency", "percent", "date-mdy", "date-dmy", "timestamp-mdy", "timestamp-dmy": numbers and dates as people write them.
     missing : {"nan", "error", "mean", "median", "zero"}
         What a missing feature becomes; mean and median are those of the train rows.
-    indicators : bool, default False
-        Add a 0/1 feature for each column with missing values.
     one_hot : sequence of str or "all"
         Columns whose categories become 0/1 features.
     standardize : bool, default False
         Map numbers to mean 0 and standard deviation 1 over the train rows, after filling.
-    log1p : sequence of str
-        Columns mapped by log(1 + x).
     dtype : str, default "float32"
         Of the features.
-    max_categories : int
-        Most categories of a column.
+    encode : Encode, optional
+        Rarer ways of making features: ``Encode(log1p=, indicators=, max_categories=)``.
     like : path, optional
         A pack whose mapping, categories and statistics are used; the options above that make one are then refused.
-    header, delimiter, quote, decimal, thousands, na, encoding
-        Of text files, see docs/commands.md.
-    skip_rows : int, default 0
-        Lines passed over at the beginning of each text file, as a title's.
-    comment : str, optional
-        A character; lines of text files that begin with it are passed over.
+    csv : Csv, optional
+        How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=, skip_rows=, comment=)``.
     split : str or mapping, optional
         "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those of
         the split called train, or else of all rows.
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip such rows; rows without a label are bad.
-    on_plan, on_stage, on_progress : callable, optional
-        Called once before rows are read; when a part of the work begins; now and then with how much of the stage is done.
+    on_plan, on_progress : callable, optional
+        Called once before rows are read; now and then with the bytes that were read, then with the rows that were written.
 
     Returns
     -------
@@ -186,81 +165,57 @@ def convert_table(
         progress=progress,
         on_progress=on_progress,
     )
-    out = run.out
-    texts = (na,) if isinstance(na, str) else tuple(na)
-    reading = ReadOptions(
-        header,
-        delimiter,
-        quote,
-        decimal,
-        thousands,
-        texts,
-        encoding,
-        dict(types or {}),
-        whole("skip_rows", skip_rows, 0),
-        comment,
-    )
-    choices = ColumnChoices(
-        label=_list(label),
-        label_as="number" if label_as == "float" else label_as,
-        features=None if features is None else _list(features),
-        drop=_list(drop),
-        keep=_list(keep),
+    options = TableOptions.parse(
+        label=label,
+        label_as=label_as,
+        features=features,
+        drop=drop,
+        keep=keep,
+        types=types,
         missing=missing,
-        indicators=indicators,
-        one_hot="all" if one_hot == "all" else _list(one_hot),
+        one_hot=one_hot,
         standardize=standardize,
-        log1p=_list(log1p),
         dtype=dtype,
-        max_categories=whole("max_categories", max_categories),
+        encode=encode,
+        csv=csv,
+        storing=RowStorage.parse(run.out, format, store, shards=shards),
+        split=split,
+        shuffle=shuffle,
+        seed=seed,
     )
-    storing = RowStorage.parse(out, format, store, shards=shards)
     run.check_output()
-    transform = None if like is None else _transform_of(os.fspath(like), choices, reading)
-    table = open_table(_names(source), reading if transform is None else _read_alike(reading, transform))
-    indexes: tuple[str, ...] = ()
-    if transform is None and features is None:
-        named = {name for _, names in choices.lists() for name in names}
-        indexes = tuple(name for name in table.indexes if name not in named)
-        choices = replace(choices, drop=(*choices.drop, *indexes))
-    options = {
-        "choices": None if transform is not None else choices.record(),
-        "like": None if transform is None else digest([json.dumps(transform.to_json()).encode()]).hex(),
-        "split": None if split is None else parse_parts(split),
-        "split_seed": whole("seed", seed) if split is not None else None,
-        "seed": whole("seed", seed) if shuffle else None,
-        **storing.options(),
-    }
-    provenance = {
-        "options": {name: value for name, value in options.items() if value is not None},
-        "source": table.fingerprint(),
-        "versions": {"packer": __version__, **storing.versions()},
-    }
-    job = TableJob(
-        run,
-        table,
-        plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns),
-        transform,
-        lambda rows: table_order(rows, split=split, shuffle=shuffle, seed=seed),
-        lambda row_bytes: storing.with_rows(row_bytes),
-        provenance,
-        on_stage,
-        indexes,
-    )
-    if (found := run.found(provenance, None, table.newest())) is not None:
+    job = _new_job(run, _names(source), options, like)
+    if (found := run.found(job.provenance, None, job.table.newest())) is not None:
         return _report(job, replace(found, resumed=0), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
-    plan = {
-        **provenance,
-        "newest file": str(table.newest()),
-        "times of the files": [time for _, time in table.state],
-    }
-    with staging_folder(run, out, plan, overwrite=overwrite, resume=resume) as place:
+    with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
         staged = stage_rows(job, place)
         made, notes = write_rows(job, place, staged)
         place.publish()
     return _report(job, RunResult(made, cleared=place.cleared), staged, notes)
+
+
+def _new_job(run: Conversion, sources: list[str], options: TableOptions, like: Any) -> TableJob:
+    """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError."""
+    choices, reading = options.choices, options.reading
+    transform, digested = None, None
+    if like is not None:
+        transform = _transform_of(open_pack(os.fspath(like)), "like ")
+        if given := sorted(choices.record()) or (["types"] if reading.types else []):
+            raise UsageError(
+                f"like {os.fspath(like)}: says what becomes of the columns; {given[0]} is given, too. Leave one of them out."
+            )
+        digested = digest([json.dumps(transform.to_json()).encode()]).hex()
+        reading = read_alike(reading, transform.reading)
+    table = open_table(sources, reading)
+    indexes: tuple[str, ...] = ()
+    if transform is None and choices.features is None:
+        named = {name for _, names in choices.lists() for name in names}
+        indexes = tuple(name for name in table.indexes if name not in named)
+        choices = replace(choices, drop=(*choices.drop, *indexes))
+    plan = plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns)
+    return TableJob(run, table, plan, transform, options, options.record(choices, digested), indexes)
 
 
 def append_table(
@@ -272,7 +227,6 @@ def append_table(
     on_error: str = "stop",
     progress: bool = False,
     on_plan: Callable[[TablePlan], None] | None = None,
-    on_stage: Callable[[Stage], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> TableReport:
     """Map more rows as those of a pack of shards were, and add them to it as further shards.
@@ -288,7 +242,7 @@ def append_table(
     duplicates : {"error", "skip", "keep"}
         Of files that the pack has the rows of, with the same bytes, whatever their names: refuse them, leave them out, or add
         them once more.
-    workers, on_error, progress, on_plan, on_stage, on_progress
+    workers, on_error, progress, on_plan, on_progress
         As in convert_table.
 
     Returns
@@ -305,28 +259,43 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    out, names = run.out, _names(source)
+    names = _names(source)
     choice("duplicates", duplicates, DUPLICATES)
-    take_back(out)
-    pack = open_pack(out)
+    take_back(run.out)
+    pack = open_pack(run.out)
     check_growable(pack, "append_table", names)
-    first = pack.parts[0].header
     known = {} if duplicates == "keep" else _known_files(pack, expand(names))
     if duplicates == "error":
         refuse(f"{name}: {where}" for name, where in known.items())
     names = [name for name in expand(names) if name not in known]
     left = [f"{name}: {where}, and were left out." for name, where in known.items()]
     if not names:
-        nothing = run.report(RunResult(pack.header, before=pack), left)
-        return TableReport(**vars(nothing))
-    transform = _transform_of(out, ColumnChoices(), ReadOptions())
-    table = open_table(names, _read_alike(ReadOptions(), transform))
-    options = first.provenance.get("options", {})
-    split = options.get("split") if first.splits else None
+        return TableReport(**vars(run.report(RunResult(pack.header, before=pack), left)))
+    job = _appending_job(run, pack, names)
+    if on_plan is not None:
+        on_plan(_plan(job))
+    with staging_folder(run, adding(run.out), {**job.identity, "pack": pack.seal.hex()}) as place:
+        staged = stage_rows(job, place)
+
+        def store(task: ConversionTask, nbytes: int) -> RunResult:
+            check_space(run.out, nbytes)
+            return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, place, run.running)
+
+        written, notes = store_rows(job, staged, store, pack.parts[0].header.table)
+    return _report(job, replace(written, cleared=place.cleared), staged, [*left, *notes])
+
+
+def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
+    """Return the checked conversion of more rows for a pack. Raises UsageError, SourceError."""
+    transform, first = _transform_of(pack, ""), pack.parts[0].header
+    reading = read_alike(ReadOptions(), transform.reading)
+    table = open_table(names, reading)
+    recorded = first.provenance.get("options", {})
+    split = recorded.get("split") if first.splits else None
     if first.splits and (split is None or any(":" in str(part) for part in split.values())):
         raise UsageError(
-            f"{out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new rows belong to none;"
-            " packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
+            f"{run.out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new rows belong to"
+            " none; packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
         )
     fields = {f.name for f in pack.fields}
     needed = [
@@ -336,46 +305,25 @@ def append_table(
     lacking = [name for name in needed if name not in {c.name for c in table.columns}]
     if lacking:
         raise UsageError(
-            f"{table.names[0]}: has no column {lacking[0]!r}, of which {out} has a field; new rows need all of them."
+            f"{table.names[0]}: has no column {lacking[0]!r}, of which {run.out} has a field; new rows need all of them."
             " Give the table the columns that the pack was made from."
         )
-    codec = next((f.codec for f in pack.fields if f.compressed), None)
-    storing = RowStorage(
-        pack.format,
-        str(codec["name"]) if codec else "raw",
-        shard_rows=pack.shards[0].rows,
-    )
-    provenance = {
-        "options": {**options, "append": True},
-        "source": table.fingerprint(),
-        "versions": {"packer": __version__, **storing.versions()},
-    }
-    seed = first.seed
-    job = TableJob(
-        run,
-        table,
-        transform.plan_for(table.columns),
-        transform,
-        lambda rows: table_order(
-            rows, split=split, shuffle=seed is not None, seed=int(options.get("split_seed", seed or 0))
-        ),
-        lambda row_bytes: storing,
-        provenance,
-        on_stage,
-        given=out,
-    )
-    if on_plan is not None:
-        on_plan(_plan(job))
-    changes = {"pack": pack.seal.hex(), "times of the files": [time for _, time in table.state]}
-    with staging_folder(run, adding(out), {**provenance, **changes}) as place:
-        staged = stage_rows(job, place)
+    store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
+    storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
+    seed = int(recorded.get("split_seed", first.seed or 0))
+    options = TableOptions(reading, ColumnChoices(), storing, split, first.seed is not None, seed)
+    plan = transform.plan_for(table.columns)
+    return TableJob(run, table, plan, transform, options, {**recorded, "append": True}, given=run.out)
 
-        def store(task: ConversionTask, nbytes: int) -> RunResult:
-            check_space(out, nbytes)
-            return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, place, run.running)
 
-        written, notes = store_rows(job, staged, store, first.table)
-    return _report(job, replace(written, cleared=place.cleared), staged, [*left, *notes])
+def _transform_of(pack: Pack, said: str) -> TableTransform:
+    """Return the transform of a pack. said: before its name in messages. Raises UsageError if it is no table's."""
+    if pack.header.table is None:
+        raise UsageError(f"{said}{pack.path}: is not a pack of a table. Pass one that was made from a table.")
+    try:
+        return TableTransform.from_json(pack.header.table)
+    except ValueError as error:
+        raise FormatError(f"{pack.path}: {error}. Convert its table again.") from None
 
 
 def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
@@ -413,41 +361,6 @@ def _no_path(source: Any) -> UsageError:
     return UsageError(
         f"source: is {article} {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
     )
-
-
-def _list(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return ("a", "b") of "a,b" or ["a", "b"]."""
-    if names is None:
-        return ()
-    return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(map(str, names))
-
-
-def _transform_of(like: str, choices: ColumnChoices, reading: ReadOptions) -> TableTransform:
-    """Read the transform of another pack. Raises UsageError (it is no table's; options that make a mapping are given too)."""
-    pack = open_pack(like)
-    if pack.header.table is None:
-        raise UsageError(f"like {like}: is not a pack of a table. Pass one that was made from a table.")
-    given = sorted(choices.record())
-    if given or reading.types:
-        name = given[0] if given else "types"
-        raise UsageError(
-            f"like {like}: says what becomes of the columns; {name} is given, too. Leave one of them out."
-        )
-    try:
-        return TableTransform.from_json(pack.header.table)
-    except ValueError as error:
-        raise FormatError(f"{like}: {error}. Convert its table again.") from None
-
-
-def _read_alike(reading: ReadOptions, transform: TableTransform) -> ReadOptions:
-    """Return the options by which the transform's own rows were read, unless others are given."""
-    rule = ReadOptions()
-    own = {name: value for name, value in asdict(reading).items() if value != getattr(rule, name)}
-    before = {
-        name: value for name, value in transform.reading.items() if hasattr(rule, name) and name != "types"
-    }
-    given = {**before, **own}
-    return ReadOptions(**{**given, "na": tuple(given.get("na", ()))})
 
 
 def _plan(job: TableJob) -> TablePlan:

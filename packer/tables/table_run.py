@@ -15,7 +15,6 @@ import numpy as np
 from packer import machine, native, units
 from packer.convert.conversion_run import Conversion, check_room, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
-from packer.convert.row_storage import RowStorage
 from packer.errors import FormatError, SourceError
 from packer.format.file_io import remove
 from packer.format.header import Header
@@ -33,11 +32,13 @@ from packer.tables.measuring import (
 from packer.tables.reading.table_source import TableSource
 from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, TableRows, stage
+from packer.tables.table_options import TableOptions
 from packer.tables.table_order import ShuffledFile, TableOrder
 from packer.tables.transform.column_plan import ColumnPlan
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
+from packer.version import __version__
 
 _NAMED = 6  # columns, in a note
 _SHUFFLED = "shuffled-"
@@ -48,38 +49,36 @@ _MAPPED_SHARE = (
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A part of a conversion that begins. name: "reading" or "writing"; total: of what is counted; unit: "B" or "rows"."""
-
-    name: str
-    total: int
-    unit: str
-
-
-@dataclass(frozen=True)
 class TableJob:
     """A conversion whose options have been checked.
 
-    transform: the mapping, where it is given; order: of so many rows; storing: of rows of so many bytes; provenance: as in Header;
-    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
+    transform: the mapping, where it is given; record: options as the pack records them; indexes: columns that are left out because
+    they are the index of a data frame; given: whose mapping it is, for messages.
     """
 
     run: Conversion
     table: TableSource
     plan: ColumnPlan
     transform: TableTransform | None
-    order: Callable[[int], TableOrder]
-    storing: Callable[[float], RowStorage]
-    provenance: Mapping[str, Any]
-    on_stage: Callable[[Stage], None] | None
+    options: TableOptions
+    record: Mapping[str, Any]
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
 
-    def begin(self, stage: Stage) -> None:
-        """Tell that a part of the work begins."""
-        self.run.bar.start(stage.total, stage.unit)
-        if self.on_stage is not None:
-            self.on_stage(stage)
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Provenance, as in Header."""
+        versions = {"packer": __version__, **self.options.storing.versions()}
+        return {"options": self.record, "source": self.table.fingerprint(), "versions": versions}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Values that an interrupted run must match to be resumed."""
+        return {
+            **self.provenance,
+            "newest file": str(self.table.newest()),
+            "times of the files": [time for _, time in self.table.state],
+        }
 
     @cached_property
     def first_notes(self) -> tuple[dict[int, str], list[str]]:
@@ -98,7 +97,7 @@ class TableJob:
 
 def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
     """Stage all rows, in raw form, in the working folder."""
-    job.begin(Stage("reading", job.table.nbytes, "B"))
+    job.run.bar.start(job.table.nbytes, "B")
     running = job.run.running
     return stage(
         job.table,
@@ -212,9 +211,9 @@ def store_rows(
     layout, folder = job.plan.layout, os.path.dirname(staged.path)
     source = {**job.provenance["source"], "digests": job.table.digests()}
     provenance = {**job.provenance, "source": source}
-    order = job.order(staged.rows)
+    order = job.options.order(staged.rows)
     transform, notes = _fit(job, staged, order)
-    job.begin(Stage("writing", staged.rows, "rows"))
+    job.run.bar.start(staged.rows, "rows")
     for name in os.listdir(folder):
         if name.startswith(_SHUFFLED):  # of a run that was killed; processes of its may still read it
             remove(os.path.join(folder, name))
@@ -235,12 +234,18 @@ def store_rows(
         row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
         members = {
             "classes": None if job.plan.label is None else transform.classes,
-            "seed": job.provenance["options"].get("seed"),
+            "seed": job.record.get("seed"),
             "provenance": provenance,
             "table": table or {**transform.to_json(), "skipped": staged.to_json()},
         }
         task = ConversionTask(
-            job.table.names[0], maker, order, job.storing(row_bytes), members, provenance, False
+            job.table.names[0],
+            maker,
+            order,
+            job.options.storing.with_rows(row_bytes),
+            members,
+            provenance,
+            False,
         )
         return store(task, row_bytes * staged.rows + (1 << 16)), notes
 

@@ -101,7 +101,7 @@ def test_shards_directories_and_several_files(tmp_path: Path) -> None:
         rows = "".join(f"{i},{i % 3},{i / 3}\n" for i in range(part * 100, part * 100 + 100))
         (tmp_path / f"part{part}.csv").write_text(rows)
     sources = [tmp_path / "part0.csv", tmp_path / "part1.csv"]
-    convert_table(sources, tmp_path / "all", header=False, label="1", format="npy", shards=64)
+    convert_table(sources, tmp_path / "all", csv={"header": False}, label="1", format="npy", shards=64)
     report = bench(sources, tmp_path / "all", rounds=1, seconds=0.01, workers=[0])
     assert report.source == f"{sources[0]} and 1 other"
     assert bench(tmp_path / "part*.csv", tmp_path / "all", rounds=1, seconds=0.01, workers=[0]).rows == 200

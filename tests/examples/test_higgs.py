@@ -96,7 +96,7 @@ def test_a_pack_without_splits_is_refused(higgs: ModuleType, table: Path, tmp_pa
     import packer
 
     pack = tmp_path / "whole.h5"
-    packer.convert_table(table, pack, header=False, label="0", features=["1"])
+    packer.convert_table(table, pack, csv=packer.Csv(header=False), label="0", features=["1"])
     with pytest.raises(SystemExit) as exit:
         higgs.make_loader("packer", pack, 100, None, "cpu")
     assert exit.value.code == (

@@ -27,7 +27,9 @@ from packer.format.pack import open_pack
 from packer.format.verify import verify_pack
 from packer.tables import apply, staging
 from packer.tables.reading import text_table as text
+from packer.tables.reading.table_source import Csv
 from packer.tables.table_conversion import append_table, convert_table
+from packer.tables.table_options import Encode
 from packer.tables.table_run import SHUFFLE_BYTES
 from tests.convert.test_engines import content
 
@@ -86,7 +88,7 @@ def rows_of(path: Path | str, field: str = "features") -> Any:
 
 
 def test_values_are_those_of_pandas_to_the_bit(numbers: Path, tmp_path: Path):
-    report = convert_table(numbers, tmp_path / "n.h5", header=False, label="0", shuffle=False)
+    report = convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", shuffle=False)
     expected = pandas.read_csv(numbers, header=None, dtype="float32").to_numpy()
     found = np.column_stack([rows_of(report.out, "label"), rows_of(report.out)])
     assert found.dtype == np.float32
@@ -97,8 +99,8 @@ def test_values_are_those_of_pandas_to_the_bit(numbers: Path, tmp_path: Path):
 
 
 def test_a_shuffled_pack_holds_every_row_once(numbers: Path, tmp_path: Path):
-    convert_table(numbers, tmp_path / "a.h5", header=False, label="0", seed=5)
-    convert_table(numbers, tmp_path / "b.h5", header=False, label="0", shuffle=False)
+    convert_table(numbers, tmp_path / "a.h5", csv=Csv(header=False), label="0", seed=5)
+    convert_table(numbers, tmp_path / "b.h5", csv=Csv(header=False), label="0", shuffle=False)
     shuffled, plain = rows_of(tmp_path / "a.h5"), rows_of(tmp_path / "b.h5")
     assert not np.array_equal(shuffled, plain)
     order = np.lexsort(shuffled.T), np.lexsort(plain.T)
@@ -139,7 +141,12 @@ def test_every_type_becomes_what_the_docs_say(mixed: Path, tmp_path: Path):
 def test_statistics_are_those_of_the_train_rows(numbers: Path, tmp_path: Path):
     out = tmp_path / "n.h5"
     convert_table(
-        numbers, out, header=False, label="0", standardize=True, split="train=0.6,val=0.4,test=last:500"
+        numbers,
+        out,
+        csv=Csv(header=False),
+        label="0",
+        standardize=True,
+        split="train=0.6,val=0.4,test=last:500",
     )
     header = open_pack(out).header
     counts = {name: sum(b - a for a, b in spans) for name, spans in header.splits.items()}
@@ -185,7 +192,7 @@ def test_categories_that_only_the_test_split_has_are_unknown(tmp_path: Path):
 
 
 def test_statistics_of_all_rows_are_told_where_there_are_splits(numbers: Path, tmp_path: Path):
-    options: dict[str, Any] = {"header": False, "label": "0", "overwrite": True}
+    options: dict[str, Any] = {"csv": Csv(header=False), "label": "0", "overwrite": True}
     said = "no split is called train (test and training are there): means, deviations and categories are those of all rows."
     for split, more, notes in (
         ("training=0.8,test=0.2", {"standardize": True}, (said,)),
@@ -200,9 +207,8 @@ def test_the_mapping_is_the_same_for_new_rows(mixed: Path, tmp_path: Path):
     options: dict[str, Any] = {
         "label": "grade",
         "missing": "median",
-        "indicators": True,
         "standardize": True,
-        "log1p": ["count"],
+        "encode": Encode(log1p=["count"], indicators=True),
         "one_hot": ["colour"],
         "drop": ["id"],
     }
@@ -249,8 +255,10 @@ def test_several_files_follow_each_other(numbers: Path, tmp_path: Path):
     (tmp_path / "a-1.csv").write_text("".join(lines[:1000]))
     with gzip.open(tmp_path / "a-2.csv.gz", "wt") as file:
         file.write("".join(lines[1000:]))
-    convert_table(str(tmp_path / "a-*"), tmp_path / "parts.h5", header=False, label="0", shuffle=False)
-    convert_table(numbers, tmp_path / "one.h5", header=False, label="0", shuffle=False)
+    convert_table(
+        str(tmp_path / "a-*"), tmp_path / "parts.h5", csv=Csv(header=False), label="0", shuffle=False
+    )
+    convert_table(numbers, tmp_path / "one.h5", csv=Csv(header=False), label="0", shuffle=False)
     assert np.array_equal(rows_of(tmp_path / "parts.h5"), rows_of(tmp_path / "one.h5"))
 
 
@@ -277,15 +285,17 @@ class _StopError(BaseException):
 
 
 def stop_after(calls: int, stage: str) -> dict[str, Any]:
-    """Callbacks that end a conversion in a stage."""
-    seen = {"stage": "", "calls": 0}
+    """A callback that ends a conversion in a stage: bytes are counted, then rows, from 0 on."""
+    seen = {"done": 0, "stage": "reading", "calls": 0}
 
     def progress(done: int) -> None:
+        seen["stage"] = "writing" if done < seen["done"] else seen["stage"]
+        seen["done"] = done
         seen["calls"] += seen["stage"] == stage
         if seen["calls"] > calls:
             raise _StopError
 
-    return {"on_stage": lambda s: seen.update(stage=s.name), "on_progress": progress}
+    return {"on_progress": progress}
 
 
 @pytest.mark.parametrize(("calls", "stage"), [(0, "reading"), (3, "reading"), (0, "writing")])
@@ -386,13 +396,13 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
     broken(numbers, 2600, "1.0,2.0")
     out = tmp_path / "n.h5"
     with pytest.raises(SourceError) as caught:
-        convert_table(numbers, out, header=False, label="0", shuffle=False)
+        convert_table(numbers, out, csv=Csv(header=False), label="0", shuffle=False)
     assert in_options(caught.value.sentence).startswith(
         f"{numbers}: line 2,500, column '2': 'oops' is not a number. Mend it, pass --type 2=category,"
         " --na oops, or --on-error skip to leave such rows out."
     )
     assert not out.exists()
-    report = convert_table(numbers, out, header=False, label="0", on_error="skip", shuffle=False)
+    report = convert_table(numbers, out, csv=Csv(header=False), label="0", on_error="skip", shuffle=False)
     assert report.rows == ROWS - 2
     assert report.skipped == (
         {"key": f"{numbers}: line 2,500, column '2'", "reason": "'oops' is not a number"},
@@ -415,7 +425,7 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
 def test_cells_that_are_no_numbers(numbers: Path, tmp_path: Path, line: str, reason: str):
     broken(numbers, 2000, line)
     with pytest.raises(SourceError) as caught:
-        convert_table(numbers, tmp_path / "n.h5", header=False, label="0")
+        convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
     assert in_options(caught.value.sentence).startswith(f"{numbers}: line 2,000, {reason}. Mend it")
     assert not (tmp_path / "n.h5").exists()
 
@@ -423,12 +433,12 @@ def test_cells_that_are_no_numbers(numbers: Path, tmp_path: Path, line: str, rea
 def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
     broken(numbers, 2000, '1,"1,234",1,1,1')
     with pytest.raises(SourceError) as caught:
-        convert_table(numbers, tmp_path / "n.h5", header=False, label="0")
+        convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
     assert in_options(caught.value.sentence) == (
         f"{numbers}: column '1' holds numbers with , between thousands, as '1,234'; that must be said."
         " Pass --thousands ,, or --type 1=category if they are none."
     )
-    convert_table(numbers, tmp_path / "n.h5", header=False, label="0", types={"1": "category"})
+    convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", types={"1": "category"})
 
 
 def test_a_missing_feature_is_an_error_if_asked(mixed: Path, tmp_path: Path):
@@ -454,7 +464,7 @@ def test_too_many_categories_are_an_error(mixed: Path, tmp_path: Path):
         UsageError,
         match=r"column 'id': has more than 100 different texts; as many categories are allowed. Pass drop='id', keep='id', or a larger",
     ):
-        convert_table(mixed, tmp_path / "m.h5", label="grade", max_categories=100)
+        convert_table(mixed, tmp_path / "m.h5", label="grade", encode=Encode(max_categories=100))
     assert os.listdir(tmp_path) == ["mixed.csv"]
 
 
@@ -465,7 +475,7 @@ def test_like_refuses_what_it_cannot_map(mixed: Path, numbers: Path, tmp_path: P
     ):
         convert_table(mixed, tmp_path / "b.h5", like=tmp_path / "m.h5", label="grade")
     with pytest.raises(UsageError, match=r"has no column 'height', 'count', 'colour'"):
-        convert_table(numbers, tmp_path / "b.h5", like=tmp_path / "m.h5", header=False)
+        convert_table(numbers, tmp_path / "b.h5", like=tmp_path / "m.h5", csv=Csv(header=False))
     with pytest.raises(UsageError, match=r"is not a pack of a table"):
         convert_table(mixed, tmp_path / "b.h5", like=images_pack(tmp_path))
 
@@ -501,7 +511,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(numbers: Path, tmp_pat
             file.write("1,2,3,4,5\n")
 
     with pytest.raises(SourceError) as caught:
-        convert_table(numbers, tmp_path / "n.h5", header=False, label="0", on_progress=grow)
+        convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", on_progress=grow)
     assert in_options(caught.value.sentence) == (
         f"{numbers}: was changed while it was read. Run the same command again when it is whole."
     )
@@ -513,7 +523,7 @@ def test_a_file_that_goes_away_is_an_error(numbers: Path, tmp_path: Path):
         convert_table(
             numbers,
             tmp_path / "n.h5",
-            header=False,
+            csv=Csv(header=False),
             label="0",
             on_progress=lambda done: numbers.unlink(missing_ok=True),
         )
@@ -521,7 +531,7 @@ def test_a_file_that_goes_away_is_an_error(numbers: Path, tmp_path: Path):
 
 def test_rows_that_were_left_out_are_told_when_they_no_longer_may_be(numbers: Path, tmp_path: Path):
     broken(numbers, 100, "1.0,2.0,oops,4.0,5.0")
-    options: dict[str, Any] = {"header": False, "label": "0"}
+    options: dict[str, Any] = {"csv": Csv(header=False), "label": "0"}
     with pytest.raises(_StopError):
         convert_table(numbers, tmp_path / "n.h5", on_error="skip", **options, **stop_after(5, "reading"))
     with pytest.raises(SourceError, match=r"line 100, column '2': 'oops' is not a number"):
@@ -530,7 +540,7 @@ def test_rows_that_were_left_out_are_told_when_they_no_longer_may_be(numbers: Pa
 
 def test_like_reads_text_as_the_pack_was_read(tmp_path: Path):
     (tmp_path / "old.csv").write_text("a;b;y\n1.234,5;?;x\n2,5;3;z\n")
-    options: dict[str, Any] = {"decimal": ",", "thousands": ".", "na": "?", "label": "y", "shuffle": False}
+    options: dict[str, Any] = {"csv": Csv(decimal=",", thousands=".", na="?"), "label": "y", "shuffle": False}
     convert_table(tmp_path / "old.csv", tmp_path / "old.h5", missing="zero", **options)
     (tmp_path / "new.csv").write_text("a;b;y\n5.678;?;z\n")
     report = convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "old.h5")
@@ -681,12 +691,12 @@ def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
             convert_table(source, tmp_path / "n.h5")
         said = f"source: is {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
         assert str(caught.value) == said
-    convert_table(numbers, tmp_path / "s", header=False, shards=2000)
+    convert_table(numbers, tmp_path / "s", csv=Csv(header=False), shards=2000)
     with pytest.raises(UsageError, match=r"^source: is a DataFrame; "):
         append_table(tmp_path / "s", frame)
     with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is a TextIOWrapper; "):
         convert_table(file, tmp_path / "n.h5")
-    report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", header=False)
+    report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", csv=Csv(header=False))
     assert report.rows == ROWS
 
 
@@ -696,8 +706,8 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
     with pytest.raises(SourceError) as error:
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
-        f"{source}: line 32, column 'x': '.' is not a number. Mend it, pass na=('.',) if it means missing,"
+        f"{source}: line 32, column 'x': '.' is not a number. Mend it, pass csv=Csv(na=('.',)) if it means missing,"
         " types={'x': 'category'}, or on_error='skip' to leave such rows out."
     )
-    convert_table(source, tmp_path / "t.h5", na=".", shuffle=False)
+    convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])

@@ -239,7 +239,14 @@ def test_the_types_that_are_named_read_them(tmp_path: Path, ending: str):
     if ending == "parquet":
         PEOPLE.assign(count=["2"] * len(PEOPLE)).to_parquet(path, index=False)
     report = convert_table(
-        path, tmp_path / "t.h5", types=types, na="?", label="y", keep="rate", shuffle=False, missing="zero"
+        path,
+        tmp_path / "t.h5",
+        types=types,
+        csv={"na": "?"},
+        label="y",
+        keep="rate",
+        shuffle=False,
+        missing="zero",
     )
     assert report.notes == ()
     pack = open_pack(report.out)
@@ -279,7 +286,7 @@ def test_a_conversion_of_such_columns_does_not_depend_on_pieces_or_workers(
 ):
     path = tmp_path / "t.csv"
     pandas.concat([PEOPLE] * 20).to_csv(path, index=False)
-    options: dict[str, Any] = {"types": {**WAYS, "count": "number"}, "na": "?", "label": "y"}
+    options: dict[str, Any] = {"types": {**WAYS, "count": "number"}, "csv": {"na": "?"}, "label": "y"}
     convert_table(path, tmp_path / "a.h5", workers=1, **options)
     monkeypatch.setattr(text, "PIECE", 1 << 12)
     convert_table(path, tmp_path / "b.h5", workers=3, **options)

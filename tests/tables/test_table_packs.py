@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
     "label": "grade",
     "keep": ["id", "when", "member", "day", "clock", "weight", "count"],
     "missing": "mean",
-    "indicators": True,
+    "encode": {"indicators": True},
     "one_hot": ["shape"],
     "types": {"price": "currency"},
 }
@@ -360,13 +360,13 @@ def test_titles_and_comments_are_passed_over_wherever_the_table_is_read_again(tm
         (tmp_path / name).write_text(text + "\n")
         return tmp_path / name
 
-    pack, read = tmp_path / "s", {"skip_rows": 2, "comment": "#"}
+    pack, read = tmp_path / "s", {"csv": {"skip_rows": 2, "comment": "#"}}
     report = convert_table(table("a.csv", 0), pack, shards=3, shuffle=False, **read)
     note = f"{tmp_path / 'a.csv'}: lines passed over at its beginning: 2, the first 'A title'."
     assert note in report.notes
     assert convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, **read).already
     with pytest.raises(UsageError, match="comment"):
-        convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, skip_rows=2)
+        convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, csv={"skip_rows": 2})
     before = files_of(pack)
     append_table(pack, table("b.csv", 6))
     assert opened(pack).read("features")[:, 0].tolist() == list(range(12))

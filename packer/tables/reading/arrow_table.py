@@ -18,7 +18,7 @@ import pyarrow.parquet
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
-from packer.tables.reading.dialect import dialect_of, unique_names
+from packer.tables.reading.dialect import unique_names
 from packer.tables.reading.table_source import (
     ReadOptions,
     TableChunk,
@@ -50,7 +50,7 @@ class ArrowTable(TableSource):
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
         """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
         super().__init__(names, reading)
-        self._form = dialect_of(reading)
+        self._form = reading.dialect()
         self._files: list[ArrowFile] = [open_file(name) for name in names]
         first = self._files[0]
         called, notes = unique_names(first.name, first.schema.names)

@@ -20,7 +20,6 @@ from packer.tables.reading.record_parser import (
     split_records,
 )
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import TYPES, TableColumn, read_cells
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
@@ -34,47 +33,6 @@ _COMMENTS = b"#%!*"  # marks that lines of comment begin with
 _NOTES = 10  # on names that were changed
 
 
-def dialect_of(reading: ReadOptions, width: int = 0) -> TextDialect:
-    """Return the dialect that options give; without a delimiter: a comma.
-
-    Raises: UsageError for marks that no file can have, and for two that are the same. In quotes a delimiter
-    may be a decimal point or stand between thousands, as in "2,100".
-    """
-    marks = {
-        "delimiter": "," if reading.delimiter is None else reading.delimiter,
-        "quote": reading.quote,
-        "decimal": reading.decimal,
-        "thousands": reading.thousands,
-        "comment": reading.comment or "",
-    }
-    for option, mark in marks.items():
-        optional = option in ("quote", "thousands", "comment")
-        if mark == "" and optional:
-            continue
-        if len(mark) != 1 or not mark.isascii() or mark in "\r\n\0" or (mark.isalnum() or mark in "+-"):
-            raise UsageError(
-                Option(option, mark),
-                ": is no mark; one ASCII character is, no letter, digit, sign or end of line"
-                f"{', or none' if optional else ''}. Pass one.",
-            )
-    given = [(option, mark) for option, mark in marks.items() if mark]
-    if reading.delimiter is None:
-        given = given[1:]
-    for at, (option, mark) in enumerate(given):
-        for other, same in given[:at]:
-            in_quotes = other == "delimiter" and option in ("decimal", "thousands") and reading.quote
-            if mark == same and not in_quotes:
-                raise UsageError(
-                    Option(option, mark),
-                    ": is the same as ",
-                    Option(other),
-                    "; each mark means one thing. Change one.",
-                )
-    na = frozenset(text.encode() for text in (*NA_TEXTS, *(text.strip(" \t") for text in reading.na)))
-    delimiter, quote, decimal, thousands, comment = (mark.encode() for mark in marks.values())
-    return TextDialect(delimiter, quote, decimal, thousands, na, width, comment)
-
-
 def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
     """Return the offset behind the lines passed over at a file's beginning. Raises: UsageError."""
     at = 0
@@ -85,7 +43,7 @@ def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
             size = "" if ended else f"first {len(text) >> 10:,} KiB hold "
             raise UsageError(
                 f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which ",
-                Option("skip_rows", skip_rows),
+                Option("Csv.skip_rows", skip_rows),
                 " passes over all; a table begins behind them. Pass a smaller number.",
             )
     return at
@@ -139,7 +97,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     Raises: SourceError if no delimiter does; if lines before the table have another number of cells; if its
     lines would become one column though they may hold several.
     """
-    dialect = dialect_of(reading)
+    dialect = reading.dialect()
     suffixes = [d for s, d in _BY_SUFFIX.items() if name.lower().removesuffix(compression(name)).endswith(s)]
     named = [dialect.delimiter] if reading.delimiter is not None else suffixes
     marks = dialect.decimal, dialect.thousands
@@ -160,9 +118,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         if whole:
             best = max(whole, key=lambda cut: cut.share)
             if named and best.delimiter not in named:
-                ways: list[Part] = [Option("delimiter", best.delimiter.decode())]
+                ways: list[Part] = [Option("Csv.delimiter", best.delimiter.decode())]
                 if cuts[0][0].width == 1:
-                    ways += [", or ", Option("delimiter", named[0].decode()), " if it has one column"]
+                    ways += [", or ", Option("Csv.delimiter", named[0].decode()), " if it has one column"]
                 raise SourceError(
                     f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says"
                     f" {_shown(named[0])}. Pass ",
@@ -190,9 +148,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         raise SourceError(
             f"{name}: most of its rows have {best.width:,} cells, parted by {_shown(best.delimiter)}, and its line"
             f" {reading.skip_rows + wide.line + 1:,} {len(wide.cells):,}; all must have as many. Mend it, or pass ",
-            Option("skip_rows"),
+            Option("Csv.skip_rows"),
             " if lines of a title come first, or ",
-            Option("delimiter"),
+            Option("Csv.delimiter"),
             ".",
         )
     if single and all(len(cut.records[0].cells) == 1 for cut in every):
@@ -201,9 +159,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     raise SourceError(
         f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into"
         " as many cells as the first. Pass ",
-        Option("delimiter"),
+        Option("Csv.delimiter"),
         ", or ",
-        Option("skip_rows"),
+        Option("Csv.skip_rows"),
         " if lines of a title come first.",
     )
 
@@ -241,34 +199,38 @@ def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> 
     one_column: list[Part] = []
     alone = widths == [1] and reading.delimiter is None
     if alone and (option := _option_of_numbers(cut, reading)):
-        unnamed: list[Part] = [" and ", Option("header", False), " to read it without names"]
+        unnamed: list[Part] = [" and ", Option("Csv.header", False), " to read it without names"]
         return SourceError(
             found + "Pass ",
             option,
             f" if it has one column of numbers as {cut.delimiter.join(names.cells).decode().strip()}; else ",
-            Option("skip_rows", lines),
+            Option("Csv.skip_rows", lines),
             *(unnamed if reading.header else []),
             ".",
         )
     if alone:
-        one_column = [", or ", Option("delimiter", _absent(text)), " if it has one column"]
+        one_column = [", or ", Option("Csv.delimiter", _absent(text)), " if it has one column"]
     if reading.header and widths == [cut.width - 1] and any(map(_is_number, names.cells)):
         return SourceError(
             found + "Give each column a name there, or pass ",
-            Option("skip_rows", lines),
+            Option("Csv.skip_rows", lines),
             " and ",
-            Option("header", False),
+            Option("Csv.header", False),
             " to read it without names",
             *one_column,
             ".",
         )
     begins = {record.cells[0].lstrip(b'"')[:1] for record in leading}
     ways: list[Part] = [
-        Option("skip_rows", lines),
+        Option("Csv.skip_rows", lines),
         f" if {'it is a title' if cut.leading == 1 else 'they are titles'}",
     ]
     if len(begins) == 1 and (mark := begins.pop()) and mark in _COMMENTS and reading.comment is None:
-        ways = [Option("comment", mark.decode()), f" if {_shown(mark)} begins lines of comment, or ", *ways]
+        ways = [
+            Option("Csv.comment", mark.decode()),
+            f" if {_shown(mark)} begins lines of comment, or ",
+            *ways,
+        ]
     return SourceError(found + "Pass ", *ways, *one_column, ".")
 
 
@@ -281,9 +243,9 @@ def _option_of_numbers(cut: _FirstRecords, reading: ReadOptions) -> Option | Non
         return None  # lines of a title
     lines = [b",".join(record.cells) for record in cut.records[cut.leading :] if len(record.cells) == 2]
     if all(re.fullmatch(rb" *[+-]?\d{1,3},\d{3}(\.\d*)? *", line) for line in lines):
-        return Option("thousands", ",")
+        return Option("Csv.thousands", ",")
     if all(re.fullmatch(rb" *[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+ *", line) for line in lines):
-        return Option("decimal", ",")
+        return Option("Csv.decimal", ",")
     return None
 
 
@@ -297,14 +259,14 @@ def _check_single(
     if not lines or (quoted and not any(record.fault for record in cut.records)):
         return  # in quotes a mark is text
     absent = _absent(text)
-    one_column: tuple[Part, ...] = (", or ", Option("delimiter", absent), " if it has one column.")
+    one_column: tuple[Part, ...] = (", or ", Option("Csv.delimiter", absent), " if it has one column.")
     rows = lines[1:] or lines if reading.header else lines
     if dialect.thousands != b" " and _is_spaced(lines, rows):
         found = (
             f"{name}: its cells are parted by spaces; a comma, a semicolon, a tab or | is found by itself. "
         )
         if all(line == b" ".join(line.split()) for line in lines):
-            raise SourceError(found + "Pass ", Option("delimiter", " "), *one_column)
+            raise SourceError(found + "Pass ", Option("Csv.delimiter", " "), *one_column)
         raise SourceError(
             found + f"Convert it, as by: awk '{{$1=$1}} 1' OFS='{absent}'; or pass ", *one_column[1:]
         )
@@ -320,7 +282,7 @@ def _check_single(
             )
         raise SourceError(
             f"{name}: its lines hold as many {_shown(mark)} each, which may part cells. Pass ",
-            Option("delimiter", mark.decode()),
+            Option("Csv.delimiter", mark.decode()),
             *one_column,
         )
     begin = lines[0][:1]
@@ -329,7 +291,7 @@ def _check_single(
         raise SourceError(
             f"{name}: its first row, {lines[0][:80].decode(errors='replace')!r}, may be a comment; else it is the"
             " name of a column. Pass ",
-            Option("comment", begin.decode()),
+            Option("Csv.comment", begin.decode()),
             *one_column,
         )
 
@@ -411,14 +373,14 @@ def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> tup
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
     if filled and all(map(_is_number, filled)):
         raise SourceError(
-            f"{name}: its first row holds numbers, no names. Pass ", Option("header", False), "."
+            f"{name}: its first row holds numbers, no names. Pass ", Option("Csv.header", False), "."
         )
     try:
         written = [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:
         raise SourceError(
             f"{name}: its first row is not UTF-8; the whole file must be. Pass ",
-            Option("encoding"),
+            Option("Csv.encoding"),
             ", as cp1252 or latin-1.",
         ) from None
     return unique_names(name, written)

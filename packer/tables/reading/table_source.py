@@ -12,38 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from packer.arguments import whole
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file
 from packer.path_text import as_text
+from packer.sentence import Option
 from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
 from packer.tables.reading.text_stream import unreadable
+from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
 _DIGESTED_BYTES = 4 << 20  # of a file, read at once
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """Options by which text files are read; Arrow and Parquet files need only `types`.
-
-    header: the first line holds names; delimiter: one character, None: found out; quote: one character, "" for none; decimal: the
-    decimal point; thousands: a character passed over inside whole numbers, "" for none; na: texts that mean "missing", beside the
-    standard ones; encoding: of the files; types: column -> one of TYPES, where what the first rows look like is wrong; skip_rows:
-    lines passed over at the beginning of each file; comment: one character, lines that begin with it are passed over, None for none.
-    """
-
-    header: bool = True
-    delimiter: str | None = None
-    quote: str = '"'
-    decimal: str = "."
-    thousands: str = ""
-    na: tuple[str, ...] = ()
-    encoding: str = "utf-8"
-    types: Mapping[str, str] = field(default_factory=dict)
-    skip_rows: int = 0
-    comment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +42,75 @@ class TextDialect:
     na: frozenset[bytes]
     width: int
     comment: bytes = b""
+
+
+@dataclass(frozen=True)
+class Csv:
+    """Options by which text files are read.
+
+    header: the first line holds names; delimiter: one character, None: found out; quote: one character, "" for none; decimal: the
+    decimal point; thousands: a character passed over inside whole numbers, "" for none; na: texts that mean "missing", beside the
+    standard ones; encoding: of the files; skip_rows: lines passed over at the beginning of each file; comment: one character, lines
+    that begin with it are passed over, None for none.
+
+    >>> Csv(decimal=",", na="?").na
+    ('?',)
+    """
+
+    header: bool = True
+    delimiter: str | None = None
+    quote: str = '"'
+    decimal: str = "."
+    thousands: str = ""
+    na: str | Sequence[str] = ()
+    encoding: str = "utf-8"
+    skip_rows: int = 0
+    comment: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for marks that no file can have, and for two that are the same.
+
+        In quotes a delimiter may be a decimal point or stand between thousands, as in "2,100".
+        """
+        object.__setattr__(self, "na", (self.na,) if isinstance(self.na, str) else tuple(self.na))
+        whole("skip_rows", self.skip_rows, 0)
+        marks = {
+            name: getattr(self, name) for name in ("delimiter", "quote", "decimal", "thousands", "comment")
+        }
+        given = [(name, mark) for name, mark in marks.items() if mark is not None]
+        for at, (name, mark) in enumerate(given):
+            optional = name in ("quote", "thousands", "comment")
+            if not (mark == "" and optional) and (
+                len(mark) != 1 or not mark.isascii() or mark in "\r\n\0+-" or mark.isalnum()
+            ):
+                raise UsageError(
+                    Option(f"Csv.{name}", mark),
+                    ": is no mark; one ASCII character is, no letter, digit, sign or end of line"
+                    f"{', or none' if optional else ''}. Pass one.",
+                )
+            for other, same in given[:at]:
+                in_quotes = other == "delimiter" and name in ("decimal", "thousands") and self.quote
+                if mark and mark == same and not in_quotes:
+                    said = (
+                        ": is the same as ",
+                        Option(f"Csv.{other}"),
+                        "; each mark means one thing. Change one.",
+                    )
+                    raise UsageError(Option(f"Csv.{name}", mark), *said)
+
+    def dialect(self, width: int = 0) -> TextDialect:
+        """Return the dialect; without a delimiter: a comma."""
+        marks = (self.delimiter or ",", self.quote, self.decimal, self.thousands, self.comment or "")
+        delimiter, quote, decimal, thousands, comment = (mark.encode() for mark in marks)
+        na = frozenset(text.encode() for text in (*NA_TEXTS, *(text.strip(" \t") for text in self.na)))
+        return TextDialect(delimiter, quote, decimal, thousands, na, width, comment)
+
+
+@dataclass(frozen=True)
+class ReadOptions(Csv):
+    """Options by which files are read: those of Csv, and of files of any kind `types`, column -> one of TYPES, where guesses mislead."""
+
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class TextStream:
         if mark is not None:
             raise SourceError(
                 f"{self.name}: begins as {_MARKS[mark].upper()} text does ({mark.hex(' ').upper()}); UTF-8 is expected. Pass ",
-                Option("encoding", _MARKS[mark]),
+                Option("Csv.encoding", _MARKS[mark]),
                 ".",
             )
         if begin.startswith(codecs.BOM_UTF8):
@@ -151,7 +151,7 @@ class TextStream:
     def _undecodable(self, offset: int) -> SourceError:
         return SourceError(
             f"{self.name}: byte {offset:,} is not {self._encoding.upper()}; the whole file must be. Pass another ",
-            Option("encoding"),
+            Option("Csv.encoding"),
             ".",
         )
 
@@ -179,7 +179,7 @@ def python_encoding(encoding: str) -> str:
         "a".encode(encoding)  # refuses those that are not for text, as hex
     except (LookupError, ValueError, TypeError):
         raise UsageError(
-            Option("encoding", encoding),
+            Option("Csv.encoding", encoding),
             ": no such encoding; those that Python knows are read, as utf-16, cp1252 or latin-1. Pass one.",
         ) from None
     return "utf-8" if found.name in ("utf-8", "utf-8-sig", "ascii") else found.name

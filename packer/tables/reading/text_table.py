@@ -16,7 +16,6 @@ from packer.sentence import Option
 from packer.tables.reading.dialect import (
     column_names,
     delimiter_of,
-    dialect_of,
     first_line_at,
     first_record_end,
     first_records,
@@ -66,7 +65,7 @@ class TextTable(TableSource):
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
         rest = text[first_line_at(first, text, ended, reading.skip_rows) :]
-        dialect = replace(dialect_of(reading), delimiter=delimiter_of(first, rest, ended, reading))
+        dialect = replace(reading.dialect(), delimiter=delimiter_of(first, rest, ended, reading))
         head = self._head(first, text, ended, dialect)
         if reading.header:
             columns, notes = column_names(first, head.cells, dialect)
@@ -134,14 +133,14 @@ class TextTable(TableSource):
             raise SourceError(
                 f"{name}: its first row does not end within {len(text) >> 10:,} KiB; shorter ones are read. "
                 "Correct it, if a quote is not closed, or pass ",
-                Option("quote", ""),
+                Option("Csv.quote", ""),
                 ".",
             )
         end = end or len(text)
         if _is_unclosed(text[:end], dialect):
             raise SourceError(
                 f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass ",
-                Option("quote", ""),
+                Option("Csv.quote", ""),
                 ".",
             )
         records = first_records(text[:end], True, dialect, 1)
@@ -212,7 +211,7 @@ class TextTable(TableSource):
         return SourceError(
             f"{self.names[number]}: line {self._line(number, begin):,}: its record does not end within {LONGEST >> 20} MiB; "
             "shorter ones are read. Correct it, if a quote is not closed, or pass ",
-            Option("quote", ""),
+            Option("Csv.quote", ""),
             ".",
         )
 
@@ -221,7 +220,7 @@ class TextTable(TableSource):
         return SourceError(
             f"{self.names[number]}: line {self._line(number, begin):,}: its record has a quote that is never closed, and takes all "
             "lines behind it; closed ones are read. Correct it, or pass ",
-            Option("quote", ""),
+            Option("Csv.quote", ""),
             ".",
         )
 
@@ -258,7 +257,7 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
     if b"\0" in text[:_BINARY]:
         raise SourceError(
             f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass ",
-            Option("encoding", "utf-16"),
+            Option("Csv.encoding", "utf-16"),
             ".",
         )
     if ended and not text.strip():

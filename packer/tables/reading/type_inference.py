@@ -241,11 +241,11 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
             example = next(cell for cell in counts if cell.translate(_DIGITS) in found).decode()
             what = "between thousands" if option == "thousands" else "as decimal point"
             written = "' '" if mark == b" " else '"\'"' if mark == b"'" else mark.decode()
-            options = [Option(option, mark.decode())]
+            options = [Option(f"Csv.{option}", mark.decode())]
             if option == "thousands" and mark == dialect.decimal:
-                options.append(Option("decimal", ","))
+                options.append(Option("Csv.decimal", ","))
             elif option == "decimal" and "." in example:
-                options.append(Option("thousands", "."))
+                options.append(Option("Csv.thousands", "."))
             raise SourceError(
                 f"{name}: column {column!r} holds numbers with {written} {what}, as {example!r}; that must be said. Pass ",
                 options[0],
@@ -286,7 +286,7 @@ def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextD
         notes.append(
             f"column {column!r} holds {shown} in {found:,} of its first {total:,} cells{others}: it is read as category, and"
             f" {shown} as {'one' if len(marks) == 1 else 'some'} of them. If that means missing, pass "
-            + Option("na", tuple(mark.decode() for mark in sorted(marks)))
+            + Option("Csv.na", tuple(mark.decode() for mark in sorted(marks)))
             + "."
         )
     if rest == "category" and values and (said := _notation_note(column, values, dialect)):
@@ -343,7 +343,7 @@ def _mixed_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) 
     if len(ranked) <= _WORDS:
         return (
             f"{said}If that means missing, pass "
-            + Option("na", tuple(t.decode(errors="replace") for t in ranked))
+            + Option("Csv.na", tuple(t.decode(errors="replace") for t in ranked))
             + "."
         )
     return (
@@ -352,7 +352,7 @@ def _mixed_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) 
         + " and "
         + Option("on_error", "skip")
         + ", which leaves the other rows out, or "
-        + Option("na")
+        + Option("Csv.na")
         + " for each text that means missing."
     )
 

@@ -73,7 +73,7 @@ class ColumnChoices:
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
                 (Option("standardize", True), self.standardize),
-                (Option("log1p"), bool(self.log1p)),
+                (Option("Encode.log1p"), bool(self.log1p)),
                 (Option("missing", self.missing), self.missing in ("mean", "median")),
             ):
                 if chosen:
@@ -106,7 +106,7 @@ class ColumnChoices:
             )
         if self.max_categories < 1:
             raise UsageError(
-                Option("max_categories", self.max_categories), ": is below 1. Pass a number from 1."
+                Option("Encode.max_categories", self.max_categories), ": is below 1. Pass a number from 1."
             )
 
     def lists(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -118,7 +118,7 @@ class ColumnChoices:
             ("drop", self.drop),
             ("features", self.features or ()),
             ("one_hot", one_hot),
-            ("log1p", self.log1p),
+            ("Encode.log1p", self.log1p),
         ]
 
     def record(self) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
     for name in choices.log1p:
         if roles[name] != "feature" or read[name] != "number":
             raise UsageError(
-                Option("log1p", name),
+                Option("Encode.log1p", name),
                 f": is {_described(read[name], roles[name])}; features that hold numbers are allowed. Leave it out.",
             )
     label = _label([TableColumn(name, read[name]) for name in choices.label], choices)

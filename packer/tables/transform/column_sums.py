@@ -211,11 +211,11 @@ def check_categories(name: str, count: int, most: int, role: str = "feature") ->
             ways = Sentence(Option("label_as", "number"))
         raise UsageError(
             f"column {name!r}: has more than {most:,} categories ({count:,} so far); "
-            + Option("max_categories", most)
+            + Option("Encode.max_categories", most)
             + " allows no more. Pass "
             + ways
             + " or a larger "
-            + Option("max_categories")
+            + Option("Encode.max_categories")
             + "."
         )
 

@@ -13,7 +13,6 @@ from packer.errors import SourceError, UsageError
 from packer.tables.reading.dialect import (
     column_names,
     delimiter_of,
-    dialect_of,
     first_line_at,
     first_record_end,
     first_records,
@@ -71,7 +70,7 @@ def refused(text: str, name: str = "a.csv", **reading: Any) -> str:
 def test_one_column_has_none() -> None:
     assert found("a\n1\n2\n") not in "a12"
     assert found("text\nwell, yes\nno\n") not in ",w"
-    assert first_records(b"text\nwell, yes\n", True, dialect_of(ReadOptions(delimiter="|")), 9) == [
+    assert first_records(b"text\nwell, yes\n", True, ReadOptions(delimiter="|").dialect(), 9) == [
         [b"text"],
         [b"well, yes"],
     ]
@@ -265,15 +264,15 @@ def test_lines_are_passed_over() -> None:
 
 def test_a_record_that_is_cut_off_does_not_count() -> None:
     assert found("a;b\n1;2\n3", ended=False) == ";"
-    assert first_records(b"a\n1\n2", False, dialect_of(ReadOptions()), 9) == [[b"a"], [b"1"]]
-    assert first_records(b"a\n1\n2", True, dialect_of(ReadOptions()), 2) == [[b"a"], [b"1"]]
+    assert first_records(b"a\n1\n2", False, ReadOptions().dialect(), 9) == [[b"a"], [b"1"]]
+    assert first_records(b"a\n1\n2", True, ReadOptions().dialect(), 2) == [[b"a"], [b"1"]]
 
 
 # Marks
 
 
 def test_marks_become_bytes() -> None:
-    form = dialect_of(ReadOptions(delimiter=";", quote="", decimal=",", thousands=".", na=("-", " ? ")), 7)
+    form = ReadOptions(delimiter=";", quote="", decimal=",", thousands=".", na=("-", " ? ")).dialect(7)
     assert (form.delimiter, form.quote, form.decimal, form.thousands) == (b";", b"", b",", b".")
     assert form.width == 7
     assert form.na == {text.encode() for text in NA_TEXTS} | {b"-", b"?"}
@@ -318,7 +317,7 @@ def test_marks_become_bytes() -> None:
 )
 def test_other_marks_are_refused(reading: dict[str, str], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
-        dialect_of(ReadOptions(**reading))  # type: ignore[arg-type]
+        ReadOptions(**reading).dialect()  # type: ignore[arg-type]
     assert in_options(error.value.sentence) == sentence
 
 
@@ -339,18 +338,18 @@ def test_other_marks_are_refused(reading: dict[str, str], sentence: str) -> None
     ],
 )
 def test_the_end_of_the_first_record(text: str, end: int) -> None:
-    assert first_record_end(text.encode(), dialect_of(ReadOptions())) == end
+    assert first_record_end(text.encode(), ReadOptions().dialect()) == end
 
 
 def test_a_line_of_tabs_is_a_record_of_tabs() -> None:
-    assert first_record_end(b"\t\n1\t2\n", dialect_of(ReadOptions(delimiter="\t"))) == 2
-    assert first_record_end(b"\t\n1\t2\n", dialect_of(ReadOptions())) == 6
+    assert first_record_end(b"\t\n1\t2\n", ReadOptions(delimiter="\t").dialect()) == 2
+    assert first_record_end(b"\t\n1\t2\n", ReadOptions().dialect()) == 6
 
 
 @given(st.text('a,"\n\r', max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
-    data, form = text.encode(), dialect_of(ReadOptions())
+    data, form = text.encode(), ReadOptions().dialect()
     end = first_record_end(data, form)
     if not end:
         whole = data[: end_of_records(data, 0, form)]
@@ -363,7 +362,7 @@ def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
 
 
 def names(*cells: str) -> tuple[list[str], list[str]]:
-    return column_names("a.csv", [cell.encode() for cell in cells], dialect_of(ReadOptions()))
+    return column_names("a.csv", [cell.encode() for cell in cells], ReadOptions().dialect())
 
 
 def test_names_are_trimmed() -> None:
@@ -395,7 +394,8 @@ def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
 def test_numbers_are_no_names() -> None:
     for cells in (("1", "2.5"), ("1e3", "", "NaN"), ("-1",)):
         with pytest.raises(
-            SourceError, match=r"^a\.csv: its first row holds numbers, no names\. Pass header=False\.$"
+            SourceError,
+            match=r"^a\.csv: its first row holds numbers, no names\. Pass csv=Csv\(header=False\)\.$",
         ):
             names(*cells)
     assert names("id", "2019", "2020") == (["id", "2019", "2020"], [])

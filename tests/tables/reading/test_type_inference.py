@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from packer import native
 from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.dialect import dialect_of
 from packer.tables.reading.record_parser import parse_records
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import _number_type, _present, _type_of, infer
@@ -23,7 +22,7 @@ def inferred(
     *cells: str, given: str | None = None, reading: ReadOptions | None = None
 ) -> tuple[str, tuple[str, ...]]:
     records = [[cell.encode()] for cell in cells]
-    form = dialect_of(reading or ReadOptions())
+    form = (reading or ReadOptions()).dialect()
     (column,), notes = infer("a.csv", ["x"], records, form, {"x": given} if given else {})
     assert column.name == "x"
     return column.type, tuple(in_options(note) for note in notes.get("x", ()))
@@ -72,7 +71,7 @@ def test_types(type: str, cells: list[str]) -> None:
 
 
 def test_bytes_that_are_no_text_are_categories() -> None:
-    (column,), _ = infer("a.csv", ["x"], [[b"caf\xe9"], [b"x"]], dialect_of(ReadOptions()), {})
+    (column,), _ = infer("a.csv", ["x"], [[b"caf\xe9"], [b"x"]], ReadOptions().dialect(), {})
     assert column == TableColumn("x", "category")
 
 
@@ -190,7 +189,7 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         ),
     ]:
         with pytest.raises(UsageError) as error:
-            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], dialect_of(ReadOptions()), given_types)
+            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], ReadOptions().dialect(), given_types)
         assert in_options(error.value.sentence) == sentence
 
 
@@ -211,14 +210,14 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
 def test_whole_numbers_whose_digits_are_lost_are_found(cells: list[str], type: str, digits: str) -> None:
     for na in ((), ("-",)):  # by the quick look, and by the close one
         records = [[cell.encode()] for cell in cells]
-        ((column,), _) = infer("a.csv", ["x"], records, dialect_of(ReadOptions(na=na)), {})
+        ((column,), _) = infer("a.csv", ["x"], records, ReadOptions(na=na).dialect(), {})
         assert (column.type, column.digits) == (type, digits)
-    assert infer("a.csv", ["x"], records, dialect_of(ReadOptions()), {"x": type})[0][0].digits is None
+    assert infer("a.csv", ["x"], records, ReadOptions().dialect(), {"x": type})[0][0].digits is None
 
 
 def test_ragged_records_are_left_out() -> None:
     records = [[b"1", b"x"], [b"x"], [b"x", b"y", b"z"], [b"2", b"y"]]
-    columns, _ = infer("a.csv", ["a", "b"], records, dialect_of(ReadOptions()), {})
+    columns, _ = infer("a.csv", ["a", "b"], records, ReadOptions().dialect(), {})
     assert columns == (TableColumn("a", "integer"), TableColumn("b", "category"))
 
 
@@ -228,14 +227,14 @@ def test_ragged_records_are_left_out() -> None:
     )
 )
 def test_the_quick_look_and_the_close_one_agree(cells: list[str]) -> None:
-    form = dialect_of(ReadOptions())
+    form = ReadOptions().dialect()
     raw = [cell.encode() for cell in cells]
     assert _number_type(raw, form)[0] in ("", _type_of(_present(raw, form), form))
 
 
 def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:
     records = [[cell.encode()] for cell in cells]
-    (column,), notes = infer("a.csv", [name], records, dialect_of(ReadOptions(**reading)), {})
+    (column,), notes = infer("a.csv", [name], records, ReadOptions(**reading).dialect(), {})
     assert (column.type == "category") or not notes
     return [in_options(note) for said in notes.values() for note in said]
 
@@ -358,7 +357,7 @@ def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pyt
         b"$1000000000000000000000000000000000000000,1%,1/1/2013,6\n"
         b"-$2,-1%, 1/2/2013 ,7\n"
     )
-    parsed = parse_records(text, dialect_of(ReadOptions(), 4), layout)
+    parsed = parse_records(text, ReadOptions().dialect(4), layout)
     assert parsed.records["c3"].tolist() == [1, 2, 7]
     assert parsed.records["c0"].dtype == "<f4"
     assert parsed.records["c0"].tolist()[::2] == [1234.5, -2]

@@ -633,7 +633,9 @@ def test_no_logarithm_below_minus_one():
 def test_too_many_categories():
     with pytest.raises(UsageError, match="column 'y': has more than 2 categories"):
         fit(labelled("category", "a", "b", "c"), ColumnChoices(label=("y",), max_categories=2))
-    with pytest.raises(UsageError, match="Pass label_as='number' or a larger max_categories="):
+    with pytest.raises(
+        UsageError, match=r"Pass label_as='number' or a larger encode=Encode\(max_categories=\)"
+    ):
         fit(labelled("number", 1, 2, 3), ColumnChoices(label=("y",), label_as="classes", max_categories=2))
 
 

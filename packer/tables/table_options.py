@@ -1,0 +1,112 @@
+"""Options of convert_table as one frozen value, which checks itself, records itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from packer.arguments import choice, whole
+from packer.convert.row_storage import STORES, RowStorage
+from packer.tables.reading.table_source import Csv, ReadOptions
+from packer.tables.table_order import TableOrder, parse_parts, table_order
+from packer.tables.transform.column_plan import ColumnChoices
+
+__all__ = ["Csv", "Encode", "TableOptions"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Rarer ways of making features.
+
+    log1p: columns mapped by log(1 + x); indicators: a 0/1 feature for each column with missing values; max_categories: most categories
+    of a column.
+
+    >>> Encode(log1p="fare,distance").log1p
+    ('fare', 'distance')
+    """
+
+    log1p: str | Sequence[str] = ()
+    indicators: bool = False
+    max_categories: int = 100_000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log1p", names(self.log1p))
+        whole("max_categories", self.max_categories)
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The options on which a pack depends. split: parsed; shuffle, seed: as in convert_table."""
+
+    reading: ReadOptions
+    choices: ColumnChoices
+    storing: RowStorage
+    split: Mapping[str, float | str] | None
+    shuffle: bool
+    seed: int
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        types: Any,
+        csv: Any,
+        encode: Any,
+        storing: RowStorage,
+        split: Any,
+        shuffle: bool,
+        seed: int,
+        **mapping: Any,
+    ) -> TableOptions:
+        """Return the options that the arguments of convert_table mean. mapping: those of ColumnChoices. Raises UsageError."""
+        choice("store", storing.store, [store for store in STORES if store != "jpeg"])
+        for name in ("label", "drop", "keep", "one_hot", "features"):
+            if mapping[name] is not None and (name, mapping[name]) != ("one_hot", "all"):
+                mapping[name] = names(mapping[name])
+        if mapping["label_as"] == "float":
+            mapping["label_as"] = "number"
+        return cls(
+            ReadOptions(**vars(_value(Csv, csv)), types=dict(types or {})),
+            ColumnChoices(**mapping | {"label": mapping["label"] or ()}, **vars(_value(Encode, encode))),
+            storing,
+            None if split is None else parse_parts(split),
+            shuffle,
+            whole("seed", seed),
+        )
+
+    def order(self, rows: int) -> TableOrder:
+        """Return the order of so many rows. Raises UsageError."""
+        return table_order(rows, split=self.split, shuffle=self.shuffle, seed=self.seed)
+
+    def record(self, choices: ColumnChoices, like: str | None) -> dict[str, Any]:
+        """Return what a pack records. choices: with columns that were left out; like: digest of the transform that takes their place."""
+        record = {
+            "choices": choices.record() if like is None else None,
+            "like": like,
+            "split": self.split,
+            "split_seed": self.seed if self.split is not None else None,
+            "seed": self.seed if self.shuffle else None,
+            **self.storing.options(),
+        }
+        return {name: value for name, value in record.items() if value is not None}
+
+
+def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
+    """Return the options by which a pack's rows were read, as its record tells, where none are given."""
+    rule = asdict(ReadOptions())
+    before = {name: value for name, value in record.items() if name in rule and name != "types"}
+    return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
+
+
+def names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return ("a", "b") of "a,b" or ["a", "b"]."""
+    return (
+        tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(map(str, given))
+    )
+
+
+def _value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
+    """Return the value of an option that may be given as a mapping, as other processes get it."""
+    return given if isinstance(given, kind) else kind(**(given or {}))  # type: ignore[arg-type]
