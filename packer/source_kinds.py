@@ -1,13 +1,35 @@
-"""The kind of a source by the suffix of its name: a table, a file of arrays, or images. Loads nothing else of the package."""
+"""The kind of a source by the suffix of its name: a table, a file of arrays, images, archives of images."""
 
 from __future__ import annotations
 
 import os
 
 TEXT_TABLES = (".csv", ".tsv", ".tab", ".psv", ".data")
-ARROW_TABLES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+PARQUET = (".parquet", ".pq")
+ARROW_TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")  # of tables of text
 ARRAYS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
+IMAGES = {
+    "JPEG": (".jpg", ".jpeg", ".jpe"),
+    "PNG": (".png",),
+    "WebP": (".webp",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "GIF": (".gif",),
+    "AVIF": (".avif",),
+    "PPM": (".ppm", ".pgm"),
+}
+"""Format of image files -> suffixes of their names."""
+LISTS = (".lst", ".txt")  # of images
+COMPRESSED_TARS = {
+    **dict.fromkeys((".tar.gz", ".tgz"), "gzip"),
+    **dict.fromkeys((".tar.bz2", ".tbz2"), "bz2"),
+    **dict.fromkeys((".tar.xz", ".txz"), "lzma"),
+}
+"""Suffix -> the module of Python that decompresses it."""
+TARS = (".tar", *COMPRESSED_TARS)
+PLAIN_ARCHIVES = (".tar", ".zip")  # members are read where they lie in the file
+ARCHIVES = (*TARS, ".zip")
 
 
 def compression(name: str) -> str:
@@ -31,3 +53,8 @@ def is_table(name: str) -> bool:
 def is_array_file(name: object) -> bool:
     """Return True for a path whose ending is that of a file of arrays."""
     return isinstance(name, (str, os.PathLike)) and os.fspath(name).lower().endswith(ARRAYS)
+
+
+def is_archive(path: str) -> bool:
+    """Return True if a file of this name is read as an archive."""
+    return path.lower().endswith(ARCHIVES)

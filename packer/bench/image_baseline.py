@@ -31,9 +31,8 @@ from packer.convert.whole_pictures import WholePictures
 from packer.errors import ImageError, PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.inputs.archive_members import PLAIN_ARCHIVES
 from packer.inputs.file_names import on_disk
-from packer.inputs.image_sources import LIST_EXTENSIONS, open_source
+from packer.inputs.image_sources import open_source
 from packer.inputs.opened_source import ImageSource
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores
@@ -42,6 +41,7 @@ from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, decoder_ve
 from packer.pixels.image_decoder import ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
 from packer.read.picture_rows import decode_picture
+from packer.source_kinds import LISTS, PLAIN_ARCHIVES
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
 HELD_IMAGES = 256  # decoded again and again, to see what decoding alone takes
@@ -60,7 +60,7 @@ def image_baseline(
     Raises UsageError (a pack that cannot be compared), SourceError, PackerError (the images are not the pack's).
     """
     image = image_field(pack)
-    is_list = str(images).lower().endswith(LIST_EXTENSIONS)
+    is_list = str(images).lower().endswith(LISTS)
     opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(1)  # a process forked while they live can hang, and the workers are parallel
     try:

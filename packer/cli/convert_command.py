@@ -22,7 +22,7 @@ from packer.cli.conversion_output import (
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.path_text import as_text
-from packer.source_kinds import is_array_file, is_table
+from packer.source_kinds import PARQUET, is_array_file, is_table
 
 if TYPE_CHECKING:
     from packer.convert.image_conversion import ConversionPlan
@@ -100,7 +100,7 @@ def _otherwise(source: str, kind: str) -> str:
 
 
 def _is_parquet(source: str) -> bool:
-    return source.lower().endswith((".parquet", ".pq"))
+    return source.lower().endswith(PARQUET)
 
 
 def _kind_of(source: str) -> tuple[str, Callable[..., None]]:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.channels import COLORS
 from packer.codecs import jpeg
 from packer.convert.export_labels import TargetFields
 from packer.errors import FormatError, MissingDependencyError, UsageError
@@ -35,7 +36,6 @@ from packer.path_text import on_disk
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import select_rows
 
-CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 """Channels of an image -> the name that packer convert has for them."""
 
 _PIECE_PICTURES = 16  # whole ones, of which the sizes are not known beforehand
@@ -86,7 +86,7 @@ class ExportRows:
             raise UsageError("encoding jpeg: JPEG files hold 8 bits and no bands. Pass png.")
         if encoding == "jpeg" and self.channels == 4:
             raise UsageError("encoding jpeg: JPEG has no transparency. Pass png.")
-        self.tiff = self.channels not in CHANNELS
+        self.tiff = self.channels not in COLORS
         """True if images have bands that no PNG file holds: they are TIFF files."""
         self.masks = [f for f in pack.fields if _is_mask(f)]
         self.targets = TargetFields.of(pack)
@@ -175,7 +175,7 @@ def holds_jpeg(pack: Pack) -> bool:
 def _is_picture(f: Field) -> bool:
     """True if rows of a field are images that packer convert could have made."""
     shape = f.shape or ()
-    return f.pixels or (f.dtype == "|u1" and len(shape) == 3 and shape[2] in CHANNELS)
+    return f.pixels or (f.dtype == "|u1" and len(shape) == 3 and shape[2] in COLORS)
 
 
 def _is_mask(f: Field) -> bool:

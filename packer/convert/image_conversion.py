@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from packer import native, units
+from packer.channels import CHANNELS
 from packer.convert.conversion_run import Conversion, Report
 from packer.convert.conversion_task import ConversionTask, Engine
 from packer.convert.engines import engine_of
@@ -35,7 +36,7 @@ from packer.inputs.label_values import BARS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, decoder_versions
 from packer.pixels.deep_images import count_bands
-from packer.pixels.image_decoder import MODES, without_pillow_warnings
+from packer.pixels.image_decoder import without_pillow_warnings
 from packer.pixels.row_size import note_on_size
 from packer.sentence import Option, Sentence
 from packer.version import __version__
@@ -323,7 +324,7 @@ def _open(
             label_as=options.labels.as_,
             listed=classes,
             skip=skip,
-            arrays=options.channels not in MODES,
+            arrays=options.channels not in CHANNELS,
         )
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from packer.arguments import whole
+from packer.channels import CHANNELS
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import parse_split
@@ -17,7 +18,6 @@ from packer.format.header import NORMALIZE
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import PixelSpec
-from packer.pixels.image_decoder import MODES
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -51,7 +51,7 @@ class ImageOptions:
         if self.channels != "auto":
             _ = self.spec  # says what is wrong
         store = self.storing.store
-        if store == "jpeg" and (self.dtype != "uint8" or self.channels not in MODES):
+        if store == "jpeg" and (self.dtype != "uint8" or self.channels not in CHANNELS):
             deep = self.dtype != "uint8"
             raise UsageError(
                 "store jpeg: JPEG files hold 8 bits and no bands. Pass ",

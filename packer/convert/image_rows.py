@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
+from packer.channels import COLORS
 from packer.convert.row_maker import MadeRow
 from packer.convert.sample_order import Samples
 from packer.convert.whole_pictures import WholePictures, store_partner
@@ -18,7 +19,6 @@ from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
 from packer.format.file_io import InputFile
 from packer.format.header import Field
-from packer.format.own_size import CHANNELS
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
@@ -48,7 +48,7 @@ def pixel_options(image: Field) -> tuple[str | int, str]:
         count, dtype = own.channels or 1, own.dtype
     else:
         count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
-    named = not count or (CHANNELS.get(color) == count and (color != "rgba" or dtype == "|u1"))
+    named = not count or (COLORS.get(count) == color and (color != "rgba" or dtype == "|u1"))
     if own is not None and own.codec is not None:
         named = True  # grey files that were kept before there were others say no colour
     return color if named else count, np.dtype(dtype).name

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
+from packer.channels import CHANNELS
+
 """Names of an image's channels -> how many."""
 
 DTYPES = ("|u1", "<u2", "<f4")
@@ -34,7 +35,9 @@ class OwnSize(NamedTuple):
             color = about.get("color")
             # Images that were kept before there were others say no colour of grey ones.
             counted = "sampling" in about or "channels" in about
-            channels = about["channels"] if counted else CHANNELS.get(str(color), 1)
+            channels = (
+                about["channels"] if counted else (CHANNELS[str(color)].count if color in CHANNELS else 1)
+            )
         found = cls(name, str(about.get("dtype", "|u1")), channels)
         found._check()
         return found

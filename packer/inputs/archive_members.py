@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import IO, Any
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import pread_all
 from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten, suffix_of
-
-COMPRESSED_TARS: dict[str, Callable[[IO[bytes]], Any]] = {
-    ".tar.gz": gzip.open,
-    ".tgz": gzip.open,
-    ".tar.bz2": bz2.open,
-    ".tbz2": bz2.open,
-    ".tar.xz": lzma.open,
-    ".txz": lzma.open,
-}
-PLAIN_ARCHIVES = (".tar", ".zip")
-"""Names of archives whose members are read where they lie in the file."""
-ARCHIVE_EXTENSIONS = (*PLAIN_ARCHIVES, *COMPRESSED_TARS)
-"""What an archive's name ends in, whichever the case."""
+from packer.source_kinds import ARCHIVES
 
 _LONGEST_NAME = 4096
 """Bytes of a path that a system takes (PATH_MAX): a listing of longer ones was made to exhaust the memory."""
@@ -35,15 +19,10 @@ _LEVELS = 3
 """Of folders that are noted: splits and classes, perhaps in a folder of the archive's name."""
 
 
-def is_archive(path: str) -> bool:
-    """Say whether a file of this name is read as an archive."""
-    return path.lower().endswith(ARCHIVE_EXTENSIONS)
-
-
 def archive_stem(path: str) -> str:
     """Strip folders and the archive's ending: "data/pets.tar.gz" -> "pets"."""
     name = os.path.basename(path)
-    return name[: -max(len(end) for end in ARCHIVE_EXTENSIONS if name.lower().endswith(end))]
+    return name[: -max(len(end) for end in ARCHIVES if name.lower().endswith(end))]
 
 
 class Archive(ABC):

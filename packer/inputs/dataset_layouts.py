@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from packer.errors import MissingDependencyError, UsageError
-from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, Archive
+from packer.inputs.archive_members import Archive
 from packer.inputs.file_names import as_text, is_hidden, is_image, on_disk
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.parquet_images import PARQUET_EXTENSIONS, find_images, read_parquet
+from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.webdataset_tars import CLASSES_FILE, is_label, open_samples, open_tars, split_sample
+from packer.source_kinds import PARQUET, TARS
 
-TAR_EXTENSIONS = tuple(ending for ending in ARCHIVE_EXTENSIONS if ending != ".zip")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _MOST_FILES = 1_000_000
@@ -58,7 +58,7 @@ def holds_images(source: str) -> bool:
     Raises: SourceError for a damaged file.
     """
     first = source if os.path.exists(source) else next(iter(expand(source)), source)
-    if not first.lower().endswith(PARQUET_EXTENSIONS) or not os.path.isfile(first):
+    if not first.lower().endswith(PARQUET) or not os.path.isfile(first):
         return False
     try:
         return bool(find_images(first))
@@ -73,12 +73,12 @@ def open_layout(name: str, paths: Sequence[str], options: SourceOptions) -> Imag
     """
     folder = paths[0] if len(paths) == 1 and os.path.isdir(paths[0]) else None
     files = list(paths) if folder is None else _files(folder)
-    tars = [path for path in files if path.lower().endswith(TAR_EXTENSIONS)]
+    tars = [path for path in files if path.lower().endswith(TARS)]
     if tars and (folder is not None or 1 < len(tars) == len(files)):
         classes = os.path.join(folder or os.path.dirname(tars[0]), CLASSES_FILE)
         found = classes if os.path.isfile(classes) else None
         return open_samples(name, open_tars(tars, options), options, found)
-    tables = [path for path in files if path.lower().endswith(PARQUET_EXTENSIONS)]
+    tables = [path for path in files if path.lower().endswith(PARQUET)]
     if folder is not None:
         return read_parquet(name, tables, options) if tables and find_images(tables[0]) else None
     return read_parquet(name, tables, options) if len(tables) == len(files) else None

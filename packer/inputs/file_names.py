@@ -21,6 +21,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -30,10 +31,10 @@ from packer import units
 from packer.errors import SourceError, UsageError
 from packer.path_text import as_text as as_text
 from packer.path_text import on_disk as on_disk
-from packer.pixels.image_decoder import FORMATS
 from packer.sentence import Option
+from packer.source_kinds import IMAGES
 
-IMAGE_EXTENSIONS: frozenset[str] = frozenset(ending for known in FORMATS for ending in known.endings)
+IMAGE_EXTENSIONS: frozenset[str] = frozenset(chain(*IMAGES.values()))
 """What an image's name ends in, whichever the case."""
 
 SPLIT_NAMES = {

@@ -19,12 +19,14 @@ import zipfile
 import zlib
 from array import array
 from collections.abc import Callable
+from importlib import import_module
 from typing import IO, Any, cast
 
 from packer.errors import SourceError, SpaceError, UsageError
-from packer.inputs.archive_members import COMPRESSED_TARS, Archive
+from packer.inputs.archive_members import Archive
 from packer.inputs.file_names import is_image
 from packer.inputs.zip_archive import ZipArchive
+from packer.source_kinds import COMPRESSED_TARS
 
 _DAMAGE = (
     EOFError,
@@ -70,7 +72,8 @@ def open_archive(
         if lower.endswith(".zip"):
             archive = ZipArchive(path, inside)
         else:
-            opens = next((opens for end, opens in COMPRESSED_TARS.items() if lower.endswith(end)), None)
+            module = next((name for end, name in COMPRESSED_TARS.items() if lower.endswith(end)), None)
+            opens = None if module is None else import_module(module).open
             archive = TarArchive(path, inside, opens, spool_dir, also)
     except OSError as error:
         if error.errno == errno.ENOSPC:

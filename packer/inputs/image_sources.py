@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, is_archive
 from packer.inputs.coco_annotations import CocoPart, find_annotations, read_coco
 from packer.inputs.dataset_layouts import asked_for, expand, open_layout, open_tar_layout
 from packer.inputs.file_names import (
@@ -41,9 +40,7 @@ from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import ArchiveImages, ImageFiles, ImageSource, SourceOptions, arrange
 from packer.remote.urls import is_url
 from packer.sentence import Option
-
-LIST_EXTENSIONS = (".lst", ".txt")
-
+from packer.source_kinds import ARCHIVES, LISTS, is_archive
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -101,9 +98,9 @@ def open_source(
         return _open_archive(name, archive, inside, options)
     if not os.path.exists(name):
         raise UsageError(f"{name}: no such file or folder; folders, lists and archives are read. Check it.")
-    if name.lower().endswith(LIST_EXTENSIONS):
+    if name.lower().endswith(LISTS):
         return _open_list(name, options)
-    endings = ", ".join((*LIST_EXTENSIONS, *ARCHIVE_EXTENSIONS))
+    endings = ", ".join((*LISTS, *ARCHIVES))
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
 
 

@@ -25,15 +25,14 @@ from packer.format.file_io import pread_all
 from packer.inputs.file_names import FolderLayout, changed, file_splits, is_hidden, shorten, split_of
 from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions
-from packer.pixels.image_decoder import FORMATS, format_of_image
+from packer.pixels.image_decoder import format_of_image
 from packer.sentence import Option, Sentence
+from packer.source_kinds import IMAGES
 
-PARQUET_EXTENSIONS = (".parquet", ".pq")
 _ROWS_AT_ONCE = 256
 _BUFFER = 1 << 20
 _HEAD = 32
 """Bytes by which an image's format is told."""
-_ENDINGS = {known.name: known.endings[0] for known in FORMATS}
 _NAMES = ("image", "img")
 
 Arrow = Any  # what pyarrow makes; it has no types
@@ -202,7 +201,7 @@ class _Spooled:
             self._spool.write(view[start:stop])
             self.sizes.append(stop - start)
             name, _ = format_of_image(bytes(view[start : min(stop, start + _HEAD)]))
-            self._endings.append(_ENDINGS.get(name, ".bin"))
+            self._endings.append(IMAGES.get(name, (".bin",))[0])
         self._paths += paths
         self._rows += range(row + 1, row + count + 1)
         self.owners += [len(self._files) - 1] * count

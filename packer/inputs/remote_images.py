@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
-from packer.inputs.archive_members import is_archive
 from packer.inputs.file_names import image_order, is_hidden, is_image, note_left_out, suffix_of
 from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions, arrange
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
+from packer.source_kinds import is_archive
 from packer.starting import ForkSafeThreads
 
 _CONNECTIONS = 16  # of each worker process

@@ -8,7 +8,6 @@
     soft_maps.py           mattes, depth and the like: resampled linearly
     coordinate_units.py    boxes and keypoints in pixels, or as shares of the image's sides
     plain_png.py           the plainest PNG files, through OpenCV
-    plain_ppm.py           the plainest PPM files, as they are
 
 Start with decode_resize.py. Imports: codecs.
 """

@@ -46,10 +46,11 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
+from packer.channels import CHANNELS
 from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
 from packer.opencv import cv2
-from packer.pixels.image_decoder import MODES, DecodedImage, ScratchBuffers, decode
+from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -71,8 +72,6 @@ BANDS = "bands"
 """The meaning of channels that are a number: values of any kind, each channel by itself."""
 
 MAX_BANDS = 1024
-
-_CHANNELS = {"gray": 1, "rgb": 3, "rgba": 4}
 
 
 @dataclass(frozen=True)
@@ -98,11 +97,11 @@ class PixelSpec:
             )
         if self.fit not in FITS:
             raise UsageError(f"fit {self.fit!r}: unknown; {', '.join(FITS)} are allowed. Pass one of them.")
-        if self.channels not in MODES and not (
+        if self.channels not in CHANNELS and not (
             isinstance(self.channels, int) and 1 <= self.channels <= MAX_BANDS
         ):
             raise UsageError(
-                f"channels {self.channels!r}: unknown; {', '.join(MODES)} and 1 to {MAX_BANDS} are allowed. Pass one of them."
+                f"channels {self.channels!r}: unknown; {', '.join(CHANNELS)} and 1 to {MAX_BANDS} are allowed. Pass one of them."
             )
         if self.dtype not in DTYPES:
             raise UsageError(
@@ -120,7 +119,10 @@ class PixelSpec:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(height, width, channels) of the result."""
-        return (*self.size, self.channels if isinstance(self.channels, int) else _CHANNELS[self.channels])
+        return (
+            *self.size,
+            self.channels if isinstance(self.channels, int) else CHANNELS[self.channels].count,
+        )
 
     @property
     def deep(self) -> bool:

@@ -1,7 +1,6 @@
 """Encoded image -> 8-bit pixels as they are stored: not turned, not resized. And its size and depth, undecoded.
 
-JPEG goes through simplejpeg (libjpeg-turbo), plain PNG through OpenCV (plain_png.py), plain PPM through nothing (plain_ppm.py),
-everything else through Pillow,
+JPEG goes through simplejpeg (libjpeg-turbo), plain PNG through OpenCV (plain_png.py), everything else through Pillow,
 which also has the last word on each file that those refuse: it puts up with harmless oddities and refuses truncated
 files. What becomes of each kind of image:
 
@@ -51,15 +50,12 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from packer.channels import CHANNELS
 from packer.codecs import jpeg
 from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError
 from packer.pixels.plain_png import MAX_CHUNKS, decode_plain_png, has_too_many_chunks, plain_png_size
-from packer.pixels.plain_ppm import decode_plain_ppm, plain_ppm_size
 from packer.sentence import Option
-
-MODES = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
-"""What a user calls the channels, and what Pillow does."""
 
 FAST_UPSAMPLING_RATIO = 1.25
 """From this ratio on a JPEG's chroma is doubled by repetition, which saves 7 to 10 % of the decoding.
@@ -81,9 +77,6 @@ _DCT_SCALES = ((8, 4 / 3), (4, 7 / 6), (2, 1.0))
 more than 1, nothing is left to smooth it with: 40 photos measured 41.8 dB (1/2), 39.1 (1/4) and 37.2 (1/8)
 there, and better with each step above; with these limits the mean stays above 41 dB.
 """
-
-_JPEG_COLORS = {"rgb": (4, "RGBX"), "gray": (1, "GRAY"), "rgba": (4, "RGBA")}
-"""Bytes a pixel and simplejpeg's name: four bytes are written 10 % faster than three, and the fourth is left out later."""
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 
@@ -198,10 +191,6 @@ def decode(
             plain = decode_plain_png(data, channels)
         if plain is not None:
             return DecodedImage(plain, *size, shrunk=1, orientation=1, transparent=False)
-    size = plain_ppm_size(data, channels)
-    if size is not None:
-        check_pixels(*size, max_pixels)
-        return DecodedImage(decode_plain_ppm(data, size), *size, shrunk=1, orientation=1, transparent=False)
     return _decode_pillow(data, channels, max_pixels)
 
 
@@ -274,14 +263,14 @@ def _decode_jpeg(
             shrink = ratio(*sides)
             divisor = dct_scale(shrink)
             rows, columns = -(-height // divisor), -(-width // divisor)
-            count, colorspace = _JPEG_COLORS[channels]
+            kind = CHANNELS[channels]
             pixels = simplejpeg.decode_jpeg(
                 data,
-                colorspace,
+                kind.jpeg,
                 fastupsample=shrink >= FAST_UPSAMPLING_RATIO,
                 min_height=rows,
                 min_width=columns,
-                buffer=scratch.array("decoded", (rows, columns, count)),
+                buffer=scratch.array("decoded", (rows, columns, kind.jpeg_bytes)),
             )
             return DecodedImage(pixels, height, width, divisor, orientation, transparent=False)
     except (ValueError, KeyError, MemoryError):
@@ -393,7 +382,7 @@ def _as_bytes(image: ImageFile.ImageFile, channels: str) -> tuple[NDArray[np.uin
             white = Image.new("RGB", flat.size, (255, 255, 255))
             white.paste(flat, mask=flat.getchannel("A"))
             flat = white
-    mode = MODES[channels]
+    mode = CHANNELS[channels].pillow
     pixels = np.asarray(flat if flat.mode == mode else flat.convert(mode))
     return pixels.reshape(*pixels.shape[:2], -1), bool(transparent and channels == "rgba")
 
@@ -406,43 +395,28 @@ _Opens: TypeAlias = Callable[[io.BytesIO], ImageFile.ImageFile]
 
 
 class ImageFormat(NamedTuple):
-    """A format. name: for messages; opens: Pillow's plugin; accepts: how its files begin; endings: of their names."""
+    """A format. name: for messages, as in source_kinds.py; opens: Pillow's plugin; accepts: how its files begin."""
 
     name: str
     opens: _Opens
     accepts: Callable[[bytes], bool]
-    endings: tuple[str, ...]
 
 
 FORMATS = (
-    ImageFormat("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC), (".jpg", ".jpeg", ".jpe")),
-    ImageFormat("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n"), (".png",)),
+    ImageFormat("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC)),
+    ImageFormat("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n")),
     ImageFormat(
-        "WebP",
-        WebPImagePlugin.WebPImageFile,
-        lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
-        (".webp",),
+        "WebP", WebPImagePlugin.WebPImageFile, lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     ),
-    ImageFormat("BMP", BmpImagePlugin.BmpImageFile, _has(b"BM"), (".bmp",)),
-    ImageFormat(
-        "TIFF",
-        TiffImagePlugin.TiffImageFile,
-        _has(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
-        (".tif", ".tiff"),
-    ),
-    ImageFormat("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a"), (".gif",)),
+    ImageFormat("BMP", BmpImagePlugin.BmpImageFile, _has(b"BM")),
+    ImageFormat("TIFF", TiffImagePlugin.TiffImageFile, _has(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    ImageFormat("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a")),
     ImageFormat(
         "AVIF",
         AvifImagePlugin.AvifImageFile,
         lambda data: data[4:12] in (b"ftypavif", b"ftypavis", b"ftypmif1"),
-        (".avif",),
     ),
-    ImageFormat(
-        "PPM",
-        PpmImagePlugin.PpmImageFile,
-        _has(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
-        (".ppm", ".pgm"),
-    ),
+    ImageFormat("PPM", PpmImagePlugin.PpmImageFile, _has(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
 )
 _NAMES = [*(known.name for known in FORMATS), "PGM"]
 _READ = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]} are read"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.channels import COLORS
 from packer.errors import UsageError
 from packer.format.header import DTYPES, MAX_RANK, Field
 from packer.samples.values import (
@@ -28,7 +29,6 @@ from packer.samples.values import (
 IMAGE, LABEL, KEY = "image", "label", "key"
 PICTURES = frozenset(("image", "img", "images", "pixel_values", "pixels", "picture", "photo"))
 """Names of fields that hold images."""
-_CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}
 _PIXELS = ("|u1", "<u2")
 _FORM = re.compile(r"([a-z]+[0-9]*)\s*(?:\[([0-9*,\s]*)\])?\Z")
 _TEXTS: dict[str, dict[str, Any]] = {"text": {"encoding": "utf-8"}, "bytes": {}}
@@ -52,7 +52,7 @@ class Sized(NamedTuple):
         from packer.pixels.deep_images import pixels_of
 
         count, dtype = images.shape[3], images.dtype.name
-        channels = _CHANNELS[count] if dtype == "uint8" else count
+        channels = COLORS[count] if dtype == "uint8" else count
         resizing = pixels_of(PixelSpec(self.size, self.fit, channels, dtype=dtype), rgba=count == 4)
         found = np.zeros((len(images), *self.size, count), images.dtype)
         for image, out in zip(images, found, strict=True):
@@ -74,7 +74,7 @@ class Sized(NamedTuple):
 class FieldPlan:
     """A field, and how a sample's value becomes its row.
 
-    color: of Pillow images, a key of COLORS, else ""; asked: it was chosen by the user. channels_first: values are [C, H, W] and
+    color: of Pillow images, a key of CHANNELS, else ""; asked: it was chosen by the user. channels_first: values are [C, H, W] and
     stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one. rounds: the
     dtype was declared, and floats are rounded to it.
     """
@@ -321,8 +321,8 @@ def plan_rows(
             gray, row = True, (*shape, 1)
         elif is_channels_first(shape):
             channels_first, row = True, (shape[1], shape[2], shape[0])
-        if len(row) == 3 and row[2] in _CHANNELS:
-            about = {"layout": "HWC", "color": _CHANNELS[row[2]]}
+        if len(row) == 3 and row[2] in COLORS:
+            about = {"layout": "HWC", "color": COLORS[row[2]]}
     if declared is not None and declared != row:
         if declared == shape:
             return FieldPlan(Field(name, np.dtype(dtype).str, shape, {}))
@@ -336,7 +336,7 @@ def plan_rows(
 
 def is_channels_first(shape: Sequence[int]) -> bool:
     """Return True for the shape of images [C, H, W]."""
-    return len(shape) == 3 and shape[2] not in _CHANNELS and shape[0] in _CHANNELS
+    return len(shape) == 3 and shape[2] not in COLORS and shape[0] in COLORS
 
 
 def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:
@@ -377,7 +377,7 @@ def looks_like_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
     """Return True for rows of such a dtype and shape that are probably images."""
     if len(shape) == 2:
         return np.dtype(dtype).newbyteorder("<").str in _PIXELS and min(shape) > 4
-    return len(shape) == 3 and (shape[2] in _CHANNELS or shape[0] in _CHANNELS) and dtype.kind in "uf"
+    return len(shape) == 3 and (shape[2] in COLORS or shape[0] in COLORS) and dtype.kind in "uf"
 
 
 def _color(name: str, values: Sequence[Any], channels: str | None) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.channels import CHANNELS
 from packer.errors import UsageError
 from packer.format.header import DTYPES
 
 Value = NDArray[Any] | str | bytes
-COLORS = {"gray": "L", "rgb": "RGB", "rgba": "RGBA"}
 """What a pixel of a Pillow image holds -> Pillow's mode."""
 # Modes whose values are stored as they are: bilevel, 16 and 32 bits, floats.
 _PLAIN_MODES = frozenset(("1", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"))
@@ -71,7 +71,7 @@ def pillow_pixels(image: Any, color: str, *, asked: bool = False) -> NDArray[Any
             image = layered.convert("RGB")
             image.paste((255, 255, 255), (0, 0, *layered.size))
             image.paste(layered, mask=layered.getchannel("A"))  # as image_decoder.py does
-        pixels = np.asarray(image.convert(COLORS[color]))
+        pixels = np.asarray(image.convert(CHANNELS[color].pillow))
     except DAMAGE as error:
         raise ValueRefusedError(
             f"is an image of mode {image.mode} that Pillow cannot read or convert ({error}). Correct it"
@@ -196,7 +196,7 @@ def shown(value: Any) -> str:
 
 
 def check_color(channels: str | None) -> str | None:
-    """Return it, if it is one of COLORS or None. Raises UsageError."""
-    if channels is not None and channels not in COLORS:
-        raise UsageError(f"channels {channels!r}: is not one of {', '.join(COLORS)}. Pass one of them.")
+    """Return it, if it is one of CHANNELS or None. Raises UsageError."""
+    if channels is not None and channels not in CHANNELS:
+        raise UsageError(f"channels {channels!r}: is not one of {', '.join(CHANNELS)}. Pass one of them.")
     return channels

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 from packer.inputs import image_archives, zip_archive
-from packer.inputs.archive_members import ARCHIVE_EXTENSIONS, archive_stem, is_archive
+from packer.inputs.archive_members import archive_stem
 from packer.inputs.image_archives import open_archive
+from packer.source_kinds import ARCHIVES, is_archive
 
 Member = tuple[str, bytes | None]
 Write = Callable[..., str]
@@ -32,7 +33,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.compress,
     "xz": lzma.compress,
 }
-KINDS = [*(kind for kind in ARCHIVE_EXTENSIONS), ".stored.zip", ".TAR"]
+KINDS = [*(kind for kind in ARCHIVES), ".stored.zip", ".TAR"]
 
 
 def tar_bytes(members: dict[str, bytes | None], format: int = tarfile.PAX_FORMAT) -> bytes:

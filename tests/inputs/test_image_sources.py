@@ -371,8 +371,8 @@ def test_twins_are_packed_and_noted(tree: Tree, jpeg: bytes) -> None:
         ),
         (
             "x.rar",
-            "x.rar: not a source of images; folders and files ending in .lst, .txt, .tar, .zip, .tar.gz, .tgz, .tar.bz2, "
-            ".tbz2, .tar.xz, .txz are. Pass one.",
+            "x.rar: not a source of images; folders and files ending in .lst, .txt, .tar, .tar.gz, .tgz, .tar.bz2, "
+            ".tbz2, .tar.xz, .txz, .zip are. Pass one.",
         ),
         (
             "pets.tar/cow",

@@ -411,7 +411,8 @@ def test_refused_labels_have_reasons_and_are_no_classes() -> None:
         ),
         (
             ["cat|dog", "cat"],
-            "1 of the 2 classes hold a | or ;, such as 'cat|dog'; each is one class. Pass labels=Labels(separator='|') if cells hold several.",
+            "1 of the 2 classes hold a | or ;, such as 'cat|dog'; each is one class. "
+            "Pass labels=Labels(separator='|') if cells hold several.",
         ),
     ],
 )

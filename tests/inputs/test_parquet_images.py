@@ -251,7 +251,8 @@ def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -
     with open_source(write(tmp_path / "a.parquet", columns)) as source:
         assert source.labels is None
         assert source.notes[1] == (
-            "No column is called label, or names classes, so the pack has no labels; labels can be one. Pass labels=Labels(column='labels')."
+            "No column is called label, or names classes, so the pack has no labels; labels can be one. "
+            "Pass labels=Labels(column='labels')."
         )
     del columns["labels"]
     with open_source(write(tmp_path / "b.parquet", columns)) as source:

@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
+from packer.source_kinds import PARQUET
 from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
 from packer.tables.reading.dialect import unique_names
 from packer.tables.reading.table_source import (
@@ -33,7 +34,6 @@ from packer.tables.transform.records import ParsedRows, RecordLayout
 _INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
 PIECE_ROWS = 1 << 18  # at most
 PIECE_BYTES = 32 << 20  # of records, about
-_PARQUET = (".parquet", ".pq")
 _BUFFER = 1 << 20  # bytes of a column read at once; without it a row group is read whole, whatever its size
 
 
@@ -197,7 +197,7 @@ def open_file(name: str) -> ArrowFile:
             " pyarrow.feather.write_feather(pyarrow.feather.read_table(OLD), NEW)."
         )
     with reading(name):
-        if name.lower().endswith(_PARQUET) or begin.startswith(b"PAR1"):
+        if name.lower().endswith(PARQUET) or begin.startswith(b"PAR1"):
             return _Parquet(name)
         return _Ipc(name, stream=begin != b"ARROW1")
 
