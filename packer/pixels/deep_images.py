@@ -29,12 +29,12 @@ from __future__ import annotations
 
 import io
 import threading
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from PIL import Image, PpmImagePlugin, TiffImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG, upright
 from packer.errors import ImageError
@@ -45,7 +45,6 @@ from packer.pixels.image_decoder import (
     QuietStderr,
     ScratchBuffers,
     TiffLevels,
-    check_effort,
     check_pixels,
     decode,
     exif_orientation,
@@ -53,6 +52,7 @@ from packer.pixels.image_decoder import (
     integer_orientation,
     is_short_of_memory,
     loses_bits,
+    opened,
     read_image_header,
 )
 from packer.pixels.mask_decoder import decode_npy, decode_picture
@@ -76,7 +76,6 @@ _COLOR_MODES = {
 }
 """Modes of Pillow that are no bands -> what such a file is."""
 _LUMA = (19_595, 38_470, 7_471)  # 65536ths, as Pillow has them
-_SAMPLES = 277  # tag of TIFF
 _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
 
 
@@ -229,24 +228,29 @@ def _read(data: bytes, max_pixels: int) -> _Values:
     if data.startswith(npy.MAGIC_PREFIX):
         return _Values(_with_channels(decode_npy(data, max_pixels)))
     name, opens = format_of_image(data)
-    if name == "PNG" and data[_DEPTH_AT : _DEPTH_AT + 1] == b"\x10" and data[_COLOR_AT] in _PNG_COLORS:
-        return _read_png(data, max_pixels)
-    if name == "TIFF" and _needs_tifffile(data):
-        return _read_tiff(data, max_pixels)
-    if name == "PPM":
-        return _read_ppm(data, max_pixels)
     if opens is None:
         raise ImageError(
             "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PPM, PGM or npy file; those are read with their values."
         )
+    if name == "PNG" and data[_DEPTH_AT : _DEPTH_AT + 1] == b"\x10" and data[_COLOR_AT] in _PNG_COLORS:
+        return _read_png(data, max_pixels)
+    if name == "PPM":
+        return _read_ppm(data, max_pixels)
     if name == "AVIF":
         raise _no_bands("an AVIF file")
     header = read_image_header(data)
+    # Pillow does not open it, or would leave out bands, or the low bytes of several.
+    if name == "TIFF" and (
+        header is None
+        or header.samples != header.bands
+        or (header.narrowed and not header.mode.startswith("I;16"))
+    ):
+        return _read_tiff(data, max_pixels)
     if header is not None and header.mode in _COLOR_MODES:
         raise _no_bands(_COLOR_MODES[header.mode])
     if header is not None and header.mode in ("I", "F"):
         raise ImageError("its pixels are signed, or of 32 bits; uint8 and uint16 are packed.")
-    values, orientation = decode_picture(data, name, opens, max_pixels, palettes=False)
+    values, orientation = decode_picture(data, max_pixels, palettes=False)
     alpha = values.ndim == 3 and values.shape[2] in (2, 4)
     return _Values(
         _with_channels(upright(values, orientation)), alpha, TiffLevels() if header is None else header.levels
@@ -271,66 +275,27 @@ def _with_channels(values: NDArray[Any]) -> NDArray[Any]:
 
 def _read_png(data: bytes, max_pixels: int) -> _Values:
     """Read a PNG file of 16 bits in each of several channels, which Pillow would narrow."""
-    check_effort(data, "PNG")
-    header = read_image_header(data)
-    if header is None:
-        raise ImageError("a damaged or truncated PNG file.")
-    check_pixels(header.height, header.width, max_pixels)
-    try:
-        with QuietStderr():
+    found = None
+    with opened(data, max_pixels) as image:
+        with suppress(cv2.error):
             found = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
-        found = None
-    if found is None or found.dtype != np.uint16 or found.ndim != 3:
-        if is_short_of_memory(header.height * header.width):
-            raise MemoryError
-        raise ImageError("a damaged or truncated PNG file.")
+        if found is None or found.dtype != np.uint16 or found.ndim != 3:
+            raise ValueError
+        orientation = exif_orientation(image)
     stored = found[..., [2, 1, 0, 3][: found.shape[2]]]
     if data[_COLOR_AT] == 4:  # OpenCV makes grey and alpha four channels
         stored = stored[..., [0, 3]]
-    orientation = _orientation(data)
     return _Values(upright(np.asarray(stored, np.uint16), orientation), stored.shape[2] in (2, 4))
-
-
-def _orientation(data: bytes) -> int:
-    """Return the EXIF orientation of a file that Pillow opens, 1 to 8."""
-    _, opens = format_of_image(data)
-    assert opens is not None
-    try:
-        with opens(io.BytesIO(data)) as image:
-            return exif_orientation(image)
-    except (*DAMAGE, Image.DecompressionBombError):
-        return 1
 
 
 def _read_ppm(data: bytes, max_pixels: int) -> _Values:
     """Read PPM and PGM; Pillow stretches levels to 8 bits, those of PGM of more than 255 to 16."""
-    check_effort(data, "PPM")
-    try:
-        with PpmImagePlugin.PpmImageFile(io.BytesIO(data)) as image:
-            check_pixels(image.height, image.width, max_pixels)
-            if image.mode == "RGB" and loses_bits(image):
-                raise ImageError("a PPM file of colours of 16 bits; those are read from PNG and TIFF.")
-            image.load()
-            values = np.asarray(image.convert("L") if image.mode == "1" else image)
-            return _Values(_with_channels(values.astype(np.uint16) if image.mode == "I" else values))
-    except (*DAMAGE, Image.DecompressionBombError):
-        if is_short_of_memory(0):
-            raise MemoryError from None
-        raise ImageError("a damaged or truncated PPM file.") from None
-
-
-def _needs_tifffile(data: bytes) -> bool:
-    """Return True for a TIFF file that Pillow does not open, or of which it would leave out bands, or the low bytes of several."""
-    _, opens = format_of_image(data)
-    assert opens is not None
-    header = read_image_header(data)
-    if header is None:
-        return True
-    with QuietStderr(), opens(io.BytesIO(data)) as image:
-        assert isinstance(image, TiffImagePlugin.TiffImageFile)
-        bands = image.tag_v2.get(_SAMPLES, 1)
-        return bands != len(image.getbands()) or (header.narrowed and not image.mode.startswith("I;16"))
+    with opened(data, max_pixels) as image:
+        if image.mode == "RGB" and loses_bits(image):
+            raise ImageError("a PPM file of colours of 16 bits; those are read from PNG and TIFF.")
+        image.load()
+        values = np.asarray(image.convert("L") if image.mode == "1" else image)
+        return _Values(_with_channels(values.astype(np.uint16) if image.mode == "I" else values))
 
 
 def _read_tiff(data: bytes, max_pixels: int) -> _Values:

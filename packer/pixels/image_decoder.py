@@ -118,7 +118,7 @@ KEEP_BYTES = 64 << 20
 _LEAST_BYTES = 4 << 20
 """From this size on NumPy asks the kernel for huge pages, which made decoding and resizing 1 to 2 % faster."""
 
-_BITS, _PHOTOMETRIC = 258, 262  # tags of TIFF
+_BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # tags of TIFF
 _ZERO_IS_WHITE = 0
 
 _FOREIGN_PIXELS = frozenset(("Invalid value for samples per pixel", "unknown pixel mode"))
@@ -279,44 +279,55 @@ def _decode_jpeg(
 
 
 def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
-    """Decode a file of any format with Pillow.
+    """Decode a file of any format with Pillow. Raises: as `opened`."""
+    unknown = ImageError(
+        "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass ",
+        Option("channels", "auto"),
+        " to keep bands as they are, or ",
+        Option("dtype", "uint16"),
+        " for grey and colours of 10 or 14 bits.",
+    )
+    with opened(data, max_pixels, unknown) as image:
+        narrowed = loses_bits(image)
+        image.load()
+        orientation = exif_orientation(image)
+        pixels, transparent = _as_bytes(image, channels)
+    height, width = pixels.shape[:2]
+    return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
+
+@contextmanager
+def opened(
+    data: bytes, max_pixels: int = MAX_SIDE**2, unknown: ImageError | None = None
+) -> Iterator[ImageFile.ImageFile]:
+    """Open an image file with Pillow, of any size up to max_pixels, and word what it raises meanwhile.
+
+    unknown: the error for a TIFF file of pixels that Pillow does not know.
     Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
     """
     name, opens = format_of_image(data)
     if opens is None:
         raise ImageError(f"not an image; {_READ}.")
-    size = 0
     check_effort(data, name)
+    pixels = 0
     try:
         # The plugin is called directly because Image.open warns of large pictures, or refuses them, by itself.
         with QuietStderr(), opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
-            size = image.height * image.width
-            narrowed = loses_bits(image)
-            with without_pillow_limit(image):
-                image.load()
-            orientation = exif_orientation(image)
-            pixels, transparent = _as_bytes(image, channels)
+            pixels = image.height * image.width
+            with _without_pillow_limit(image):
+                yield image
     except Image.DecompressionBombError:
         raise ImageError(
             f"more pixels than Pillow opens in a {name} file; split it, or store it as PNG."
         ) from None
     except DAMAGE as error:
-        if is_short_of_memory(size):
+        if is_short_of_memory(pixels):
             raise MemoryError from None
-        if name == "TIFF" and str(error) in _FOREIGN_PIXELS:
-            raise ImageError(
-                "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass ",
-                Option("channels", "auto"),
-                " to keep bands as they are, or ",
-                Option("dtype", "uint16"),
-                " for grey and colours of 10 or 14 bits.",
-            ) from None
+        if unknown is not None and name == "TIFF" and str(error) in _FOREIGN_PIXELS:
+            raise unknown from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
-    height, width = pixels.shape[:2]
-    return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
 
 def exif_orientation(image: Image.Image) -> int:
@@ -344,7 +355,7 @@ def loses_bits(image: ImageFile.ImageFile) -> bool:
 
 
 @contextmanager
-def without_pillow_limit(image: Image.Image) -> Iterator[None]:
+def _without_pillow_limit(image: Image.Image) -> Iterator[None]:
     """Lift Pillow's limit, a global, while it decodes a picture that ours let through; one thread at a time.
 
     TIFF checks it again while loading. Pictures below its warning threshold leave it alone.
@@ -455,7 +466,8 @@ class TiffLevels(NamedTuple):
 class ImageHeader(NamedTuple):
     """Size, depth and kind of the pixels of an image file.
 
-    height, width: upright, of a JPEG file; narrowed: it has more than 8 bits a channel; mode: Pillow's; levels: of 16-bit pixels.
+    height, width: upright, of a JPEG file; narrowed: it has more than 8 bits a channel; mode: Pillow's; levels: of 16-bit pixels;
+    bands: that Pillow gives; samples: that a TIFF file says it has, else bands.
     """
 
     height: int
@@ -463,40 +475,34 @@ class ImageHeader(NamedTuple):
     narrowed: bool
     mode: str
     levels: TiffLevels
+    bands: int
+    samples: int
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
     """Read the size and depth of an image file, undecoded; None if it has no header that can be read."""
-    name, opens = format_of_image(data)
-    if opens is None:
-        return None
     try:
-        check_effort(data, name)
-        with QuietStderr(), opens(io.BytesIO(data)) as image:
+        with opened(data) as image:
             width, height = image.size
-            narrowed, mode, levels = loses_bits(image), image.mode, TiffLevels.of(image)
-    except (*DAMAGE, ImageError, Image.DecompressionBombError):
+            bands = samples = len(image.getbands())
+            if isinstance(image, TiffImagePlugin.TiffImageFile):
+                samples = image.tag_v2.get(_SAMPLES, 1)
+            found = loses_bits(image), image.mode, TiffLevels.of(image), bands, samples
+    except (ImageError, MemoryError):
         return None
-    if name == "JPEG" and swaps_sides(jpeg_orientation(data)):
+    if data.startswith(_JPEG_MAGIC) and swaps_sides(jpeg_orientation(data)):
         width, height = height, width
-    return ImageHeader(height, width, narrowed, mode, levels)
+    return ImageHeader(height, width, *found)
 
 
 def largest_value(data: bytes, max_pixels: int) -> int | None:
     """Return the largest value of a 16-bit grey image, where white is 65,535; None for any other, and for one of more than max_pixels."""
-    _, opens = format_of_image(data)
-    if opens is None:
-        return None
     try:
-        with opens(io.BytesIO(data)) as image:
-            if image.height * image.width > max_pixels or not (
-                image.mode == "I" or image.mode.startswith("I;16")
-            ):
+        with opened(data, max_pixels) as image:
+            if image.mode != "I" and not image.mode.startswith("I;16"):
                 return None
-            with without_pillow_limit(image):
-                levels = TiffLevels.of(image)
-                return int(levels.stretched(np.asarray(image).astype(np.uint16)).max())
-    except (*DAMAGE, Image.DecompressionBombError):
+            return int(TiffLevels.of(image).stretched(np.asarray(image).astype(np.uint16)).max())
+    except (ImageError, MemoryError):
         return None
 
 

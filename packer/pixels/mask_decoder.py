@@ -21,26 +21,16 @@ from __future__ import annotations
 import io
 import math
 import tokenize
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, TiffImagePlugin
+from PIL import ImageFile, TiffImagePlugin
 
 from packer.codecs.jpeg import upright
 from packer.errors import ImageError
-from packer.pixels.image_decoder import (
-    DAMAGE,
-    QuietStderr,
-    check_effort,
-    check_pixels,
-    exif_orientation,
-    format_of_image,
-    is_short_of_memory,
-    without_pillow_limit,
-)
+from packer.pixels.image_decoder import DAMAGE, check_pixels, exif_orientation, format_of_image, opened
 
 _FORMATS_READ = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
 _KINDS = ("|u1", "<u2", "<f4")
@@ -75,10 +65,10 @@ def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes:
         raise ImageError("empty (0 bytes).")
     if data.startswith(npy.MAGIC_PREFIX):
         return decode_npy(data, max_pixels)
-    name, opens = format_of_image(data)
-    if opens is None or name not in _FORMATS_READ:
+    name, _ = format_of_image(data)
+    if name not in _FORMATS_READ:
         raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
-    values, orientation = decode_picture(data, name, opens, max_pixels, palettes)
+    values, orientation = decode_picture(data, max_pixels, palettes)
     # WebP has no grey of its own, and JPEG files of masks are often in colour.
     colored = name in ("WebP", "JPEG") and values.ndim == 3
     if colored and channels in (1, None) and (values == values[..., :1]).all():
@@ -108,37 +98,18 @@ def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
     return values[..., 0] if values.shape[2:] == (1,) else values
 
 
-def decode_picture(
-    data: bytes,
-    name: str,
-    opens: Callable[[io.BytesIO], ImageFile.ImageFile],
-    max_pixels: int,
-    palettes: bool,
-) -> tuple[NDArray[Any], int]:
+def decode_picture(data: bytes, max_pixels: int, palettes: bool) -> tuple[NDArray[Any], int]:
     """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
-    check_effort(data, name)
-    try:
-        with opens(io.BytesIO(data)) as image:
-            check_pixels(image.height, image.width, max_pixels)
-            if not _is_exact(image):
-                raise _inexact()
-            if image.mode == "P" and not palettes:
-                raise ImageError(
-                    "holds indices of a palette, and between two of these there is no third; soft values are grey. "
-                    "Save it as grey."
-                )
-            with without_pillow_limit(image), QuietStderr():
-                image.load()
-            orientation = exif_orientation(image)
-            values = np.asarray(image.convert("L") if image.mode == "1" else image)
-    except (*DAMAGE, Image.DecompressionBombError) as error:
-        missing = error.__cause__.args[:1] if isinstance(error.__cause__, KeyError) else ()
-        if name == "TIFF" and missing and isinstance(missing[0], tuple):
-            raise _inexact() from None  # TiffImagePlugin.OPEN_INFO, by kinds of pixels, has no entry for these
-        if is_short_of_memory(0):
-            raise MemoryError from None
-        raise ImageError(f"a damaged or truncated {name} file.") from None
-    return values, orientation
+    with opened(data, max_pixels, _inexact()) as image:
+        if not _is_exact(image):
+            raise _inexact()
+        if image.mode == "P" and not palettes:
+            raise ImageError(
+                "holds indices of a palette, and between two of these there is no third; soft values are grey. "
+                "Save it as grey."
+            )
+        image.load()
+        return np.asarray(image.convert("L") if image.mode == "1" else image), exif_orientation(image)
 
 
 def _is_exact(image: ImageFile.ImageFile) -> bool:
