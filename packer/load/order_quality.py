@@ -47,19 +47,19 @@ def order_quality(
     label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
     labels = read_column(pack, "label", subset) if label and subset.rows <= MOST_LABELS else None
     about = context(reader, subset, batch_size)
-    found: dict[str, Quality] = {}
-    measured: dict[RowOrder, Quality] = {}
-    for one in BY_NAME if order == "all" else [order]:
-        bound = parse_order(one, False, about)
+    if order == "all":
+        orders = {name: parse_order(name, False, about) for name in BY_NAME}
+        orders[SHUFFLE] = parse_order(None, True, about)
+    else:
+        bound = parse_order(order, False, about)
+        orders = {bound.name: bound}
         if bound.repeats:
             raise UsageError(
                 f"order {bound.name!r}: gives rows more than once; only shuffles are measured. Pass one of {', '.join(BY_NAME)}."
             )
-        measured[bound] = shuffle_quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
-        found[bound.name] = measured[bound]
-    if order == "all":
-        bound = parse_order(None, True, about)
-        found[SHUFFLE] = measured.get(bound) or shuffle_quality.measure(
-            bound, subset.rows, batch_size, labels=labels, seed=seed
-        )
+    measured = {
+        bound: shuffle_quality.measure(bound, subset.rows, batch_size, labels=labels, seed=seed)
+        for bound in {*orders.values()}
+    }
+    found = {name: measured[bound] for name, bound in orders.items()}
     return found | {"uniform": shuffle_quality.uniform(subset.rows, batch_size, labels=labels)}

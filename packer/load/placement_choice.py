@@ -34,20 +34,16 @@ def parse_placement(
 ) -> tuple[str, str]:
     """Return the placement and the reason for it. ragged: the argument by which images that differ in size
     become one array as they are read, "" if none does. Raises UsageError."""
+    why = "images that differ in size are decoded when they are read" if ragged else ""
+    if transformed and not ragged:
+        why = "a Python transform's processes read the rows themselves"
+    if why:
+        if placement not in ("auto", "disk"):
+            raise UsageError(
+                f"placement={placement!r} with {ragged or 'transform'}: {why}. Pass placement='disk'."
+            )
+        return "disk", why
     paths = [one.path for one in reader.pack.members or (reader.pack,)]
-    if ragged:
-        if placement not in ("auto", "disk"):
-            raise UsageError(
-                f"placement={placement!r} with {ragged}: images that differ in size are decoded when they are read."
-                " Pass placement='disk'."
-            )
-        return "disk", "images that differ in size are decoded when they are read"
-    if transformed:
-        if placement not in ("auto", "disk"):
-            raise UsageError(
-                f"placement={placement!r} with transform: processes read the rows from the disk. Pass placement='disk'."
-            )
-        return "disk", "a Python transform's processes read the rows themselves"
     return choose_placement(
         placement,
         device=device,

@@ -314,25 +314,14 @@ class PlacedRows:
     def __init__(self, epoch: Epoch, positions: Runs) -> None:
         self._epoch, self._positions = epoch, positions
         self._lock = ForkSafeLock()
-        self._ends: NDArray[np.int64] | None = None
+        self._runs: Runs | None = None
 
     def part(self, start: int, stop: int) -> Runs:
-        """Return entries start..stop-1, at least one, as row numbers within the subset."""
+        """Return entries start..stop-1 as row numbers within the subset."""
         with self._lock:
-            if self._ends is None:
+            if self._runs is None:
                 self._runs = self._epoch.within(self._positions)
-                self._ends = np.cumsum(self._runs.lengths)
-        starts, lengths = self._runs
-        first = int(np.searchsorted(self._ends, start, "right"))
-        last = int(np.searchsorted(self._ends, stop, "left")) + 1
-        before = int(self._ends[first] - lengths[first])
-        starts, lengths, behind = starts[first:last], lengths[first:last], int(self._ends[last - 1])
-        if before < start or stop < behind:
-            starts, lengths = starts.copy(), lengths.copy()
-            starts[0] += start - before
-            lengths[0] -= start - before
-            lengths[-1] -= behind - stop
-        return Runs(starts, lengths)
+        return self._runs.part(start, stop)
 
 
 @dataclass
@@ -360,15 +349,12 @@ class ReadRequest:
 
     def within(self, start: int = 0, stop: int | None = None) -> Runs:
         """Return the row numbers of entries start..stop-1 (all by default) within the subset."""
+        if self.placed is None:
+            self.placed = PlacedRows(self.epoch, self.positions)
         if stop is not None and (start, stop) != (0, self.count):
-            if self.placed is not None:
-                return self.placed.part(self.at + start, self.at + stop)
-            return self.epoch.within(self.positions.part(start, stop))
+            return self.placed.part(self.at + start, self.at + stop)
         if self._within is None:
-            if self.placed is not None:
-                self._within = self.placed.part(self.at, self.at + self.count)
-            else:
-                self._within = self.epoch.within(self.positions)
+            self._within = self.placed.part(self.at, self.at + self.count)
         return self._within
 
     def rows(self, start: int = 0, stop: int | None = None) -> Runs:

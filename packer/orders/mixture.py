@@ -24,6 +24,7 @@ from packer import native, randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, Member, Reach, RowOrder, order_key, recorded
 from packer.orders.runs import Runs, Subset, consecutive, one_run
+from packer.orders.sampling import check_same
 
 _PIECE_ROWS = 4096  # are placed at once, in arrays that stay in the processor's cache
 _LARGE = 1 << 31  # positions whose products no longer fit int64
@@ -184,17 +185,9 @@ class Mixture(RowOrder):
         resume: returns a pack's order with the lengths of a recorded one.
         """
         batch = recorded(record, self.name, "batch")["batch"]
-        own = self.record()
-        for member, what in (
-            ("sizes", "rows of the packs"),
-            ("draws", "rows that an epoch draws of each pack"),
-        ):
-            if record.get(member) != own[member]:
-                raise UsageError(
-                    f"state_dict: was taken with other packs or weights ({what}: {record.get(member)} there, {own[member]} here);"
-                    " the same are needed to go on. Pass the same packs and weights, or begin anew without the state."
-                )
-        orders = record.get("orders")
+        own, orders = self.record(), record.get("orders")
+        check_same("packs", own["sizes"], record.get("sizes"))
+        check_same("weights", own["draws"], record.get("draws"))
         if not isinstance(orders, list) or len(orders) != len(self._packs):
             raise UsageError(
                 f"state_dict: the orders of its packs are {orders!r}; one for each is needed. Pass what state_dict() gave."

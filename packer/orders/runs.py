@@ -52,6 +52,8 @@ class Runs(NamedTuple):
         if len(self.starts) == 1:
             return one_run(int(self.starts[0]) + start, int(self.starts[0]) + stop)
         ends = np.cumsum(self.lengths)
+        if start == 0 and stop == ends[-1]:
+            return self
         begins = np.maximum(ends - self.lengths, start)
         lengths = np.minimum(ends, stop) - begins
         some = lengths > 0

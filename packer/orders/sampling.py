@@ -267,10 +267,10 @@ def digest_of(array: NDArray[np.generic]) -> str:
     return blake2b(little.view(np.uint8), digest_size=8).hexdigest()
 
 
-def check_same(what: str, here: str, there: object) -> None:
-    """Raise UsageError if a state was taken with other weights, labels or sizes."""
+def check_same(what: str, here: object, there: object) -> None:
+    """Raise UsageError if a state was taken with other weights, labels, sizes or packs."""
     if here != there:
         raise UsageError(
-            f"state_dict: was taken with other {what} (digest {there}, here {here}); the same are needed to go on."
+            f"state_dict: was taken with other {what} ({there} there, {here} here); the same are needed to go on."
             f" Pass the same {what}, or begin anew without the state."
         )

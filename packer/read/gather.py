@@ -31,7 +31,7 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -350,6 +350,31 @@ def cut(firsts: Table, runs: Runs) -> tuple[Runs, Table]:
     ends = np.minimum((starts + lengths)[run], firsts[parts + 1])
     some = ends > begins  # parts may be empty
     return Runs(begins[some], (ends - begins)[some]), parts[some]
+
+
+def by_part(firsts: Table, runs: Runs) -> Iterator[tuple[int, Runs, Table]]:
+    """Yield each part that has some of these rows, its runs, counted from its own first row, and where each begins among all rows.
+
+    firsts: see `cut`. Raises IndexError.
+    """
+    check_range(runs, int(firsts[-1]))
+    runs, owners = cut(firsts, runs)
+    places = np.cumsum(runs.lengths) - runs.lengths
+    for number, some in _groups(owners) if len(owners) else ():
+        yield number, Runs(runs.starts[some] - firsts[number], runs.lengths[some]), places[some]
+
+
+def read_part(read: Callable[[Runs, Bytes], None], runs: Runs, places: Table, out: Bytes) -> None:
+    """Read the rows of one part into their places among all. out: as of ExtentArray.read."""
+    total, row_bytes = runs.total, out.shape[-1]
+    if total == len(out):
+        read(runs, out)
+    elif len(runs.starts) == 1:
+        read(runs, out[places[0] : places[0] + total])
+    else:
+        found = np.empty((total, row_bytes), np.uint8)
+        read(runs, found)
+        out[Runs(places, runs.lengths).rows()] = found
 
 
 def _groups(owners: Table) -> Iterator[tuple[int, Table | slice]]:

@@ -10,7 +10,7 @@ from packer.format.header import Extent
 from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
-from packer.read.gather import Bytes, ExtentArray, check_range, cut
+from packer.read.gather import Bytes, ExtentArray, by_part, read_part
 from packer.read.sharded_array import FEW_FILES, ShardedArray
 
 
@@ -24,30 +24,13 @@ class JoinedArray:
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See ExtentArray."""
-        check_range(runs, int(self._firsts[-1]))
-        runs, owners = cut(self._firsts, runs)
-        some = np.unique(owners)
-        if not len(some):
-            return
-        if len(some) == 1:
-            self._arrays[int(some[0])].read(Runs(runs.starts - self._firsts[some[0]], runs.lengths), out)
-            return
-        rows = out.reshape(runs.total, -1)
-        at = np.cumsum(runs.lengths) - runs.lengths
-        for number in some.tolist():
-            own = np.flatnonzero(owners == number)
-            places = Runs(at[own], runs.lengths[own])
-            found = np.empty((places.total, rows.shape[1]), np.uint8)
-            self._arrays[number].read(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]), found)
-            rows[places.rows()] = found
+        for number, own, places in by_part(self._firsts, runs):
+            read_part(self._arrays[number].read, own, places, out.reshape(runs.total, -1))
 
     def willneed(self, runs: Runs) -> None:
         """See ExtentArray."""
-        check_range(runs, int(self._firsts[-1]))
-        runs, owners = cut(self._firsts, runs)
-        for number in np.unique(owners).tolist():
-            own = owners == number
-            self._arrays[number].willneed(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
+        for number, own, _ in by_part(self._firsts, runs):
+            self._arrays[number].willneed(own)
 
 
 def open_array(pack: Pack, extents: Sequence[Extent]) -> ExtentArray | ShardedArray | JoinedArray:

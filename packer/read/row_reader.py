@@ -23,7 +23,7 @@ from packer.format.own_size import OwnSize
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
-from packer.read.gather import Bytes, check_range, cut
+from packer.read.gather import Bytes, by_part, check_range, cut
 from packer.read.joined_array import open_array
 from packer.read.picture_rows import check_codec, decode_picture
 
@@ -367,15 +367,12 @@ class VerifiedRows(FieldRows):
         return self._rows.encoded(runs)
 
     def _check(self, runs: Runs) -> None:
-        check_range(runs, int(self._firsts[-1]))
-        runs, parts = cut(self._firsts, runs)
-        for number in np.unique(parts).tolist():
-            own = parts == number
+        for number, own, _ in by_part(self._firsts, runs):
             if isinstance(self._packs[number], RemotePack):  # it was compared on its way
                 continue
             if number not in self._parts:
                 self._parts[number] = _PartChecksums(self._packs[number], self._field)
-            self._parts[number].check(Runs(runs.starts[own] - self._firsts[number], runs.lengths[own]))
+            self._parts[number].check(own)
 
 
 class _PartChecksums:

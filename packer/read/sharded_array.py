@@ -12,16 +12,15 @@ import resource
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.format.header import Extent
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
-from packer.read.gather import Bytes, ExtentArray, OpenFile, allow_files, check_range, cut
+from packer.read.gather import Bytes, ExtentArray, OpenFile, allow_files, by_part, read_part
 from packer.starting import ForkSafeLock
 
 FEW_FILES = 64
@@ -64,16 +63,8 @@ class ShardedArray:
         if self._whole is not None:
             self._whole.read(runs, out)
             return
-        total, rows = runs.total, out.reshape(-1, self.row_bytes)
-        for array, own, at in self._by_file(runs):
-            if own.total == total:
-                array.read(own, out)
-            elif len(own.starts) == 1:
-                array.read(own, rows[at[0] : at[0] + own.total])
-            else:
-                found = np.empty((own.total, self.row_bytes), np.uint8)
-                array.read(own, found)
-                rows[Runs(at, own.lengths).rows()] = found
+        for number, own, places in by_part(self._firsts, runs):
+            read_part(self._array(number).read, own, places, out.reshape(-1, self.row_bytes))
         if self.stays and len(self._arrays) == len(self._files):
             self._join()
 
@@ -84,19 +75,8 @@ class ShardedArray:
         elif self._whole is not None:
             self._whole.willneed(runs)
         else:
-            for array, own, _ in self._by_file(runs):
-                array.willneed(own)
-
-    def _by_file(self, runs: Runs) -> Iterator[tuple[ExtentArray, Runs, NDArray[np.int64]]]:
-        """Yield the array of each file, the runs in it, and where their rows begin among all."""
-        check_range(runs, self.rows)
-        runs, owners = cut(self._firsts, runs)
-        places = np.cumsum(runs.lengths) - runs.lengths
-        order = np.argsort(owners, kind="stable")
-        for some in np.split(order, np.flatnonzero(np.diff(owners[order])) + 1) if len(order) else ():
-            number = int(owners[some[0]])
-            own = Runs(runs.starts[some] - self._firsts[number], runs.lengths[some])
-            yield self._array(number), own, places[some]
+            for number, own, _ in by_part(self._firsts, runs):
+                self._array(number).willneed(own)
 
     def _array(self, number: int) -> ExtentArray:
         """Return the array of a file, opened if it is not. Raises FormatError."""

@@ -45,7 +45,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
         ),
         (
             {"transform": dict, "placement": "ram"},
-            "placement='ram' with transform: processes read the rows from the disk. Pass placement='disk'.",
+            "placement='ram' with transform: a Python transform's processes read the rows themselves. Pass placement='disk'.",
         ),
         (
             {"augment": 3},

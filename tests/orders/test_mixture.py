@@ -306,13 +306,13 @@ def test_a_record_goes_on_with_its_lengths() -> None:
             (50, 30),
             (1, 1),
             {},
-            r"state_dict: was taken with other packs or weights \(rows that an epoch draws of each pack: \[53, 27\] there,",
+            r"state_dict: was taken with other weights \(\[53, 27\] there,",
         ),
         (
             (49, 31),
             (2, 1),
             {},
-            r"state_dict: was taken with other packs or weights \(rows of the packs: \[50, 30\] there, \[49, 31\] here\)",
+            r"state_dict: was taken with other packs \(\[50, 30\] there, \[49, 31\] here\)",
         ),
         (
             (50, 30),

@@ -147,7 +147,7 @@ def test_resuming_takes_the_rows_and_refuses_others(make: Any, of: list[int], ot
         make(others).resumed(record)
     here = make(others).record()[what]
     assert str(error.value) == (
-        f"state_dict: was taken with other {what} (digest {record[what]}, here {here}); the same are needed to go on."
+        f"state_dict: was taken with other {what} ({record[what]} there, {here} here); the same are needed to go on."
         f" Pass the same {what}, or begin anew without the state."
     )
     with pytest.raises(UsageError, match=r"^state_dict: was taken in the order 'slices'; this dataset has"):
