@@ -118,39 +118,22 @@ class PixelSums:
 def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
     """Return the sums of each channel's values and of their squares.
 
-    pixels: uint8 or uint16 [..., C], C-contiguous. Of uint8 with 1, 3 or 4 channels in C (``native/resample.c``) 0.01 ms for 256 px, with
-        OpenCV 0.05.
+    pixels: uint8 or uint16 [..., C], C-contiguous. Of uint8 with 1, 3 or 4 channels in C (``native/resample.c``).
     Returns: C sums and C sums of squares, exact.
     """
-    if pixels.dtype != np.uint8 or pixels.shape[-1] not in (1, 3, 4):
-        return _deep_sums(pixels.reshape(-1, pixels.shape[-1]))
-    return native.loops.channel_sums(pixels) if native.COMPILED else channel_sums_opencv(pixels)
+    if native.COMPILED and pixels.dtype == np.uint8 and pixels.shape[-1] in (1, 3, 4):
+        return native.loops.channel_sums(pixels)
+    return channel_sums_numpy(pixels.reshape(-1, pixels.shape[-1]))
 
 
-def _deep_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
-    """pixels: uint8 or uint16 [N, C]; 32 bits hold each square."""
+def channel_sums_numpy(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
+    """Do what ``channel_sums`` does, of uint8 or uint16 [N, C], without the compiled form; 32 bits hold each square."""
     sums, squares = np.zeros((2, pixels.shape[1]), np.uint64)
     for first in range(0, len(pixels), _PIXELS_AT_ONCE):
         some = pixels[first : first + _PIXELS_AT_ONCE].astype(np.uint32)
         sums += some.sum(axis=0, dtype=np.uint64)
         squares += np.square(some, out=some).sum(axis=0, dtype=np.uint64)
     return sums.tolist(), squares.tolist()
-
-
-def channel_sums_opencv(pixels: NDArray[np.uint8]) -> tuple[list[int], list[int]]:
-    """Do what ``channel_sums`` does, without the compiled form.
-
-    Planes are split off first: OpenCV's mean and deviation take 5 us for a 256 px plane, 70 us for three interleaved
-    ones. Its doubles hold the integer sums exactly up to 2**50, so rounding gives them back.
-    """
-    from packer.opencv import cv2  # here, as it takes a third of a second to load, and tables have no pixels
-
-    tall = pixels.reshape(-1, *pixels.shape[-2:])
-    count = tall.shape[0] * tall.shape[1]
-    found = [[float(a[0, 0]) for a in cv2.meanStdDev(plane)] for plane in cv2.split(tall)]
-    return [round(mean * count) for mean, _ in found], [
-        round((d * d + mean * mean) * count) for mean, d in found
-    ]
 
 
 @dataclass
@@ -184,9 +167,9 @@ class BlockResult:
     @classmethod
     def from_note(cls, note: list[Any]) -> BlockResult:
         """Read what to_note gave."""
-        sums, reasons, bytes_read, *narrowed = note
+        sums, reasons, bytes_read, narrowed = note
         made = None if sums is None else PixelSums(len(sums[1]), *sums)
-        return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read, *narrowed)
+        return cls(made, {int(row): str(reason) for row, reason in reasons}, bytes_read, narrowed)
 
 
 # Running a plan

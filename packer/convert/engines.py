@@ -17,7 +17,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from packer.convert.conversion_task import ConversionTask, Engine, NothingPackedError, RunOptions, RunResult
@@ -38,7 +38,7 @@ _PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # of a shard whose process or machine was lost
 
 
-@dataclass
+@dataclass(frozen=True)
 class DistributedEngine:
     """An engine that has other processes make shards, a task each, and lists them itself.
 
@@ -49,7 +49,6 @@ class DistributedEngine:
     pool: Callable[[], AbstractContextManager[Executor]]
     url: str = ""
     generation: int = 1
-    _open: Executor | None = field(default=None, init=False)
 
     def __call__(
         self, task: ConversionTask, out: str, running: RunOptions, name: str | None = None
@@ -61,19 +60,6 @@ class DistributedEngine:
             task, out, running, self.url or name or out, rows, self._make, self.url, self.generation
         )
 
-    @contextmanager
-    def opened(self) -> Iterator[Executor]:
-        """Give the executor, the same one to whoever asks meanwhile."""
-        if self._open is not None:
-            yield self._open
-            return
-        with self.pool() as pool:
-            self._open = pool
-            try:
-                yield pool
-            finally:
-                self._open = None
-
     def _make(self, work: ShardWork) -> Iterator[MadeShard]:
         if not work.numbers:
             return
@@ -83,23 +69,14 @@ class DistributedEngine:
         # A name of this run's own: attempts of one that was killed find theirs gone, and end.
         own = replace(work, scratch=os.path.join(work.scratch, uuid.uuid4().hex))
         os.makedirs(own.scratch)
-        with self.opened() as pool:
+        with self.pool() as pool:
             yield from _hand_out(pool, own)
         remove(work.scratch)
 
 
-_AGAIN = Sentence("Run it again, or without ", Option("engine"), ".")
-
-
-def _most(pool: Executor) -> int:
-    """Return how many tasks are handed out at once."""
-    return _AHEAD * (getattr(pool, "_max_workers", None) or cores())
-
-
 def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
     """Have the shards made, a few more at once than can run."""
-    most = _most(pool)
-    remedy = _NAME_IMAGE if work.task.keyed else _AGAIN
+    most = _AHEAD * (getattr(pool, "_max_workers", None) or cores())
     coming, running, done = iter(work.numbers), dict[Future[RunResult], int](), 0
     try:
         while True:
@@ -113,7 +90,7 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
                 number = running.pop(future)
                 failing = f"{os.path.join(work.name, work.file(number))}: could not be made"
                 try:
-                    yield number, _result(future, failing, remedy)
+                    yield number, _result(future, failing)
                 except NothingPackedError as error:
                     yield number, error
                 done += work.rows_of(number)
@@ -142,8 +119,8 @@ def _submit(pool: Executor, fn: Callable[[S], R], given: S) -> Future[R]:
         return failed
 
 
-def _result(future: Future[R], failing: str, remedy: Sentence) -> R:
-    """Return what a task gave. failing, remedy: of the error if its process was lost. Raises PackerError."""
+def _result(future: Future[R], failing: str) -> R:
+    """Return what a task gave. failing: of the error if its process was lost. Raises PackerError."""
     try:
         return future.result()
     except (Exception, CancelledError) as error:
@@ -154,7 +131,7 @@ def _result(future: Future[R], failing: str, remedy: Sentence) -> R:
         said = (
             "a worker process died" if lost else (str(error).strip() or type(error).__name__).splitlines()[0]
         )
-        raise PackerError(f"{failing} ({said}). ", remedy) from error
+        raise PackerError(f"{failing} ({said}). ", _NAME_IMAGE) from error
 
 
 # The choice

@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -223,13 +222,6 @@ def convert_images(
     return run.report(written, plan.notes)
 
 
-class PreparedConversion(NamedTuple):
-    """A conversion that can begin: the task, and what to tell of it."""
-
-    task: ConversionTask
-    plan: ConversionPlan
-
-
 @without_pillow_warnings()
 def plan_conversion(
     stack: ExitStack,
@@ -241,7 +233,7 @@ def plan_conversion(
     classes: Sequence[str] | None = None,
     like: ReferencePack | None = None,
     skip: bool = False,
-) -> PreparedConversion:
+) -> tuple[ConversionTask, ConversionPlan]:
     """Find out what there is to convert, and how.
 
     stack: closes what is opened. out: where the pack will be. made: a pack whose classes and fields the new rows are to have, and
@@ -301,7 +293,7 @@ def plan_conversion(
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(opened, maker, options, row_bytes, like, targets.classes)),
     )
-    return PreparedConversion(task, plan)
+    return task, plan
 
 
 def _open(

@@ -89,7 +89,10 @@ class ImageRows:
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
 
     def part(self, samples: Samples) -> ImageRows:
-        """See DividedRows."""
+        """Return a maker of these samples alone, called 0, 1, 2 ... in their order, which other machines can have.
+
+        Raises UsageError where their inputs cannot be read elsewhere.
+        """
         samples = np.asarray(samples)
         made = copy(self)
         made._source, made._targets = self._source.part(samples), self._targets.part(samples)

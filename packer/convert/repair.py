@@ -219,23 +219,23 @@ def _task(
         raise UsageError(
             f"{pack.path}: was made of samples from Python; blocks of images and tables are made anew. Pack the samples again."
         )
-    made = plan_conversion(
+    task, _ = plan_conversion(
         stack, source, ImageOptions.of_record(options, labels, pairs), out=pack.path, made=part, skip=True
     )
-    differs = difference(dict(provenance), made.task.members["provenance"])
+    differs = difference(dict(provenance), task.members["provenance"])
     if differs:
         raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")
     if not pack.shards:
-        return made.task
+        return task
     alike = sum(p.header.provenance == provenance for p in pack.parts[:number])
-    total = len(made.task.order.samples)
+    total = len(task.order.samples)
     rows = int(options.get("shard_rows") or total)
     # Shards all of whose inputs were skipped do not exist, which the names of the others tell.
     name = os.path.basename(part.path).partition(".")[0]
     original = provenance == pack.parts[0].header.provenance and name.isdecimal()
     missing = int(name) - number if original else 0
     # The same images may have been appended again: then their shards are there once more.
-    return made.task.shard((alike + missing) % -(-total // rows), rows)
+    return task.shard((alike + missing) % -(-total // rows), rows)
 
 
 def _make(
@@ -277,7 +277,7 @@ def _make(
             for block, _ in zip(whole, copied, strict=True):
                 done += min(writer.block_rows, planned - block * writer.block_rows)
                 progress(done)
-        writer.done = {block: [None, [], 0] for block in whole}
+        writer.done = {block: [None, [], 0, 0] for block in whole}
         make_blocks(task.maker, writer, final, workers=workers, skip=False, progress=progress)
         keys = (task.maker.key(s).encode("utf-8", "surrogateescape") for s in final[:kept].tolist())
         members = {f.name: getattr(header, f.name) for f in dataclasses.fields(Header)}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.sample_order import Samples
 from packer.format.header import Field
 from packer.format.pack_writer import Rows
 
@@ -62,17 +61,6 @@ class RowMaker(Protocol):
 
     def key(self, sample: int) -> str:
         """Return what the pack calls it: its relative path."""
-
-
-@runtime_checkable
-class DividedRows(RowMaker, Protocol):
-    """A RowMaker of which other machines can have parts."""
-
-    def part(self, samples: Samples) -> RowMaker:
-        """Return a maker of these samples alone, called 0, 1, 2 ... in their order, which can be pickled.
-
-        Raises UsageError where their inputs cannot be read elsewhere.
-        """
 
 
 class ColumnRows(ABC):

@@ -92,101 +92,134 @@ def write_shards(
     out, name: as write_pack has them. make: makes the shards; url: of the pack in a store to which it takes them;
     generation: of their names there. Raises PackerError.
     """
-    total, only = len(task.order.samples), running.only
-    numbers = range(-(-total // rows))
-    place = WorkingFolder(
-        out,
-        overwrite=running.overwrite,
-        plan=task.plan,
-        resume=running.resume,
-        part="" if only is None else f"part-{only[0]}-of-{only[1]}",
-        inherited=make is one_after_another,
-    )
-    done, kept = RunResult(Header(0, 1, (), {}), cleared=place.cleared), False
-    made = _Recorded(place.resumed, task.members.get("provenance"))
+    run = _ShardRun(task, out, running, name, rows, make, url, generation)
     try:
-        try:
-            os.makedirs(place.pack, exist_ok=True)
-        except OSError as error:
-            raise failure(name, error) from error
-        if only is not None:
-            if not made.all:
-                place.record([_ALL, len(numbers), task.storing.format, list(task.skipped)])
-            numbers = numbers[only[0] - 1 :: only[1]]
-        folder = url or place.pack
-        shards: dict[int, Pack] = {}
-        missing = []
-        for number in numbers:
-            file = shard_name(number, task.storing.format, generation)
-            if file in made.empty:
-                continue
-            found = made.found(folder, file, whole=make is not one_after_another)
-            if found is None:
-                missing.append(number)
-            else:
-                shards[number], kept = _sharing(found, shards), True
-                if file not in made.seals:  # a run was killed just after it had named the shard
-                    place.record([file, seal_of(found.seal)])
-                done.resumed += min(rows, total - number * rows)
-                running.progress(done.resumed)
-        before = done.resumed
-        work = ShardWork(
+        run.begin()
+        run.make()
+        return run.finish() if running.only is None else run.leave()
+    except BaseException:
+        run.close()
+        raise
+
+
+class _ShardRun:
+    """One run that makes shards of a pack; the arguments are those of write_shards."""
+
+    def __init__(
+        self,
+        task: ConversionTask,
+        out: str,
+        running: RunOptions,
+        name: str,
+        rows: int,
+        make: MakeShards,
+        url: str,
+        generation: int,
+    ) -> None:
+        only = running.only
+        self._task, self._name, self._make, self._url = task, name, make, url
+        self._here = make is one_after_another
+        self._place = WorkingFolder(
+            out,
+            overwrite=running.overwrite,
+            plan=task.plan,
+            resume=running.resume,
+            part="" if only is None else f"part-{only[0]}-of-{only[1]}",
+            inherited=self._here,  # processes of an executor outlive the run: they must not hold its lock
+        )
+        self._done = RunResult(Header(0, 1, (), {}), cleared=self._place.cleared)
+        self._recorded = _Recorded(self._place.resumed, task.members.get("provenance"))
+        self._shards: dict[int, Pack] = {}
+        self._kept = False
+        numbers = range(-(-len(task.order.samples) // rows))
+        self._count = len(numbers)
+        self._work = ShardWork(
             task,
-            missing,
+            numbers if only is None else numbers[only[0] - 1 :: only[1]],
             rows,
-            folder,
-            os.path.join(place.path, "attempts"),
+            url or self._place.pack,
+            os.path.join(self._place.path, "attempts"),
             name,
             running,
-            lambda made: running.progress(before + made),
+            running.progress,
             generation,
         )
-        for number, result in make(work):
+
+    def begin(self) -> None:
+        """Find the shards that are there."""
+        try:
+            os.makedirs(self._place.pack, exist_ok=True)
+        except OSError as error:
+            raise failure(self._name, error) from error
+        work = self._work
+        if work.running.only is not None and not self._recorded.all:
+            self._place.record([_ALL, self._count, self._task.storing.format, list(self._task.skipped)])
+        for number in work.numbers:
+            file = work.file(number)
+            if file in self._recorded.empty:
+                continue
+            found = self._recorded.found(work.folder, file, whole=not self._here)
+            if found is not None:
+                self._shards[number], self._kept = _sharing(found, self._shards), True
+                if file not in self._recorded.seals:  # a run was killed just after it had named the shard
+                    self._place.record([file, seal_of(found.seal)])
+                self._done.resumed += work.rows_of(number)
+                work.running.progress(self._done.resumed)
+
+    def make(self) -> None:
+        """Make those that are missing."""
+        work, before = self._work, self._done.resumed
+        there = {*self._shards, *(n for n in work.numbers if work.file(n) in self._recorded.empty)}
+        missing = [number for number in work.numbers if number not in there]
+        progress = work.running.progress
+        todo = replace(work, numbers=missing, progress=lambda made: progress(before + made))
+        for number, result in self._make(todo):
             file = work.file(number)
             if isinstance(result, NothingPackedError):
-                made.empty[file] = list(result.skipped)
-                place.record([file, made.empty[file]])
+                self._recorded.empty[file] = list(result.skipped)
+                self._place.record([file, self._recorded.empty[file]])
             else:
-                pack = _sharing(open_pack(_at(folder, file)), shards)
-                shards[number] = pack
+                pack = self._shards[number] = _sharing(open_pack(_at(work.folder, file)), self._shards)
                 if result.seal not in ("", seal_of(pack.seal)):
                     raise _changed(pack)
-                done.add(result)
-                place.record([file, seal_of(pack.seal)])
-            kept = True
-        skipped = [*task.skipped, *made.skipped]
-        if only is not None:
-            place.close(keep=True)
-            left_out = made.skipped_of({shard_name(number, task.storing.format) for number in numbers})
-            listed = [shards[number] for number in sorted(shards)]
-            done.header = (
-                merge_headers([s.header for s in listed], [s.path for s in listed], left_out)
-                if listed
-                else replace(done.header, skipped=tuple(left_out))
-            )
-            return done
-        if make is not one_after_another and not url:
-            for pack in shards.values():
+                self._done.add(result)
+                self._place.record([file, seal_of(pack.seal)])
+            self._kept = True
+
+    def leave(self) -> RunResult:
+        """End a run that was to make some of the shards."""
+        self._place.close(keep=True)
+        left_out = self._recorded.skipped_of({self._work.file(number) for number in self._work.numbers})
+        shards = [self._shards[number] for number in sorted(self._shards)]
+        self._done.header = (
+            merge_headers([s.header for s in shards], [s.path for s in shards], left_out)
+            if shards
+            else replace(self._done.header, skipped=tuple(left_out))
+        )
+        return self._done
+
+    def finish(self) -> RunResult:
+        """List all shards, and give the pack its name."""
+        skipped = [*self._task.skipped, *self._recorded.skipped]
+        if not self._here and not self._url:
+            for pack in self._shards.values():
                 try:
                     pack.check_same()
                 except FormatError:
                     raise _changed(pack) from None
-        if not shards:
-            place.begin_anew()
-            kept = False
-            raise NothingPackedError.of(task.subject, skipped)
-        done.header = _list(place, [shards[number] for number in sorted(shards)], skipped, name, url)
-        return done
-    except BaseException:
-        kept = task.plan is not None and (
-            kept
-            or (
-                os.path.isdir(place.pack)
-                and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
-            )
-        )
-        place.close(keep=kept)
-        raise
+        if not self._shards:
+            self._place.begin_anew()
+            self._kept = False
+            raise NothingPackedError.of(self._task.subject, skipped)
+        shards = [self._shards[number] for number in sorted(self._shards)]
+        self._done.header = _list(self._place, shards, skipped, self._name, self._url)
+        return self._done
+
+    def close(self) -> None:
+        """Keep what can be gone on with."""
+        folder = self._place.pack
+        begun = os.path.isdir(folder) and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(folder))
+        self._place.close(keep=self._task.plan is not None and (self._kept or begun))
 
 
 class _Recorded:
@@ -199,8 +232,6 @@ class _Recorded:
         self.seals: dict[str, str] = {}
         self.all: list[Any] = []
         for record in records:
-            if not isinstance(record, list):
-                continue  # of the rows of a table, by a run that was to make all of it
             if record[0] == _ALL:
                 self.all = record
             elif len(record) > 1:

@@ -11,15 +11,15 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions, RunResult
 from packer.convert.part_run import write_part
-from packer.convert.row_maker import DividedRows
 from packer.convert.sample_order import SampleOrder
 from packer.convert.shard_run import ShardWork
 from packer.errors import PackerError, SourceError
@@ -31,6 +31,9 @@ from packer.format.pack import read_seal
 from packer.format.working_folder import difference, failure
 from packer.remote.urls import is_url, join
 from packer.version import __version__
+
+if TYPE_CHECKING:
+    from packer.convert.image_rows import ImageRows
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,7 @@ class ShardTask:
     def of(cls, work: ShardWork, number: int) -> ShardTask:
         """Take one shard of the work. Raises UsageError where its inputs cannot be read elsewhere."""
         shard, file = work.shard(number), work.file(number)
-        assert isinstance(shard.maker, DividedRows)
-        maker = shard.maker.part(shard.order.samples)
+        maker = cast("ImageRows", shard.maker).part(shard.order.samples)
         order = SampleOrder(np.empty(0, np.int64), shard.order.splits)
         folder = work.folder if is_url(work.folder) else os.path.abspath(work.folder)
         return cls(
@@ -70,8 +72,8 @@ def make_shard(given: ShardTask) -> RunResult:
     Raises NothingPackedError, SourceError (an image, or the libraries of this machine), SpaceError, PackerError.
     """
     task = replace(given.task, order=replace(given.task.order, samples=np.arange(given.rows)))
-    check_versions(task.members["provenance"]["versions"], task.storing.versions())
-    with told_where(given.name), _scratch(given) as folder:
+    _check_versions(task)
+    with _told_where(given.name), _scratch(given) as folder:
         path = os.path.join(folder, given.file)
         made = write_part(task, path, RunOptions(1, given.skip), given.name)
         seal = seal_of(read_seal(path))
@@ -80,8 +82,8 @@ def make_shard(given: ShardTask) -> RunResult:
 
 
 @contextmanager
-def told_where(name: str) -> Iterator[None]:
-    """Say in errors on which machine they came. name: of what is written or read."""
+def _told_where(name: str) -> Iterator[None]:
+    """Say in errors on which machine they came. name: of what is written."""
     host = socket.gethostname()
     try:
         yield
@@ -94,17 +96,15 @@ def told_where(name: str) -> Iterator[None]:
         raise
 
 
-def check_versions(planned: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Raise SourceError if this machine has other libraries than the pack was planned with.
+def _check_versions(task: ConversionTask) -> None:
+    """Raise SourceError if this machine has other libraries than the pack was planned with."""
+    from packer.convert.whole_pictures import partner_versions  # tables need not load the decoders
+    from packer.pixels.decode_resize import decoder_versions
 
-    own: the versions of those here, but for packer and the decoders of images.
-    """
-    found = {"packer": __version__, **own}
-    if planned.keys() - found.keys():
-        from packer.pixels.decode_resize import decoder_versions  # conversions of tables need not load it
-
-        found |= decoder_versions()
-    differs = difference(dict(planned), found, words=("is", ", here it is"))
+    planned = task.members["provenance"]["versions"]
+    own = {"packer": __version__, **decoder_versions(), **task.storing.versions()}
+    own |= partner_versions(task.maker.fields)
+    differs = difference(dict(planned), own, words=("is", ", here it is"))
     if differs:
         raise SourceError(
             f"{socket.gethostname()}: has other libraries than the machine that planned the pack, so its rows could differ: {differs}."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packer.arguments import choice
-from packer.inputs.label_values import BARS, LABEL_AS
+from packer.inputs.label_values import LABEL_AS
 from packer.pixels.coordinate_units import UNITS
 
 
@@ -77,7 +77,7 @@ class Labels:
         return cls(
             file,
             record.get("label"),
-            record.get("label_separator", BARS) if record.get("multi_label") else None,
+            record.get("label_separator"),
             record.get("label_file_column"),
             record.get("label_as", "auto"),
             record.get("boxes"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packer.convert import image_conversion
-from packer.convert.image_conversion import PreparedConversion, convert_images, plan_conversion
+from packer.convert.image_conversion import convert_images, plan_conversion
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_storage import estimate
 from packer.format.pack import open_pack
@@ -27,15 +27,14 @@ OPTIONS = {
 def estimated(source: Path, tmp_path: Path, **options: Any) -> float:
     """Bytes a row, as they are estimated."""
     with ExitStack() as stack:
-        made: PreparedConversion = plan_conversion(
+        task, plan = plan_conversion(
             stack,
             str(source),
             ImageOptions.of_record({**OPTIONS, "store": "raw", **options}, None, {}),
             out=str(tmp_path / "p"),
         )
-        task = made.task
         found = estimate(task.maker, task.storing, task.order)
-        assert made.plan.bytes == round(found * len(task.order.samples)) + (1 << 16)
+        assert plan.bytes == round(found * len(task.order.samples)) + (1 << 16)
         return found
 
 

@@ -9,11 +9,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer import Labels, Soft, append_images, convert_images, create, open_pack, pack_dataset, repack
+from packer import (
+    Labels,
+    Soft,
+    append_images,
+    convert_images,
+    create,
+    fill_pack,
+    open_pack,
+    pack_dataset,
+    repack,
+)
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_storage import RowStorage
 from packer.errors import UsageError
-from packer.load.filled_packs import open_filled
 from packer.pixels.decode_resize import MAX_PIXELS
 
 PAIRS = {"mask": "m/", "alpha": Soft("a/")}
@@ -104,7 +113,7 @@ def test_values_reach_a_pack_that_is_filled_while_it_is_read(photo_folder: Path,
     options["pairs"] = {"alpha": Soft(tmp_path / "mattes")}
     convert_images(photo_folder, tmp_path / "made.h5", **options)
     made = open_pack(tmp_path / "made.h5").header
-    filled = open_filled(str(photo_folder), tmp_path / "filled.h5", options)
+    filled = fill_pack(photo_folder, tmp_path / "filled.h5", **options)
     found = filled.header
     filled.close()
     assert (found.provenance, found.fields, found.classes) == (made.provenance, made.fields, ("x", "y"))

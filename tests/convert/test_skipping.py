@@ -108,8 +108,8 @@ def test_lines_of_a_list(pets: Path):
     assert skips({}, "pets/list.txt") == {
         "2.jpg": "the label is empty (list.txt line 4).",
         "3.jpg": "the label is empty (list.txt line 5).",
-        "list.txt line 2": "no file 9.jpg\tcow.",
-        "list.txt line 6": "no file 8.jpg\tcat.",
+        "list.txt line 2": "no file 9.jpg.",
+        "list.txt line 6": "no file 8.jpg.",
     }
     assert open_pack("p.h5").header.classes == ("cat", "dog")
 

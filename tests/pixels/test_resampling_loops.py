@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer import native
-from packer.convert.block_workers import channel_sums, channel_sums_opencv
+from packer.convert.block_workers import channel_sums, channel_sums_numpy
 from packer.pixels.decode_resize import FilterAxis, resample_numpy, triangle
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], FilterAxis, FilterAxis], None]
@@ -130,7 +130,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("sums", [channel_sums_opencv, channel_sums])
+@pytest.mark.parametrize("sums", [channel_sums_numpy, channel_sums])
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 4]), st.integers(1, 70), st.integers(1, 90))
 def test_sums_are_exact(
     sums: Callable[[NDArray[np.uint8]], tuple[list[int], list[int]]],
