@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from typing import Any
 
@@ -139,6 +139,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
             raise UsageError(
                 f"{name}={path!r}: is no path. Pass the name of {'images' if name == 'source' else 'a pack'}."
             )
+    plain = json.loads(json.dumps(options, default=_plain))
     with Progress(True, "rows") as bar:
         total = -1
 
@@ -149,24 +150,18 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
                 bar.start(rows or None)
             bar.move(done)
 
-        pack = open_filling(os.fspath(source), os.fspath(out), _plain(options), progress)
+        pack = open_filling(os.fspath(source), os.fspath(out), plain, progress)
     return replace(pack, filled=True)
 
 
 def _plain(value: Any) -> Any:
-    """Return plain JSON values. Raises UsageError for what is none."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+    """Return a value that JSON has no form for as one that it has. Raises UsageError."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if is_dataclass(value):
-        return {type(value).__name__: _plain(vars(value))}
+        return {type(value).__name__: vars(value)}
     if isinstance(value, np.generic):
         return value.item()
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
     raise UsageError(
         f"{value!r}: is no option of a conversion in another process; text, numbers, and lists and mappings of such are allowed."
         " Pass such."

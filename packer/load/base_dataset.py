@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -22,8 +23,6 @@ from packer.read.row_selection import (
     select_fields,
     stored,
 )
-
-_WRITTEN = 60  # letters of an argument that a description shows
 
 
 class BaseDataset:
@@ -127,12 +126,7 @@ class BaseDataset:
 
 def _described(chosen: Mapping[str, Any]) -> str:
     """Return the arguments that choose rows as text, long ones shortened."""
-    said = []
-    for name, value in chosen.items():
-        if value is not None:
-            short = isinstance(value, str | int | slice | range) or (
-                isinstance(value, list | tuple) and len(value) <= _WRITTEN
-            )
-            text = repr(value) if short else "..."
-            said.append(f"{name}={text if len(text) <= _WRITTEN else '...'}")
-    return ", ".join(said)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return ", ".join(
+        f"{name}={'...' if hasattr(value, 'dtype') else reprlib.repr(value)}" for name, value in given.items()
+    )

@@ -342,20 +342,13 @@ class PackedBatchDataset(ResumableEpochs):
         if prefetcher is not None:
             prefetcher.close()
 
-    def _reorder(self, order: RowOrder) -> None:
+    def _resume(self, order: RowOrder, plan: BatchPlan) -> None:
         if order.length(self.rows) != self.order.length(self.rows):
             self.close()  # batches may be larger than those that slots were made for
-        self.order = order
-        self._keep_blocks()
-
-    def _sampled_state(self) -> dict[str, Any]:
-        return {"normalization": self._plan.normalization} if self._plan.normalization else {}
-
-    def _normalize_as(self, normalization: Mapping[str, Any] | None) -> None:
-        plan = self._plan.normalized(self._reader, normalization)
-        if plan is not self._plan:
-            self._plan = plan
+        elif plan is not self._plan:
             self._end_prefetcher()  # which has the old one
+        self.order, self._plan = order, plan
+        self._keep_blocks()
 
     def _share(self, origin: int) -> Share:
         rank, world_size = self._ranks.now()

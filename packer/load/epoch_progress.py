@@ -14,6 +14,7 @@ from packer.arguments import whole
 from packer.errors import UsageError
 from packer.load.base_dataset import BaseDataset
 from packer.load.batch import Batched
+from packer.load.batch_plan import BatchPlan
 from packer.load.order_choice import resumed_order
 from packer.orders.epochs import Epoch, RowOrder, Share
 from packer.starting import ForkSafeLock
@@ -101,6 +102,7 @@ class ResumableEpochs(BaseDataset):
     _chosen: bool
     """True if the order was chosen here."""
     _progress: EpochProgress
+    _plan: BatchPlan
 
     @property
     def epoch(self) -> int:
@@ -130,7 +132,7 @@ class ResumableEpochs(BaseDataset):
             "of": self.rows,
             "subset": self._fingerprint,
             "order": self.order.record(),
-        } | self._sampled_state()
+        } | ({"normalization": self._plan.normalization} if self._plan.normalization else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
@@ -147,8 +149,7 @@ class ResumableEpochs(BaseDataset):
         rows = whole("load_state_dict: rows", record["rows"], 0, order.length(self.rows))
         epoch = whole("load_state_dict: epoch", record["epoch"], 0)
         self.seed = whole("load_state_dict: seed", record["seed"])
-        self._normalize_as(record.get("normalization"))
-        self._reorder(order)
+        self._resume(order, self._plan.normalized(self._reader, record.get("normalization")))
         self._progress.go_on(epoch, rows)
 
     @cached_property
@@ -159,16 +160,8 @@ class ResumableEpochs(BaseDataset):
         """Return this rank's batches of an epoch of which `origin` positions were handed out before."""
         raise NotImplementedError
 
-    def _reorder(self, order: RowOrder) -> None:
-        """Go on in another order."""
-        raise NotImplementedError
-
-    def _sampled_state(self) -> dict[str, Any]:
-        """Return {"normalization": mean and std} if Normalize() means those of a sample, which the whole pack's differ from."""
-        raise NotImplementedError
-
-    def _normalize_as(self, normalization: Mapping[str, Any] | None) -> None:
-        """Have Normalize() mean this mean and std, if there are any."""
+    def _resume(self, order: RowOrder, plan: BatchPlan) -> None:
+        """Go on in another order, and with a plan that normalizes as a state says."""
         raise NotImplementedError
 
     def _sequence(self, epoch: int) -> Epoch:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.arguments import as_whole
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -205,26 +204,15 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
 
 def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: str | int) -> int:
     """Return the number of a class given by its name or number. limit: how many there are, None if that is not known."""
-    if isinstance(given, str):
-        if given in names:
-            return names.index(given)
-        if not names:
-            raise UsageError(f"classes: {given!r} is a name; {pack.path} has numbers only. Pass numbers.")
-        close = difflib.get_close_matches(given, names, 1)
-        meant = f"Did you mean {close[0]!r}?" if close else "Pass some of these."
+    if isinstance(given, str) and given in names:
+        return names.index(given)
+    number = as_whole(given, 0, None if limit is None else limit - 1)
+    if number is None:
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        has = f"its {len(names):,} classes: {listed}" if names else "its classes are numbers from 0 on"
         raise UsageError(
-            f"classes: {given!r} is not in {pack.path}; its {len(names):,} classes: {listed}. {meant}"
+            f"classes: {given!r} is not in {pack.path}; {has}. Pass some of these, by name or number."
         )
-    try:
-        number = operator.index(given)
-    except TypeError:
-        raise UsageError(
-            f"classes: {given!r} is neither a name nor a whole number. Pass names or numbers."
-        ) from None
-    if number < 0 or (limit is not None and number >= limit):
-        allowed = "0 and above are" if limit is None else f"0 to {limit - 1:,} are"
-        raise UsageError(f"classes: {number:,} was given; {allowed} allowed. Pass one of them.")
     return number
 
 

@@ -223,7 +223,7 @@ def test_a_transform_of_the_image_alone_is_refused_beside_a_mask(tmp_path: Path)
             "transform: PythonTransform of packer works on batches; functions of one image are allowed."
             " Pass it to PackedBatchDataset(transform=...).",
         ),
-        ({"classes": ["cat"]}, "classes: 'cat' is a name; "),
+        ({"classes": ["cat"]}, "classes: 'cat' is not in "),
         ({"subset": [103]}, "subset: row 103 was given; the pack has rows 0 to 102. Leave it out."),
     ],
     ids=range(10),

@@ -161,7 +161,7 @@ def test_a_description_of_rows(tmp_path: Path):
         "    placement: 'disk': read when asked for",
     ]
     assert "(subset=...)" in repr(PackedDataset(pack, subset=np.arange(5)))
-    assert "(subset=...)" in repr(PackedDataset(pack, subset=list(range(100))))
+    assert "(subset=[0, 1, 2, 3, 4, 5, ...])" in repr(PackedDataset(pack, subset=list(range(100))))
 
 
 def test_the_bench_and_the_preview_mean_every_row(photo_folder: Path, tmp_path: Path):

@@ -48,12 +48,7 @@ class TransformCall:
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
         """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s counters. Raises WrongReturn."""
         rng = self._seeded(i)
-        try:
-            result = self._called(sample, rng)
-        except AttributeError as error:
-            if getattr(error, "obj", None) is sample:
-                error.args = (f"{said(error)}. {_described_sample(sample)}",)
-            raise
+        result = self._called(sample, rng)
         if isinstance(result, dict):
             return result
         if "image" in sample and (isinstance(result, np.ndarray) or _is_tensor(result)):
@@ -237,17 +232,6 @@ def _copied(name: str, value: Any) -> Any:
             f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({said(error)}); arrays, numbers, texts,"
             " and lists and dicts of them are allowed. Return such"
         ) from None
-
-
-def _described_sample(sample: Mapping[str, Any]) -> str:
-    """Return a sentence about the sample, for a function that expects an image in its place."""
-    name = "image" if "image" in sample else next(iter(sample))
-    value = sample[name]
-    text = f"transform= gets a dict of NumPy arrays here: sample[{name!r}] is "
-    if not isinstance(value, np.ndarray):
-        return f"{text}{type(value).__name__}"
-    axes = {("image", 3): "[H, W, C]", ("image", 4): "[N, H, W, C]"}.get((name, value.ndim))
-    return f"{text}{value.dtype} {axes or list(value.shape)}"
 
 
 def said(error: BaseException) -> str:

@@ -26,12 +26,7 @@ class SampleCall:
         self._torch: Any = sys.modules["torch"]
         self._labels = "labels" if known.box_label and "labels" not in known.names else "box_label"
         name = name_of(fn)
-        try:
-            self._tv: Any = importlib.import_module("torchvision.tv_tensors")
-        except ImportError:
-            raise UsageError(
-                f"transform: {name} is of a torchvision without tv_tensors; 0.16 or newer is allowed. Upgrade torchvision."
-            ) from None
+        self._tv: Any = importlib.import_module("torchvision.tv_tensors")
         if not known.image and not known.masks:
             raise UsageError(
                 f"transform: {name} works on images, and there are none among {', '.join(known.names)}. Pass fields with 'image'."

@@ -290,20 +290,6 @@ def test_an_error_that_cannot_say_what_it_is():
     assert said(KeyError("a")) == "'a'"
 
 
-def test_a_function_of_the_image_is_told_that_it_gets_a_dict():
-    def fn(x: Any) -> Any:
-        return x.float()
-
-    sentence = "'dict' object has no attribute 'float'. transform= gets a dict of NumPy arrays here: sample['image'] is "
-    with pytest.raises(AttributeError, match=f"^{re.escape(sentence)}{re.escape('uint8 [H, W, C]')}$"):
-        called(fn, sample())
-    batch = {"image": np.zeros((4, 2, 3, 3), np.uint8)}
-    with pytest.raises(AttributeError, match=re.escape("sample['image'] is uint8 [N, H, W, C]")):
-        called(fn, batch)
-    with pytest.raises(AttributeError, match=re.escape("sample['x'] is float32 [3]")):
-        called(fn, {"x": np.zeros(3, np.float32)})
-
-
 def test_other_attributes_that_are_missing_are_told_as_they_are():
     with pytest.raises(AttributeError, match=r"^'dict' object has no attribute 'float'$"):
         called(lambda x: {}.float(), sample())  # type: ignore[attr-defined]
