@@ -34,6 +34,8 @@
 Names are imported when they are first used, so that converting never loads torch, and loading never loads OpenCV.
 """
 
+# ruff: noqa: I001 - aliases, by which type checkers see public names, would be a statement each
+
 from __future__ import annotations
 
 import sys
@@ -45,125 +47,83 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes 10 ms,
 if TYPE_CHECKING:
     from typing import Any
 
-    from packer.convert.conversion_run import Report
-    from packer.convert.export import export_images
-    from packer.convert.image_conversion import convert_images
-    from packer.convert.repacking import append_images, merge_packs, merge_shards, repack, split_pack
-    from packer.convert.repair import repair_pack
-    from packer.convert.sealing import seal_pack
-    from packer.errors import PackerError
-    from packer.filling.opening import fill_pack, open_pack
-    from packer.format.pack import Pack
-    from packer.format.verify import verify_pack
-    from packer.inputs.image_pairs import Soft
-    from packer.inputs.label_options import Labels
-    from packer.load.batch_dataset import PackedBatchDataset
-    from packer.load.order_quality import order_quality
-    from packer.load.padded_batches import Padding
-    from packer.load.processes.transforms import PythonTransform
-    from packer.load.row_dataset import PackedDataset
-    from packer.orders.buckets import Buckets
-    from packer.orders.mixture import Mixture
-    from packer.orders.regions import Regions
-    from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
-    from packer.orders.sampling import Balanced, Weighted
-    from packer.previews.contact_sheet import preview, show
-    from packer.reports.data_card import report
-    from packer.samples.pack_builder import PackBuilder, create
-    from packer.samples.pack_dataset import pack_dataset
-    from packer.tables.table_conversion import TableReport, append_table, convert_table
-    from packer.tables.table_options import Csv, Encode
+    from packer.convert.conversion_run import Report as Report
+    from packer.convert.export import export_images as export_images
+    from packer.convert.image_conversion import convert_images as convert_images
+    from packer.convert.repacking import (
+        append_images as append_images,
+        merge_packs as merge_packs,
+        merge_shards as merge_shards,
+        repack as repack,
+        split_pack as split_pack,
+    )
+    from packer.convert.repair import repair_pack as repair_pack
+    from packer.convert.sealing import seal_pack as seal_pack
+    from packer.errors import PackerError as PackerError
+    from packer.filling.opening import fill_pack as fill_pack, open_pack as open_pack
+    from packer.format.pack import Pack as Pack
+    from packer.format.verify import verify_pack as verify_pack
+    from packer.inputs.image_pairs import Soft as Soft
+    from packer.inputs.label_options import Labels as Labels
+    from packer.load.batch_dataset import PackedBatchDataset as PackedBatchDataset
+    from packer.load.order_quality import order_quality as order_quality
+    from packer.load.padded_batches import Padding as Padding
+    from packer.load.processes.transforms import PythonTransform as PythonTransform
+    from packer.load.row_dataset import PackedDataset as PackedDataset
+    from packer.orders.buckets import Buckets as Buckets
+    from packer.orders.mixture import Mixture as Mixture
+    from packer.orders.regions import Regions as Regions
+    from packer.orders.row_orders import (
+        Blocks as Blocks,
+        Rows as Rows,
+        Sequential as Sequential,
+        Slices as Slices,
+    )
+    from packer.orders.sampling import Balanced as Balanced, Weighted as Weighted
+    from packer.previews.contact_sheet import preview as preview, show as show
+    from packer.reports.data_card import report as report
+    from packer.samples.pack_builder import PackBuilder as PackBuilder, create as create
+    from packer.samples.pack_dataset import pack_dataset as pack_dataset
+    from packer.tables.table_conversion import (
+        TableReport as TableReport,
+        append_table as append_table,
+        convert_table as convert_table,
+    )
+    from packer.tables.table_options import Csv as Csv, Encode as Encode
 
-_HOMES = {
-    "Balanced": "packer.orders.sampling",
-    "Blocks": "packer.orders.row_orders",
-    "Buckets": "packer.orders.buckets",
-    "Csv": "packer.tables.table_options",
-    "Encode": "packer.tables.table_options",
-    "Labels": "packer.inputs.label_options",
-    "Mixture": "packer.orders.mixture",
-    "Pack": "packer.format.pack",
-    "PackBuilder": "packer.samples.pack_builder",
-    "PackedBatchDataset": "packer.load.batch_dataset",
-    "PackedDataset": "packer.load.row_dataset",
-    "Padding": "packer.load.padded_batches",
-    "PackerError": "packer.errors",
-    "PythonTransform": "packer.load.processes.transforms",
-    "Regions": "packer.orders.regions",
-    "Report": "packer.convert.conversion_run",
-    "Rows": "packer.orders.row_orders",
-    "Sequential": "packer.orders.row_orders",
-    "Slices": "packer.orders.row_orders",
-    "Soft": "packer.inputs.image_pairs",
-    "TableReport": "packer.tables.table_conversion",
-    "Weighted": "packer.orders.sampling",
-    "append_images": "packer.convert.repacking",
-    "append_table": "packer.tables.table_conversion",
-    "convert_images": "packer.convert.image_conversion",
-    "convert_table": "packer.tables.table_conversion",
-    "create": "packer.samples.pack_builder",
-    "export_images": "packer.convert.export",
-    "merge_packs": "packer.convert.repacking",
-    "merge_shards": "packer.convert.repacking",
-    "fill_pack": "packer.filling.opening",
-    "open_pack": "packer.filling.opening",
-    "order_quality": "packer.load.order_quality",
-    "pack_dataset": "packer.samples.pack_dataset",
-    "preview": "packer.previews.contact_sheet",
-    "repack": "packer.convert.repacking",
-    "repair_pack": "packer.convert.repair",
-    "report": "packer.reports.data_card",
-    "seal_pack": "packer.convert.sealing",
-    "show": "packer.previews.contact_sheet",
-    "split_pack": "packer.convert.repacking",
-    "verify_pack": "packer.format.verify",
+_NAMES = {
+    "packer.convert.conversion_run": "Report",
+    "packer.convert.export": "export_images",
+    "packer.convert.image_conversion": "convert_images",
+    "packer.convert.repacking": "append_images merge_packs merge_shards repack split_pack",
+    "packer.convert.repair": "repair_pack",
+    "packer.convert.sealing": "seal_pack",
+    "packer.errors": "PackerError",
+    "packer.filling.opening": "fill_pack open_pack",
+    "packer.format.pack": "Pack",
+    "packer.format.verify": "verify_pack",
+    "packer.inputs.image_pairs": "Soft",
+    "packer.inputs.label_options": "Labels",
+    "packer.load.batch_dataset": "PackedBatchDataset",
+    "packer.load.order_quality": "order_quality",
+    "packer.load.padded_batches": "Padding",
+    "packer.load.processes.transforms": "PythonTransform",
+    "packer.load.row_dataset": "PackedDataset",
+    "packer.orders.buckets": "Buckets",
+    "packer.orders.mixture": "Mixture",
+    "packer.orders.regions": "Regions",
+    "packer.orders.row_orders": "Blocks Rows Sequential Slices",
+    "packer.orders.sampling": "Balanced Weighted",
+    "packer.previews.contact_sheet": "preview show",
+    "packer.reports.data_card": "report",
+    "packer.samples.pack_builder": "PackBuilder create",
+    "packer.samples.pack_dataset": "pack_dataset",
+    "packer.tables.table_conversion": "TableReport append_table convert_table",
+    "packer.tables.table_options": "Csv Encode",
 }
-
-__all__ = [
-    "Balanced",
-    "Blocks",
-    "Buckets",
-    "Csv",
-    "Encode",
-    "Labels",
-    "Mixture",
-    "Pack",
-    "PackBuilder",
-    "PackedBatchDataset",
-    "PackedDataset",
-    "PackerError",
-    "Padding",
-    "PythonTransform",
-    "Regions",
-    "Report",
-    "Rows",
-    "Sequential",
-    "Slices",
-    "Soft",
-    "TableReport",
-    "Weighted",
-    "__version__",
-    "append_images",
-    "append_table",
-    "convert_images",
-    "convert_table",
-    "create",
-    "export_images",
-    "fill_pack",
-    "merge_packs",
-    "merge_shards",
-    "open_pack",
-    "order_quality",
-    "pack_dataset",
-    "preview",
-    "repack",
-    "repair_pack",
-    "report",
-    "seal_pack",
-    "show",
-    "split_pack",
-    "verify_pack",
-]
+"""Module -> the public names in it, as they are imported above."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import resource
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from packer import native
 from packer.format.file_systems import remote_file_system
-from packer.machine import available_memory, cores, granted_cores, lines_of, memory
+from packer.machine import available_memory, cores, granted_cores
 from packer.units import size
 
 OPENCV = (
@@ -29,7 +28,6 @@ LEAST_FILES = 1024
 LEAST_ROOM = 1 << 30
 LEAST_MEMORY = 2 << 30
 _BUSY = 0.5  # of the cores
-_SWAPPED = 0.05  # of the memory
 
 
 class Trap(NamedTuple):
@@ -122,17 +120,6 @@ def _memory(_: str) -> Iterator[Trap]:
             f"{size(available)} of memory are available: little is left for the page cache, from which packs are read.",
             "Give the job more (--mem of SLURM, docker run --memory), or end other programs.",
         )
-    kinds = dict(line.split(":", 1) for line in lines_of("/proc/meminfo"))
-    if {"SwapTotal", "SwapFree"} <= kinds.keys():
-        swapped = 1024 * (int(kinds["SwapTotal"].split()[0]) - int(kinds["SwapFree"].split()[0]))
-        if swapped > _SWAPPED * memory():
-            yield Trap(f"{size(swapped)} are in swap: memory is short.", "End other programs.")
-    for line in lines_of("/sys/kernel/mm/transparent_hugepage/enabled"):
-        if "[never]" in line:
-            yield Trap(
-                "Huge pages are off: new batches cost a page fault every 4 KiB.",
-                "As root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-            )
 
 
 def _shared_memory(_: str) -> Iterator[Trap]:
@@ -153,19 +140,9 @@ def _limits(_: str) -> Iterator[Trap]:
             f"At most {files} files may be open (ulimit -n): shards are closed and opened again all the time.",
             "ulimit -n 4096",
         )
-    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
-        yield Trap(
-            "The address space is limited (ulimit -v): packs that are larger cannot be mapped, and are read with more copies.",
-            "ulimit -v unlimited",
-        )
 
 
 def _settings(_: str) -> Iterator[Trap]:
-    if sys.dont_write_bytecode:
-        yield Trap(
-            "PYTHONDONTWRITEBYTECODE is set: where packer is not compiled yet, each process that it starts compiles it anew.",
-            "unset PYTHONDONTWRITEBYTECODE",
-        )
     found = {name: version for name in OPENCV if (version := version_of(name))}
     if len(set(found.values())) > 1:
         yield Trap(

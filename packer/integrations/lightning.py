@@ -66,7 +66,7 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
     augment : sequence of transforms, Pipeline, str or mapping, optional
         Augmentation of the training images. Normalize() without numbers means the mean and std of `train`, for all four.
     eval_augment : the same, optional
-        Augmentation of all others; default: the transforms of `augment` that draw nothing.
+        Augmentation of all others; needed where `augment` is given. ``[]``: images as stored.
     shuffle : bool
         Shuffle the training rows.
     device : str or torch.device, optional
@@ -87,7 +87,8 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
 
         from packer.integrations.lightning import PackedDataModule
 
-        data = PackedDataModule("train.h5", batch_size=8, augment="RandomHorizontalFlip(), Normalize()", val="train.h5")
+        data = PackedDataModule("train.h5", batch_size=8, augment="RandomHorizontalFlip(), Normalize()", val="train.h5",
+                                eval_augment="Normalize()")
         lightning.Trainer(max_epochs=2).fit(model, data)
     """
 
@@ -172,57 +173,17 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
     def _eval_views(self, role: str) -> Mapping[str, Pipeline] | Pipeline | None:
         """Return the augmentation of a pack that a model is judged on, with the normalization of `train`."""
         reference = self._arguments("train" if self._sources["train"] is not None else role)
-        trained = reference.get("augment", self._augment)
-        given = trained if self._eval_augment is None else self._eval_augment
-        if given is None:
+        given = self._eval_augment
+        if given is None and reference.get("augment", self._augment):
+            raise UsageError(
+                "eval_augment: is missing, and augment is of the training images alone; a model is judged on images of the same size"
+                " and normalization, without draws. Pass for example eval_augment='CenterCrop(224), Normalize()', or [] for none."
+            )
+        if not given:
             return None
         with PackedBatchDataset(**reference | {"augment": given}) as dataset:
-            views, fields = dataset.views, dataset.pack.fields
-        if self._eval_augment is None:
-            plain = {name: without_draws(view) for name, view in views.items()}
-            image = next((one for one in fields if one.name == "image"), None)
-            if image is not None and image.shape is not None and "transform" not in reference:
-                height, width, channels = image.shape
-                for name, view in views.items():
-                    _check_alike(
-                        view.at((channels, height, width)), plain[name].at((channels, height, width))
-                    )
-            views = plain
+            views = dataset.views
         return views if isinstance(given, Mapping) else views.get("image")
-
-
-def without_draws(pipeline: Pipeline) -> Pipeline:
-    """Return the transforms of a pipeline that draw nothing."""
-    from packer.augment import Pipeline, Transform
-    from packer.augment.containers import GatedTransforms
-
-    return Pipeline(
-        [
-            one
-            for one in pipeline.transforms
-            if type(one).sample is Transform.sample and not isinstance(one, GatedTransforms)
-        ],
-        seed=pipeline.seed,
-        dtype=pipeline.dtype,
-        mask_fill=pipeline.mask_fill,
-        soft_fill=pipeline.soft_fill,
-        implementation=pipeline.implementation,
-    )
-
-
-def _check_alike(train: Pipeline, judged: Pipeline) -> None:
-    """Raise UsageError if the model would be judged on images of another size or type than it was trained on."""
-    trained, found = (
-        f"{one.output_dtype} {list(one.output_shape)}".removeprefix("torch.") for one in (train, judged)
-    )
-    if trained != found:
-        _, height, width = train.output_shape
-        size = height if height == width else (height, width)
-        raise UsageError(
-            f"eval_augment: without the transforms that draw, augment makes {found} of an image, and with them {trained};"
-            " a model is judged on such images as it was trained on."
-            f" Pass for example eval_augment='CenterCrop({size}), Normalize()'."
-        )
 
 
 def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:

@@ -154,7 +154,8 @@ def packs(photo_folder: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_judging_draws_nothing_and_normalizes_as_training_does(packs: tuple[Path, Path]):
     train, val = packs
-    data = module_of(train, val, augment="RandomHorizontalFlip(), RandomCrop(32, padding=4), Normalize()")
+    augment = "RandomHorizontalFlip(), RandomCrop(32, padding=4), Normalize()"
+    data = module_of(train, val, augment=augment, eval_augment="Normalize()")
     trained, judged = data.loader("train"), data.loader("val")
     assert [type(one).__name__ for one in trained.views["image"].transforms] == [
         *("RandomHorizontalFlip", "RandomCrop", "Normalize")
@@ -188,8 +189,7 @@ def test_other_arguments_go_to_all_and_a_mapping_has_its_own(packs: tuple[Path, 
     [
         (
             {"augment": "RandomResizedCrop(16), Normalize()"},
-            r"^eval_augment: without the transforms that draw, augment makes float32 \[3, 32, 32\] of an image, and with them"
-            r" float32 \[3, 16, 16\]; .* Pass for example eval_augment='CenterCrop\(16\), Normalize\(\)'\.$",
+            r"^eval_augment: is missing, and augment is of the training images alone; .* Pass for example eval_augment='CenterCrop",
         ),
         (
             {"transform": lambda sample: sample},
