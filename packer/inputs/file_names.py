@@ -388,21 +388,15 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
     if classes is not None and len(classes) == 1:
         notes.append(f"All images are in one class folder ({classes[0]}).")
     stems: dict[str, str] = {}
-    twins = 0
-    pair = ("", "")
+    twins = []
     for key in keys:
         folder, slash, name = key.rpartition("/")
         first = stems.setdefault(f"{folder}{slash}{name.rpartition('.')[0]}", key)
         if first is not key:
-            twins += 1
-            pair = pair if twins > 1 else (first, key)
+            twins.append(f"{first} and {key}")
     if twins:
-        notes.append(
-            f"{pair[0]} and {pair[1]} differ only in their extension, and both are packed; "
-            f"there are {twins:,} such pairs."
-            if twins > 1
-            else f"{pair[0]} and {pair[1]} differ only in their extension, and both are packed."
-        )
+        more = f"; there are {len(twins):,} such pairs" if len(twins) > 1 else ""
+        notes.append(f"{twins[0]} differ only in their extension, and both are packed{more}.")
     masks = [
         (key, stems[image])
         for stem, key in stems.items()

@@ -458,10 +458,6 @@ def _check_taken(
     separator: str | None,
 ) -> None:
     """Refuse a way to take labels where there are none of that kind. Raises: UsageError."""
-    if separator is not None and not multi_label:
-        raise UsageError(
-            f"label_separator {separator!r}: is what stands between several names in a cell; it goes with multi_label. Pass both."
-        )
     if separator == "":
         raise UsageError(
             'label_separator: is empty; a text is needed. Pass for example "space", or leave it out.'

@@ -140,7 +140,7 @@ class _Spooled:
         self._labels: list[Any] = []
         self._rows: list[int] = []
         self._files: list[str] = []
-        self._kind = "text"
+        self._told: dict[str, Any] = {}
 
     def add(self, path: str) -> None:
         """Read a file. Raises: SourceError, OSError for a full disk, SpaceError."""
@@ -148,24 +148,12 @@ class _Spooled:
         self._files.append(path)
         file = _opened(path)
         wanted = [columns.image, *([columns.label] if columns.label else [])]
-        missing = [name for name in wanted if name not in file.schema_arrow.names]
-        if missing or _bytes_type(file.schema_arrow.field(columns.image).type) is None:
-            raise SourceError(
-                f"{path}: has no column {(missing or wanted)[0]!r} as {self._files[0]} has; files of one data set have equal columns. "
-                "Pass those that belong together."
-            )
-        if columns.label:
-            kind = _kind(file.schema_arrow.field(columns.label).type) or ""
-            if len(self._files) > 1 and kind != self._kind:
+        for name in wanted:
+            kind = _told(file.schema_arrow, name)
+            if kind is None or kind != self._told.setdefault(name, kind):
                 raise SourceError(
-                    f"{path}: its {columns.label} is of another type than in {self._files[0]}; files of one data set have equal columns. "
-                    "Pass those that belong together."
-                )
-            self._kind = kind
-            if names_of(file.schema_arrow, columns.label) != columns.names:
-                raise SourceError(
-                    f"{path}: names other classes than {self._files[0]}; files of one data set have equal ones. "
-                    "Pass those that belong together."
+                    f"{path}: its column {name!r} is not as that of {self._files[0]}, or is not there; files of one data set have equal "
+                    "columns. Pass those that belong together."
                 )
         row = 0
         with _reading(path):
@@ -243,7 +231,7 @@ class _Spooled:
         rows = CheckedRows(subject, self._rows, skip=options.skip, unit="row")
         rows.refused.update(self.refused)
         label_as = options.label_as if columns.names is None else "auto"
-        if label_as == "auto" and self._kind == "float":
+        if label_as == "auto" and self._told[columns.label][0] == "float":
             label_as = "float"
         texts = ["" if value is None else str(value).strip() for value in self._labels]
         labels, classes = number_labels(
@@ -377,6 +365,15 @@ def _bytes_type(kind: Arrow) -> Arrow | None:
         index = kind.get_field_index("bytes")
         kind = kind.field(index).type if index >= 0 else None
     return kind if str(kind) in ("binary", "large_binary") else None
+
+
+def _told(schema: Arrow, column: str) -> tuple[str, list[str] | None] | None:
+    """Return the kind of a column, and the names of classes that it numbers; None if it is not there, or of another type."""
+    if column not in schema.names:
+        return None
+    type_ = schema.field(column).type
+    kind = "image" if _bytes_type(type_) is not None else _kind(type_)
+    return None if kind is None else (kind, names_of(schema, column))
 
 
 def _kind(kind: Arrow) -> str | None:

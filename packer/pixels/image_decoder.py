@@ -280,14 +280,7 @@ def _decode_jpeg(
 
 def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
     """Decode a file of any format with Pillow. Raises: as `opened`."""
-    unknown = ImageError(
-        "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass ",
-        Option("channels", "auto"),
-        " to keep bands as they are, or ",
-        Option("dtype", "uint16"),
-        " for grey and colours of 10 or 14 bits.",
-    )
-    with opened(data, max_pixels, unknown) as image:
+    with opened(data, max_pixels, _unknown_pixels) as image:
         narrowed = loses_bits(image)
         image.load()
         orientation = exif_orientation(image)
@@ -296,13 +289,23 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
     return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
 
+def _unknown_pixels() -> ImageError:
+    return ImageError(
+        "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass ",
+        Option("channels", "auto"),
+        " to keep bands as they are, or ",
+        Option("dtype", "uint16"),
+        " for grey and colours of 10 or 14 bits.",
+    )
+
+
 @contextmanager
 def opened(
-    data: bytes, max_pixels: int = MAX_SIDE**2, unknown: ImageError | None = None
+    data: bytes, max_pixels: int = MAX_SIDE**2, unknown: Callable[[], ImageError] | None = None
 ) -> Iterator[ImageFile.ImageFile]:
     """Open an image file with Pillow, of any size up to max_pixels, and word what it raises meanwhile.
 
-    unknown: the error for a TIFF file of pixels that Pillow does not know.
+    unknown: makes the error for a TIFF file of pixels that Pillow does not know.
     Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
     """
     name, opens = format_of_image(data)
@@ -325,7 +328,7 @@ def opened(
         if is_short_of_memory(pixels):
             raise MemoryError from None
         if unknown is not None and name == "TIFF" and str(error) in _FOREIGN_PIXELS:
-            raise unknown from None
+            raise unknown() from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
 

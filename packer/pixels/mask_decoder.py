@@ -100,7 +100,7 @@ def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
 
 def decode_picture(data: bytes, max_pixels: int, palettes: bool) -> tuple[NDArray[Any], int]:
     """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
-    with opened(data, max_pixels, _inexact()) as image:
+    with opened(data, max_pixels, _inexact) as image:
         if not _is_exact(image):
             raise _inexact()
         if image.mode == "P" and not palettes:

@@ -453,7 +453,6 @@ def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_separator": "|"}, "label_separator '|': is what stands between several names in a cell; it goes with multi_label."),
         ({"label_separator": "", "multi_label": True}, "label_separator: is empty; a text is needed."),
         ({"label_as": "float", "multi_label": True}, "label_as float: is about labels that are numbers, and these are names."),
         ({"label_as": "float", "keypoints": "x,y"}, "label_as float: is about labels that are numbers, and these are no labels."),

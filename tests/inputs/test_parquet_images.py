@@ -230,19 +230,20 @@ def test_files_that_do_not_belong_together_are_one_sentence(tmp_path: Path) -> N
     first = usual(tmp_path / "hf" / "a.parquet")
     other = write(tmp_path / "hf" / "b.parquet", {"img": images(), "label": LABELS})
     assert refused(tmp_path / "hf") == (
-        f"{other}: has no column 'image' as {first} has; files of one data set have equal columns. Pass those that belong together."
+        f"{other}: its column 'image' is not as that of {first}, or is not there; files of one data set have equal columns. "
+        "Pass those that belong together."
     )
     about = {**FEATURES, "label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}
     write(tmp_path / "hf" / "b.parquet", {"image": images(), "label": LABELS}, about)
-    assert refused([first, other]).startswith(f"{other}: names other classes than {first}")
+    assert refused([first, other]).startswith(f"{other}: its column 'label' is not as that of {first}")
 
 
 def test_a_column_of_another_type_in_a_later_file_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path / "hf" / "0.parquet", {"image": images(range(2)), "label": pyarrow.array([0, 1])})
     write(tmp_path / "hf" / "1.parquet", {"image": images(range(2)), "label": pyarrow.array(["a", "b"])})
     assert refused(tmp_path / "hf") == (
-        f"{tmp_path}/hf/1.parquet: its label is of another type than in {tmp_path}/hf/0.parquet; files of one data set have "
-        "equal columns. Pass those that belong together."
+        f"{tmp_path}/hf/1.parquet: its column 'label' is not as that of {tmp_path}/hf/0.parquet, or is not there; "
+        "files of one data set have equal columns. Pass those that belong together."
     )
 
 
