@@ -33,7 +33,7 @@ _HEADER_SHAPE, _HEADER_LAYOUT = struct.Struct("<QQ"), struct.Struct("<BBQQ")
 
 
 class Hdf5Container:
-    """One HDF5 file being written. Owned by PackWriter; methods are those of writer.Container."""
+    """One HDF5 file being written. Owned by PackWriter."""
 
     def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
         """Create the file with a dataset for each fixed field, rows not yet written (they read as zero).

@@ -29,7 +29,7 @@ PREAMBLE = 128  # bytes before the data: always the same, so that a shape can be
 
 
 class NpyContainer:
-    """A directory being written. Owned by PackWriter; methods are those of writer.Container."""
+    """A directory being written, with the methods of Hdf5Container. Owned by PackWriter."""
 
     def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
         """Fill the (existing) directory with one sparse file for each fixed field.

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,28 +38,7 @@ WriteRows = Callable[[Mapping[str, Rows]], None]
 """Writes the next rows of some fields of a block, by name."""
 
 
-class Container(Protocol):
-    """A pack's files being written, in one format. Implementations create their files when constructed, or take them over."""
-
-    extents: dict[str, tuple[Extent, ...]]
-
-    def place(self, name: str, row: int) -> tuple[int, int]:
-        """Return file descriptor and byte offset of a row of a fixed field; thread-safe."""
-
-    def seal(
-        self,
-        rows: int,
-        added: Mapping[str, AddedArray],
-        checksums: NDArray[np.uint64],
-        header: Callable[[dict[str, tuple[Extent, ...]]], bytes],
-    ) -> None:
-        """Make it whole and flush it: `header` is given the final extents, when all of `added` has been taken in."""
-
-    def close(self) -> None:
-        """Let go of the files."""
-
-
-_CONTAINERS: dict[str, Callable[[str, Sequence[Field], int, int], Container]] = {
+_CONTAINERS: Mapping[str, type[Hdf5Container] | type[NpyContainer]] = {
     "h5": Hdf5Container,
     "npy": NpyContainer,
 }
@@ -102,7 +81,7 @@ class PackWriter:
         self._finished, self._resumable = False, plan is not None
         self._closing = threading.Lock()
         self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=self.out)
-        container: Container | None = None
+        container: Hdf5Container | NpyContainer | None = None
         try:
             self.cleared = self._place.cleared
             self._files = {
@@ -118,6 +97,7 @@ class PackWriter:
             self._recorded = len(self._place.resumed)
             container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
             self._container = container
+            self.place = container.place  # descriptor and offset of a row of a field that is stored as it is
             self._reserve()
             self._check_done(checked)
         except BaseException as error:
@@ -165,11 +145,7 @@ class PackWriter:
         Each field's rows are given in order, every field that is not left to finish() whole. They are written at once, so one buffer
         may be filled again and again, while it is in the cache. Works in a forked process as well: the checksums are shared.
         """
-        rows = min(self.block_rows, self.rows - block * self.block_rows)
-        intakes: dict[str, _Intake] = {}
-        for f in self.fields:
-            kind = _PlainIntake if f.name in self._plain else _GatheredIntake
-            intakes[f.name] = kind(self, f, block, rows)
+        intakes = {f.name: _Intake(self, f, block) for f in self.fields}
         given = {f.name for f in self.fields if not f.ragged}
 
         def write(parts: Mapping[str, Rows]) -> None:
@@ -205,7 +181,11 @@ class PackWriter:
 
     def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         """Write rows from `row` on of a field that is stored as it is, in a block that is not done. Thread-safe for other rows."""
-        self._write(name, row, array)
+        fd, offset = self.place(name, row)
+        try:
+            pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
+        except OSError as error:
+            raise failure(self.out, error) from error
 
     def close_block(self, block: int) -> dict[str, NDArray[np.generic]]:
         """Note the checksums of a block whose rows were written by write_rows. Thread-safe for different blocks.
@@ -217,13 +197,13 @@ class PackWriter:
         mapped = {name: self._map_rows(name, start, stop) for name in self._plain}
         for name, rows in mapped.items():
             self._checksums[block, self._columns.index(name)] = block_checksum(rows)
-            fd, offset = self._container.place(name, start)
+            fd, offset = self.place(name, start)
             start_writeback(fd, offset, rows.nbytes)
         return mapped
 
     def _map_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
         f = self._plain[name]
-        fd, offset = self._container.place(name, start)
+        fd, offset = self.place(name, start)
         nbytes, skipped = (stop - start) * f.row_bytes, offset % mmap.ALLOCATIONGRANULARITY
         mapped = mmap.mmap(fd, skipped + nbytes, access=mmap.ACCESS_READ, offset=offset - skipped)
         data = np.frombuffer(mapped, np.uint8, nbytes, skipped)
@@ -234,7 +214,7 @@ class PackWriter:
         moves = list(moves)
         for to, origin in moves:
             for name in self._plain:
-                self._write(name, to, self.read_rows(name, origin, origin + 1))
+                self.write_rows(name, to, self.read_rows(name, origin, origin + 1))
         for block in sorted({to // self.block_rows for to, _ in moves}):
             self._checksum(block, self.rows)
         for name, files in self._files.items():
@@ -248,7 +228,7 @@ class PackWriter:
         """Read rows [start, stop) of a fixed field that is stored as it is, as written so far."""
         f = self._plain[name]
         assert f.shape is not None
-        fd, offset = self._container.place(name, start)
+        fd, offset = self.place(name, start)
         data = pread_all(fd, (stop - start) * f.row_bytes, offset)
         return np.frombuffer(data, f.dtype).reshape(stop - start, *f.shape)
 
@@ -317,20 +297,13 @@ class PackWriter:
                 return False
         return True
 
-    def _write(self, name: str, row: int, array: NDArray[np.generic]) -> None:
-        fd, offset = self._container.place(name, row)
-        try:
-            pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
-        except OSError as error:
-            raise failure(self.out, error) from error
-
     def _zero(self, rows: int) -> None:
         """Clear the rows behind the last one kept: equal inputs give equal files."""
         for name, f in self._plain.items():
             step = max(1, _MOVE_BYTES // f.row_bytes)
             for start in range(rows, self.rows, step):
                 count = min(step, self.rows - start)
-                self._write(name, start, np.zeros(count * f.row_bytes, np.uint8))
+                self.write_rows(name, start, np.zeros(count * f.row_bytes, np.uint8))
 
     def _checksum(self, block: int, rows: int) -> None:
         start = block * self.block_rows
@@ -376,7 +349,7 @@ class PackWriter:
     def _reserve(self) -> None:
         """Have the disk promise the space now, where the file system can."""
         for name, f in self._plain.items():
-            fd, offset = self._container.place(name, 0)
+            fd, offset = self.place(name, 0)
             try:
                 reserve(fd, offset, self.rows * f.row_bytes)
             except OSError as error:
@@ -384,69 +357,41 @@ class PackWriter:
 
 
 class _Intake:
-    """Takes in the rows of one field of one block, `rows` of them."""
+    """Takes in the rows of one field of one block: written where they belong at once, or gathered for a file of their own."""
 
-    def __init__(self, field: Field, block: int, rows: int) -> None:
-        self._field, self._block, self._rows, self._count = field, block, rows, 0
+    def __init__(self, writer: PackWriter, field: Field, block: int) -> None:
+        self._writer, self._field, self._block, self._count = writer, field, block, 0
+        self._start = block * writer.block_rows
+        self._rows = min(writer.block_rows, writer.rows - self._start)
+        self._checksum, self._files = BlockChecksum(), writer._files.get(field.name)
+        self._gathered = None if self._files is None else self._files.empty()
 
-    def add(self, part: Rows) -> None:
+    def add(self, part: Any) -> None:
         """Take in some more rows. Raises ValueError if they do not fit the field or the block."""
         f = self._field
         if not f.ragged:
-            assert isinstance(part, np.ndarray)
             shape = (len(part), *(f.shape or ()))
             if part.shape != shape or part.dtype.str != f.dtype or not part.flags.c_contiguous:
                 raise ValueError(f"{f.name}: rows are {part.dtype.str}{part.shape}; {f.dtype}{shape} fit")
             if self._count + len(part) > self._rows:
                 raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; more are given")
-        self._take(part)
+        if self._gathered is None:
+            self._writer.write_rows(f.name, self._start + self._count, part)
+            self._checksum.add(part)
+        else:
+            self._gathered[self._count : self._count + len(part)] = part
         self._count += len(part)
 
     def close(self) -> int:
         """Return the checksum of what is stored. Raises ValueError if rows are missing."""
+        f = self._field
         if self._count != self._rows:
-            raise ValueError(
-                f"{self._field.name}: block {self._block} has {self._rows} rows; {self._count} are given"
-            )
-        return self._store()
-
-    def _take(self, part: Any) -> None:
-        raise NotImplementedError
-
-    def _store(self) -> int:
-        raise NotImplementedError
-
-
-class _PlainIntake(_Intake):
-    """Rows that are written where they belong, at once."""
-
-    def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
-        super().__init__(field, block, rows)
-        self._writer, self._start, self._checksum = writer, block * writer.block_rows, BlockChecksum()
-
-    def _take(self, part: NDArray[np.generic]) -> None:
-        self._writer._write(self._field.name, self._start + self._count, part)
-        self._checksum.add(part)
-
-    def _store(self) -> int:
-        fd, offset = self._writer._container.place(self._field.name, self._start)
-        start_writeback(fd, offset, self._rows * self._field.row_bytes)
+            raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; {self._count} are given")
+        if self._files is not None:
+            return self._files.store(self._block, self._gathered)
+        fd, offset = self._writer.place(f.name, self._start)
+        start_writeback(fd, offset, self._rows * f.row_bytes)
         return self._checksum.value()
-
-
-class _GatheredIntake(_Intake):
-    """Rows that are gathered, then written to a file, of any length or compressed."""
-
-    def __init__(self, writer: PackWriter, field: Field, block: int, rows: int) -> None:
-        super().__init__(field, block, rows)
-        self._files = writer._files[field.name]
-        self._all = self._files.empty()
-
-    def _take(self, part: Rows) -> None:
-        self._all[self._count : self._count + len(part)] = part
-
-    def _store(self) -> int:
-        return self._files.store(self._block, self._all)
 
 
 def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

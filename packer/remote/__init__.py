@@ -5,7 +5,7 @@
     helper.py           the helper process: one for a process and its forked children, a thread a connection
     messages.py         a request or an answer on a socket
     object_store.py     a bucket or a web server, through obstore, in the helper process: retries, versions, exact lengths
-    fsspec_store.py     the same methods for all other schemes, through fsspec
+    fsspec_store.py     reading of objects of all other schemes, through fsspec
     credentials.py      endpoint, region and keys as AWS's own tools find them
     store_errors.py     what a store answered, as one sentence
 

@@ -21,10 +21,10 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from packer.errors import MissingDependencyError, RemoteError
+from packer.errors import MissingDependencyError, RemoteError, UsageError
 from packer.remote.messages import receive, send
 from packer.remote.object_store import ObjectInfo, Take
-from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
+from packer.remote.urls import OBSTORE, ObjectUrl
 from packer.starting import ForkSafeLock, python_command
 
 PATIENCE = 30.0
@@ -109,7 +109,7 @@ def _call(
 ) -> tuple[Any, bytearray]:
     """Have the helper run a method of a store; return its value and bytes."""
     place = ObjectUrl.parse(url)
-    _check_installed(url, place)
+    _check(method, url, place)
     environment = {name: text for name, text in os.environ.items() if name.upper().startswith(_PREFIXES)}
     for name in ("HOME", "USERPROFILE"):
         if name in os.environ:
@@ -150,12 +150,15 @@ def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearra
     raise AssertionError
 
 
-def _check_installed(url: str, place: ObjectUrl) -> None:
-    direct = place.scheme in (*WEB, *AWS, *GOOGLE, *AZURE)
-    if direct and importlib.util.find_spec("obstore") is None:
-        raise MissingDependencyError("obstore", url)
-    if not direct and importlib.util.find_spec("fsspec") is None:
-        raise MissingDependencyError("fsspec", url)
+def _check(method: str, url: str, place: ObjectUrl) -> None:
+    """Raise what is known of a request before it is made."""
+    library = "obstore" if place.scheme in OBSTORE else "fsspec"
+    if library == "fsspec" and method not in ("stat", "read_all", "read_end", "read_range"):
+        raise UsageError(
+            f"{url}: objects there are only read. Folders are listed and written at s3://, gs:// and az://."
+        )
+    if importlib.util.find_spec(library) is None:
+        raise MissingDependencyError(library, url)
 
 
 class _ConnectionPool:

@@ -1,11 +1,10 @@
-"""Objects of any scheme that fsspec knows (hf://, sftp://, hdfs://, file://), with the methods of ObstoreBucket."""
+"""Objects of schemes that obstore lacks and fsspec knows (hf://, sftp://, hdfs://): they are only read."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from packer.errors import MissingObjectError, UsageError
+from packer.errors import UsageError
 from packer.remote.object_store import Answer, ObjectInfo, check_version, exactly, patiently
 
 
@@ -19,9 +18,8 @@ class FsspecStore:
             self._files = fsspec.core.url_to_fs(f"{scheme}://{root}")[0]
         except (ImportError, ValueError) as error:
             raise UsageError(
-                f"{scheme}://: cannot be read ({error}). s3, gs, az, https, and what fsspec knows, are allowed."
+                f"{scheme}://: cannot be read ({error}). s3, gs, az, https, file, and what fsspec knows, are allowed."
             ) from None
-        self._scheme, self._root = scheme, root
 
     def stat(self, url: str, key: str, patience: float) -> Answer:
         """Return an ObjectInfo."""
@@ -45,42 +43,10 @@ class FsspecStore:
 
         def attempt() -> Any:
             check_version(url, info, self._info(url))
-            return (
-                exactly(self._files.cat_file(self._path(url), start, stop), stop - start)
-                if stop > start
-                else b""
-            )
+            data = self._files.cat_file(self._path(url), start, stop) if stop > start else b""
+            return exactly(data, stop - start)
 
         return None, patiently(url, patience, attempt)
-
-    def list_objects(self, url: str, key: str, patience: float) -> Answer:
-        """Return the sorted names below a folder, each with its ObjectInfo."""
-
-        def attempt() -> list[tuple[str, ObjectInfo]]:
-            folder = self._path(url).rstrip("/")
-            try:
-                found = self._files.find(folder, detail=True)
-            except FileNotFoundError:
-                return []
-            return sorted((name[len(folder) + 1 :], _info(entry)) for name, entry in found.items())
-
-        return patiently(url, patience, attempt), b""
-
-    def put_bytes(self, url: str, key: str, patience: float, data: bytes) -> Answer:
-        """Write an object."""
-        patiently(url, patience, lambda: self._files.pipe_file(self._path(url), data))
-        return None, b""
-
-    def put_file(self, url: str, key: str, patience: float, path: str) -> Answer:
-        """Write a file's bytes."""
-        patiently(url, patience, lambda: self._files.put_file(path, self._path(url)))
-        return None, b""
-
-    def delete(self, url: str, key: str, patience: float) -> Answer:
-        """Remove an object, if it is there."""
-        with contextlib.suppress(MissingObjectError):
-            patiently(url, patience, lambda: self._files.rm_file(self._path(url)))
-        return None, b""
 
     def _path(self, url: str) -> str:
         path: str = self._files._strip_protocol(url)
@@ -88,14 +54,9 @@ class FsspecStore:
 
     def _info(self, url: str) -> ObjectInfo:
         self._files.invalidate_cache()
-        return _info(self._files.info(self._path(url)))
-
-
-def _info(entry: dict[str, Any]) -> ObjectInfo:
-    modified = next(
-        (entry[name] for name in ("LastModified", "last_modified", "mtime", "created") if entry.get(name)), ""
-    )
-    etag = next(
-        (str(entry[name]) for name in ("ETag", "etag", "sha256", "md5", "oid") if entry.get(name)), None
-    )
-    return ObjectInfo(int(entry["size"]), etag, str(modified))
+        entry = self._files.info(self._path(url))
+        tags = [entry[name] for name in ("ETag", "etag", "sha256", "md5", "oid") if entry.get(name)]
+        times = [
+            entry[name] for name in ("LastModified", "last_modified", "mtime", "created") if entry.get(name)
+        ]
+        return ObjectInfo(int(entry["size"]), str(tags[0]) if tags else None, str(times[0]) if times else "")

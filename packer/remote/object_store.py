@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from packer.errors import FormatError, MissingObjectError, RemoteError
 from packer.remote.credentials import applied, aws_options, redirect_guard
 from packer.remote.store_errors import EndedEarly, explain
-from packer.remote.urls import AWS, AZURE, GOOGLE, WEB, ObjectUrl
+from packer.remote.urls import AWS, FILE, GOOGLE, OBSTORE, WEB, ObjectUrl
 
 T = TypeVar("T")
 Answer = tuple[Any, Any]
@@ -53,13 +53,13 @@ class ObstoreBucket:
     """One bucket, container or web server. Thread-safe."""
 
     def __init__(self, store: Any) -> None:
-        self._store = store
+        import obstore
+
+        self._obstore, self._store = obstore, store
 
     def stat(self, url: str, key: str, patience: float) -> Answer:
         """Return an ObjectInfo."""
-        import obstore
-
-        return patiently(url, patience, lambda: _info(obstore.head(self._store, key))), b""
+        return patiently(url, patience, lambda: _info(self._obstore.head(self._store, key))), b""
 
     def read_all(self, url: str, key: str, patience: float, most: int | None) -> Answer:
         """Return an ObjectInfo and all bytes."""
@@ -77,13 +77,12 @@ class ObstoreBucket:
 
     def read_end(self, url: str, key: str, patience: float, count: int) -> Answer:
         """Return an ObjectInfo and the last bytes."""
-        import obstore
 
         def attempt() -> Answer:
             try:
                 result = self._get(key, {"range": {"suffix": count}})
             except Exception:  # Azure knows no range from the end; an empty object has none
-                info = _info(obstore.head(self._store, key))
+                info = _info(self._obstore.head(self._store, key))
                 if not info.size:
                     return info, b""
                 result = self._get(key, {"range": (max(0, info.size - count), info.size)})
@@ -127,13 +126,12 @@ class ObstoreBucket:
 
     def list_objects(self, url: str, key: str, patience: float) -> Answer:
         """Return the sorted names below a folder, each with its ObjectInfo."""
-        import obstore
 
         def attempt() -> list[tuple[str, ObjectInfo]]:
             first = len(key) + 1 if key else 0
             return sorted(
                 (meta["path"][first:], _info(meta))
-                for some in obstore.list(self._store, key or None, chunk_size=1000)
+                for some in self._obstore.list(self._store, key or None, chunk_size=1000)
                 for meta in some
                 if len(meta["path"]) > first
             )
@@ -142,36 +140,28 @@ class ObstoreBucket:
 
     def put_bytes(self, url: str, key: str, patience: float, data: bytes) -> Answer:
         """Write an object in one request."""
-        import obstore
-
         return patiently(
-            url, patience, lambda: obstore.put(self._store, key, data, use_multipart=False)
+            url, patience, lambda: self._obstore.put(self._store, key, data, use_multipart=False)
         ) and None, b""
 
     def put_file(self, url: str, key: str, patience: float, path: str) -> Answer:
         """Write a file's bytes, in parts if it is larger than one."""
-        import obstore
-
         part = max(PART_BYTES, Path(path).stat().st_size // _MOST_PARTS)
         patiently(
             url,
             patience,
-            lambda: obstore.put(self._store, key, Path(path), chunk_size=part, max_concurrency=8),
+            lambda: self._obstore.put(self._store, key, Path(path), chunk_size=part, max_concurrency=8),
         )
         return None, b""
 
     def delete(self, url: str, key: str, patience: float) -> Answer:
         """Remove an object, if it is there."""
-        import obstore
-
         with contextlib.suppress(MissingObjectError):
-            patiently(url, patience, lambda: obstore.delete(self._store, key))
+            patiently(url, patience, lambda: self._obstore.delete(self._store, key))
         return None, b""
 
     def _get(self, key: str, options: dict[str, Any]) -> Any:
-        import obstore
-
-        return obstore.get(self._store, key, options=options)
+        return self._obstore.get(self._store, key, options=options)
 
 
 def _pieces(result: Any) -> Iterator[memoryview]:
@@ -248,12 +238,14 @@ def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> 
 
 def _made(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
     scheme, root = place.scheme, place.root
-    if scheme not in (*WEB, *AWS, *GOOGLE, *AZURE):
+    if scheme not in OBSTORE:
         from packer.remote.fsspec_store import FsspecStore
 
         return FsspecStore(scheme, root)
-    from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+    from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, S3Store
 
+    if scheme in FILE:
+        return ObstoreBucket(LocalStore())
     common: Any = {
         "client_options": {**_CLIENT, "read_timeout": f"{round(stall * 1000)}ms"},
         "retry_config": _RETRIES,

@@ -1,4 +1,4 @@
-"""URLs of objects and of folders of objects: ``s3://bucket/key``, ``gs://``, ``az://``, ``https://``, others by fsspec."""
+"""URLs of objects and folders: ``s3://bucket/key``, ``gs://``, ``az://``, ``https://``, ``file://``; others are read by fsspec."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ WEB = ("http", "https")
 AWS = ("s3", "s3a")
 GOOGLE = ("gs", "gcs")
 AZURE = ("az", "azure", "abfs", "abfss", "adl")
+FILE = ("file",)
+OBSTORE = (*WEB, *AWS, *GOOGLE, *AZURE, *FILE)
+"""Schemes of obstore, which reads, lists and writes; others are read by fsspec."""
 
 
 class ObjectUrl(NamedTuple):
@@ -40,7 +43,7 @@ class ObjectUrl(NamedTuple):
             raise UsageError(f"{masked(url)}: is no URL. Pass one such as s3://bucket/train.h5.")
         scheme, rest = found[1].lower(), found[2]
         root, _, key = rest.partition("/")
-        if not root and scheme in (*WEB, *AWS, *GOOGLE, *AZURE):
+        if not root and scheme in OBSTORE and scheme not in FILE:
             raise UsageError(
                 f"{masked(url)}: names no bucket or host. Pass one such as s3://bucket/train.h5."
             )

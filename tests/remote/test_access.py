@@ -203,8 +203,7 @@ def test_the_environment_counts_when_it_is_set(server: ObjectServer, monkeypatch
         access.read_all("s3://bucket/x", patience=0)
 
 
-def test_files_of_other_schemes(server: ObjectServer, tmp_path: Path) -> None:
-    pytest.importorskip("fsspec")
+def test_files_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.bin").write_bytes(DATA)
     url = f"file://{tmp_path}"
@@ -216,6 +215,24 @@ def test_files_of_other_schemes(server: ObjectServer, tmp_path: Path) -> None:
     assert (tmp_path / "y.bin").read_bytes() == b"abc"
     with pytest.raises(MissingObjectError, match="is not there"):
         access.stat(f"{url}/z.bin")
+
+
+def test_other_schemes_are_only_read(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    (tmp_path / "x.bin").write_bytes(DATA)
+    url = f"local://{tmp_path}"
+    info = access.stat(f"{url}/x.bin")
+    assert access.read_range(f"{url}/x.bin", 5, 99, info) == DATA[5:99]
+    assert access.read_end(f"{url}/x.bin", 7)[0] == DATA[-7:]
+    assert access.read_all(f"{url}/x.bin")[0] == DATA
+    with pytest.raises(MissingObjectError, match="is not there"):
+        access.stat(f"{url}/z.bin")
+    (tmp_path / "x.bin").write_bytes(DATA + b"more")
+    with pytest.raises(FormatError, match="was replaced or changed"):
+        access.read_range(f"{url}/x.bin", 5, 99, info)
+    for write in (lambda: access.put_bytes(f"{url}/y.bin", b""), lambda: access.list_objects(url)):
+        with pytest.raises(UsageError, match="objects there are only read"):
+            write()
 
 
 def test_forked_children_ask_the_same_helper(server: ObjectServer) -> None:
