@@ -212,8 +212,8 @@ class FillingState(WorkerState):
 def _checksum(parts: list[NDArray[Any]]) -> int:
     checksum = BlockChecksum()
     for part in parts:
-        checksum.add(part)
-    return checksum.value() or 1
+        checksum.update(part)
+    return checksum.intdigest() or 1
 
 
 def _ready() -> None:

@@ -36,7 +36,7 @@ def open_pack(
     Parameters
     ----------
     path : str or path
-        File or directory that packer wrote; or its URL (s3://, gs://, az://, https://, others by fsspec).
+        File or directory that packer wrote; or its URL (s3://, gs://, az://, https://, hf:// and others that fsspec reads).
     cache : str or path, optional
         Of a pack at a URL: a folder on a disk of this machine, in which its rows are kept when they first come, for all processes of
         the node and all later runs. Without it rows come anew in each epoch.

@@ -25,8 +25,9 @@ the file is not one of ours, was cut short, or was opened for writing since.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -39,32 +40,21 @@ Buffer = bytes | memoryview | NDArray[np.generic]
 _PIECE = 8 << 20
 
 
-def block_checksum(data: NDArray[np.generic]) -> int:
-    """Return the XXH3-64 of a C-contiguous array's bytes, any dtype and shape; releases the GIL."""
-    return xxhash.xxh3_64_intdigest(_bytes(data))
+_XXHASH: Any = xxhash  # whose types know nothing of NumPy's arrays
 
+block_checksum: Callable[[Buffer], int] = _XXHASH.xxh3_64_intdigest
+"""Returns the XXH3-64 of the bytes of a C-contiguous array, any dtype and shape; releases the GIL."""
 
-class BlockChecksum:
-    """block_checksum of arrays one after the other."""
-
-    def __init__(self) -> None:
-        self._state = xxhash.xxh3_64()
-
-    def add(self, data: NDArray[np.generic]) -> None:
-        """Take in a C-contiguous array's bytes."""
-        self._state.update(_bytes(data))
-
-    def value(self) -> int:
-        """Return the checksum so far."""
-        return int(self._state.intdigest())
+BlockChecksum = _XXHASH.xxh3_64
+"""The same of what is given to ``update``, one after the other, as ``intdigest`` tells."""
 
 
 def digest(pieces: Iterable[Buffer]) -> bytes:
     """Return the XXH3-128 (16 bytes, canonical big-endian) of the pieces' bytes, one after the other."""
-    state = xxhash.xxh3_128()
+    state = _XXHASH.xxh3_128()
     for piece in pieces:
-        state.update(_bytes(piece) if isinstance(piece, np.ndarray) else piece)
-    return state.digest()
+        state.update(piece)
+    return bytes(state.digest())
 
 
 def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
@@ -91,10 +81,6 @@ def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, in
     if at < length:
         ranges.append((at, length))
     return ranges
-
-
-def _bytes(data: NDArray[np.generic]) -> NDArray[np.uint8]:
-    return data.reshape(-1).view(np.uint8)
 
 
 SIZE = 128

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -325,25 +326,22 @@ class PackWriter:
                 blocks = self._noted(column, files.packed(rows))
                 added[f.name] = CompressedArray(f, files.codec, blocks, files.nbytes(rows))
                 continue
+            starts = range(0, rows, block_rows)
             if f.name in ragged:
                 blob, offsets = _joined(f.name, ragged[f.name], rows)
-                added[f.name] = blob
-                for block, start in enumerate(range(0, rows, block_rows)):
-                    stop = min(start + block_rows, rows)
-                    self._checksums[block, column] = block_checksum(blob[offsets[start] : offsets[stop]])
+                pieces = _cut(blob, offsets[[*starts, rows]].tolist())
             else:
-                offsets = files.offsets(rows)
-                added[f.name] = StreamedArray(int(offsets[-1]), self._noted(column, files.blob(rows)))
+                offsets, pieces = files.offsets(rows), files.blob(rows)
+            added[f.name] = StreamedArray(int(offsets[-1]), self._noted(column, pieces))
             added[f.name + OFFSETS] = offsets
-            for block, start in enumerate(range(0, rows, block_rows)):
+            for block, start in enumerate(starts):
                 stop = min(start + block_rows, rows)
-                entries = offsets[start : stop + (stop == rows)]
-                self._checksums[block, column + 1] = block_checksum(entries)
+                self._checksums[block, column + 1] = block_checksum(offsets[start : stop + (stop == rows)])
         return added
 
     def _noted(self, column: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
         for block, data in enumerate(blocks):
-            self._checksums[block, column] = block_checksum(np.frombuffer(data, np.uint8))
+            self._checksums[block, column] = block_checksum(data)
             yield data
 
     def _reserve(self) -> None:
@@ -377,7 +375,7 @@ class _Intake:
                 raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; more are given")
         if self._gathered is None:
             self._writer.write_rows(f.name, self._start + self._count, part)
-            self._checksum.add(part)
+            self._checksum.update(part)
         else:
             self._gathered[self._count : self._count + len(part)] = part
         self._count += len(part)
@@ -391,10 +389,15 @@ class _Intake:
             return self._files.store(self._block, self._gathered)
         fd, offset = self._writer.place(f.name, self._start)
         start_writeback(fd, offset, self._rows * f.row_bytes)
-        return self._checksum.value()
+        return int(self._checksum.intdigest())
 
 
-def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _cut(blob: bytearray, bounds: Sequence[int]) -> Iterator[bytes]:
+    for start, stop in pairwise(bounds):
+        yield bytes(blob[start:stop])
+
+
+def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[bytearray, NDArray[np.int64]]:
     """Join all rows' bytes; returns them and the offsets [rows + 1] in them."""
     blob, offsets = bytearray(), np.zeros(rows + 1, "<i8")
     count = 0
@@ -403,4 +406,4 @@ def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[NDArray[np.u
         offsets[count] = len(blob)
     if count != rows:
         raise ValueError(f"{name}: {count} rows are given for {rows}")
-    return np.frombuffer(blob, "|u1"), offsets
+    return blob, offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from packer.remote import access
 from packer.remote.object_store import ObjectInfo, Take
 from packer.remote.urls import join
 from packer.starting import ForkSafeLock
+
+if TYPE_CHECKING:
+    from packer.format.remote_rows import RemoteRows
 
 END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
 AHEAD_BYTES = 256 << 20  # two stretches for each connection
@@ -86,22 +89,6 @@ class ListedRemoteFile:
         return RemoteFile(self.url, self.info).read(offset, nbytes, take)
 
 
-class StoredRows(Protocol):
-    """The rows of a pack in a store, and how they come; picklable."""
-
-    def arrival(self, extents: Sequence[Extent]) -> Arrival:
-        """Return the arrival of an array's rows."""
-
-    def close(self) -> None:
-        """Leave the process that brings them."""
-
-    def own(self) -> StoredRows:
-        """Return them for one dataset alone; see Pack."""
-
-    def path(self, file: str) -> str:
-        """Return the local file in which the rows of a file of the pack stand once they have arrived."""
-
-
 @dataclass(frozen=True)
 class RemotePack(Pack):
     """A pack in a store. path: its URL; files: by the names that extents have; rows_from: None: its rows pass through memory.
@@ -110,7 +97,7 @@ class RemotePack(Pack):
     """
 
     files: Mapping[str, RemoteFile | ListedRemoteFile] = field(kw_only=True)
-    rows_from: StoredRows | None = field(default=None, kw_only=True)
+    rows_from: RemoteRows | None = field(default=None, kw_only=True)
     table: bytes = field(default=b"", kw_only=True, repr=False)
 
     @property
@@ -149,12 +136,12 @@ class RemotePack(Pack):
     def _path(self, file: str) -> str:
         return self._rows().path(file)
 
-    def _rows(self) -> StoredRows:
+    def _rows(self) -> RemoteRows:
         if self.rows_from is None:
             from packer.format.remote_rows import RemoteRows
 
             object.__setattr__(self, "rows_from", RemoteRows(replace(self)))
-            assert self.rows_from is not None
+        assert self.rows_from is not None
         return self.rows_from
 
     def _read_span(self, span: Span) -> bytes:

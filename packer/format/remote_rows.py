@@ -88,11 +88,11 @@ class RemoteRows:
             return self._map
 
     def arrival(self, extents: Sequence[Extent]) -> RemoteArrival:
-        """See StoredRows."""
+        """Return the arrival of an array's rows."""
         return RemoteArrival(self, extents)
 
     def path(self, file: str) -> str:
-        """See StoredRows. A file of which no row has come is made."""
+        """Return the local file in which the rows of a file of the pack stand once they have arrived; it is made if none has."""
         if self.client is None:
             return os.devnull
         path = os.path.join(self.folder, file or ONE_FILE)

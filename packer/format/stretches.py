@@ -368,11 +368,11 @@ class _BlockComparison:
         raw = np.frombuffer(piece, np.uint8)
         for end in self._ends[len(self._found) :]:
             some = raw[: end - at]
-            self._sum.add(some)
+            self._sum.update(some)
             raw, at = raw[len(some) :], at + len(some)
             if at < end:
                 return
-            self._found.append(self._sum.value())
+            self._found.append(self._sum.intdigest())
             self._sum = BlockChecksum()
 
     @property

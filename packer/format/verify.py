@@ -12,7 +12,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -135,11 +134,10 @@ def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
     bar.start(None)
     for shard in shards:
         path = os.path.join(name, shard.file)
-        before = nbytes
         try:
             check_own(check_inside(name, shard.file))
-            with Progress(False, "B", partial(_behind, bar.move, before)) as inner:
-                own = _verify_one(path, threads, inner, begun)
+            inner = Progress(False, "B", lambda done, before=nbytes: bar.move(before + done))  # type: ignore[misc]
+            own = _verify_one(path, threads, inner, begun)
             problems += own.problems
             nbytes += own.nbytes
             if own.ok and seal_of(read_seal(path)) != shard.seal:
@@ -155,10 +153,6 @@ def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
         except FormatError as error:
             problems.append(Problem(name, "index", error.sentence))
     return Verdict(tuple(problems), nbytes, time.perf_counter() - begun)
-
-
-def _behind(progress: Callable[[int], None], before: int, done: int) -> None:
-    progress(before + done)
 
 
 class _Check:

@@ -237,13 +237,6 @@ def parts_of(out: str) -> dict[str, list[Any]]:
     return {name: records for name, records in _journals(path).items() if name != "journal"}
 
 
-def holds_parts(out: str) -> bool:
-    """Tell whether a pack is in the making of which others make parts, each with a journal of its own."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return any(map(_PART.fullmatch, os.listdir(out.rstrip("/") + PARTIAL_SUFFIX)))
-    return False
-
-
 def clear_idle(out: str) -> bool:
     """Remove the folder of a maker that was stopped before it had recorded anything; returns whether it is gone.
 

@@ -404,8 +404,8 @@ class _PartChecksums:
     def _checksum(self, name: str, block: int) -> int:
         checksum = BlockChecksum()
         for piece in self._pack.stored_block(name, block, _PIECE_BYTES):
-            checksum.add(np.frombuffer(piece, np.uint8))
-        return checksum.value()
+            checksum.update(piece)
+        return int(checksum.intdigest())
 
 
 def decode_ragged(
