@@ -104,7 +104,7 @@ class RemoteRows:
         return path
 
     def own(self) -> RemoteRows:
-        """See StoredRows."""
+        """Return them for one dataset alone; see Pack."""
         return RemoteRows(self.pack, self.client and self.client.own(), self.folder)
 
     def close(self) -> None:
