@@ -9,7 +9,6 @@ phone numbers become equal to their neighbours. Rounded fractions are the rule a
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -123,12 +122,10 @@ def _read(staged: Staged, start: int, rows: int, local: threading.local) -> NDAr
 _FRACTIONS = 2000  # rows in which different fractions are counted; whole numbers are in all rows
 _APART = 0.9  # of different fractions that must stay different
 _FLOAT = ("number", "integer")
-_FEW = 10  # rows, too few to say that a column identifies them
-_ID = re.compile(r"(?i:(?:^|[^a-z])id)$|[a-z](?:Id|ID)$")
 
 
 def sought(plan: ColumnPlan, columns: tuple[TableColumn, ...]) -> RecordLayout:
-    """Return the columns that notes are made on by their first rows: numbers of a float dtype, and features of whole numbers.
+    """Return the columns that notes are made on by their first rows: numbers of a float dtype.
 
     columns: of the input, with the types they have there, which a plan may have changed.
     """
@@ -136,8 +133,7 @@ def sought(plan: ColumnPlan, columns: tuple[TableColumn, ...]) -> RecordLayout:
         tuple(
             RecordMember(w.index, columns[w.index])
             for w in plan.numeric
-            if columns[w.index].type in _FLOAT
-            and (plan.roles[w.index] == "feature" or target(plan, w.index) is not None)
+            if columns[w.index].type in _FLOAT and target(plan, w.index) is not None
         )
     )
 
@@ -172,32 +168,6 @@ def notes_on_first(plan: ColumnPlan, layout: RecordLayout, records: NDArray[Any]
         if (said := _said(plan, w, x, dtype, log1p)) is not None:
             found[w.index] = said
     return found
-
-
-def notes_on_identifiers(
-    plan: ColumnPlan, layout: RecordLayout, records: NDArray[Any], known: Collection[int]
-) -> list[str]:
-    """Say which features seem to be identifiers, by the first rows. known: those of which something was said; others: as above."""
-    names = [
-        w.column.name
-        for w in layout.members
-        if plan.roles[w.index] == "feature"
-        and w.index not in known
-        and w.column.name not in plan.choices.log1p
-        and _identifies(w.column.name, records[w.name])
-    ]
-    return [
-        f"column {name!r} holds a different whole number in each of the first {len(records):,} rows, as identifiers do: it is a"
-        " feature. If it should be none, pass " + Option("drop", name) + " or " + Option("keep", name) + "."
-        for name in names
-    ]
-
-
-def _identifies(name: str, x: NDArray[Any]) -> bool:
-    """Tell whether numbers are all different whole ones, and without gaps or called an id."""
-    if x.dtype.kind != "i" or len(x) < _FEW or len(np.unique(x)) < len(x):
-        return False
-    return int(x.max()) - int(x.min()) < len(x) or _ID.search(name) is not None
 
 
 def notes_on_largest(

@@ -29,7 +29,6 @@ from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
-from packer.tables.reading.type_inference import MARKS
 from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_types import TEXT
@@ -367,33 +366,24 @@ class _Writer:
     def _remedy(self, bad: BadRow) -> Sentence:
         """Return what can be done about a bad row."""
         skip = Option("on_error", "skip") + " to leave such rows out."
-        if bad.column is None:
-            return "Mend it, or pass " + skip
-        name = self._source.columns[bad.column].name
-        if bad.reason is CellFault.NOT_UTF8:
-            return "Pass " + Option("Csv.encoding") + ", for example cp1252 or latin-1, or " + skip
-        if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
-            return "Mend it, or pass " + Option("Csv.quote", "") + ", or " + skip
-        if not bad.value or self._like:
-            return "Mend it, or pass " + skip
-        if bad.reason is CellFault.ROUNDED:
-            return "Mend it, pass " + as_category(name) + ", or " + skip
-        if bad.reason is CellFault.LEADING_ZEROS:
-            ways = as_category(name) + " or " + Option("types", {name: "integer"})
-            return "Mend it, pass " + ways + ", or " + skip
-        if bad.reason is CellFault.NOT_WHOLE:
-            return "Mend it, pass " + Option("types", {name: "number"}) + ", or " + skip
-        if bad.reason is CellFault.BEYOND_SINGLE:
-            return "Mend it, pass " + Option("dtype", "float64") + ", or " + skip
-        if bad.value.encode() in MARKS:
-            missing = Option("Csv.na", (bad.value,)) + " if it means missing, "
-            return "Mend it, pass " + missing + as_category(name) + ", or " + skip
-        na = (
-            Option("Csv.na", (bad.value,)) + ", "
-            if bad.value.isprintable() and len(bad.value) <= _SHORT
-            else ""
-        )
-        return "Mend it, pass " + as_category(name) + ", " + na + "or " + skip
+        way = _WAYS.get(bad.reason)
+        if way is None and bad.column is not None and bad.value and not self._like:
+            name = self._source.columns[bad.column].name
+            types = {CellFault.LEADING_ZEROS: "integer", CellFault.NOT_WHOLE: "number"}
+            way = Sentence(as_category(name))
+            if bad.reason in types:
+                way += " or " + Option("types", {name: types[CellFault(bad.reason)]})
+            elif bad.reason != CellFault.ROUNDED and bad.value.isprintable() and len(bad.value) <= _SHORT:
+                way += ", " + Option("Csv.na", (bad.value,))
+        return "Mend it, or pass " + skip if way is None else "Mend it, pass " + way + ", or " + skip
+
+
+_WAYS: Mapping[str, Sentence] = {
+    CellFault.NOT_UTF8: Option("Csv.encoding") + ", for example cp1252 or latin-1",
+    CellFault.AFTER_QUOTE: Sentence(Option("Csv.quote", "")),
+    CellFault.UNCLOSED: Sentence(Option("Csv.quote", "")),
+    CellFault.BEYOND_SINGLE: Sentence(Option("dtype", "float64")),
+}
 
 
 class TableRows(ColumnRows):

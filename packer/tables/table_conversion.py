@@ -352,14 +352,9 @@ def _names(source: Any) -> list[str]:
 
 def _no_path(source: Any) -> UsageError:
     """Return the error for an input that is no path."""
-    kind = type(source).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
-    ways = {"to_parquet": "to_parquet(PATH)", "write_parquet": "write_parquet(PATH)"}
-    ways["num_rows"] = "pyarrow.parquet.write_table(TABLE, PATH)"
-    way = next((way for has, way in ways.items() if hasattr(source, has)), "")
-    remedy = f"Write it with {way}, and pass that path." if way else "Pass one; pack_dataset takes arrays."
     return UsageError(
-        f"source: is {article} {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
+        f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed. Write it to such a file, or"
+        " pass arrays to pack_dataset."
     )
 
 

@@ -25,7 +25,6 @@ from packer.tables.measuring import (
     TRAIN,
     measure,
     notes_on_first,
-    notes_on_identifiers,
     notes_on_largest,
     sought,
 )
@@ -81,18 +80,17 @@ class TableJob:
         }
 
     @cached_property
-    def first_notes(self) -> tuple[dict[int, str], list[str]]:
-        """Notes on the first rows: on columns that are rounded, by number, and on identifiers; none where the transform is given."""
+    def first_notes(self) -> dict[int, str]:
+        """Notes on columns whose first rows are rounded, by number; none where the transform is given."""
         layout = sought(self.plan, self.table.columns)
         if self.transform is not None or not layout.members:
-            return {}, []
+            return {}
         try:
             chunk = next(iter(self.table.chunks(layout)), None)
             records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
         except SourceError:
-            return {}, []  # told with its line when all is read
-        rounded = notes_on_first(self.plan, layout, records)
-        return rounded, notes_on_identifiers(self.plan, layout, records, rounded)
+            return {}  # told with its line when all is read
+        return notes_on_first(self.plan, layout, records)
 
 
 def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
@@ -144,7 +142,7 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
         if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
     }
     if not like:
-        notes += notes_on_largest(job.plan, columns, found.largest, job.first_notes[0])
+        notes += notes_on_largest(job.plan, columns, found.largest, job.first_notes)
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
@@ -277,8 +275,7 @@ def source_notes(job: TableJob) -> list[str]:
             + Option("types", {name: "integer"})
             + " for a feature."
         )
-    rounded, identifiers = job.first_notes
-    notes += [*rounded.values(), *identifiers]
+    notes += job.first_notes.values()
     choices = job.plan.choices
     if job.transform is None and not choices.label and choices.features is None:
         notes.append(

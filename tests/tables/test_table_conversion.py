@@ -675,26 +675,26 @@ def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
 def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
     frame = pandas.DataFrame({"x": [1.5, 2.5]})
     arrow = pyarrow.Table.from_pandas(frame)
-    write, other = "Write it with {}, and pass that path.", "Pass one; pack_dataset takes arrays."
-    for source, kind, remedy in (
-        (frame, "a DataFrame", write.format("to_parquet(PATH)")),
-        ([numbers, frame], "a DataFrame", write.format("to_parquet(PATH)")),
-        (arrow, "a Table", write.format("pyarrow.parquet.write_table(TABLE, PATH)")),
-        (frame["x"], "a Series", other),
-        ({"x": [1.5]}, "a dict", other),
-        (frame.to_numpy(), "a ndarray", other),
-        (os.fsencode(numbers), "a bytes", other),
-        (7, "an int", other),
-        (None, "a NoneType", other),
+    end = "Write it to such a file, or pass arrays to pack_dataset."
+    for source, kind in (
+        (frame, "DataFrame"),
+        ([numbers, frame], "DataFrame"),
+        (arrow, "Table"),
+        (frame["x"], "Series"),
+        ({"x": [1.5]}, "dict"),
+        (frame.to_numpy(), "ndarray"),
+        (os.fsencode(numbers), "bytes"),
+        (7, "int"),
+        (None, "NoneType"),
     ):
         with pytest.raises(UsageError) as caught:
             convert_table(source, tmp_path / "n.h5")
-        said = f"source: is {kind}; paths of CSV, Parquet and Arrow files are allowed. {remedy}"
+        said = f"source: is of type {kind}; paths of CSV, Parquet and Arrow files are allowed. {end}"
         assert str(caught.value) == said
     convert_table(numbers, tmp_path / "s", csv=Csv(header=False), shards=2000)
-    with pytest.raises(UsageError, match=r"^source: is a DataFrame; "):
+    with pytest.raises(UsageError, match=r"^source: is of type DataFrame; "):
         append_table(tmp_path / "s", frame)
-    with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is a TextIOWrapper; "):
+    with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is of type TextIOWrapper; "):
         convert_table(file, tmp_path / "n.h5")
     report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", csv=Csv(header=False))
     assert report.rows == ROWS
@@ -706,8 +706,8 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
     with pytest.raises(SourceError) as error:
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
-        f"{source}: line 32, column 'x': '.' is not a number. Mend it, pass csv=Csv(na=('.',)) if it means missing,"
-        " types={'x': 'category'}, or on_error='skip' to leave such rows out."
+        f"{source}: line 32, column 'x': '.' is not a number. Mend it, pass types={{'x': 'category'}},"
+        " csv=Csv(na=('.',)), or on_error='skip' to leave such rows out."
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])

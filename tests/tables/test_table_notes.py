@@ -158,34 +158,7 @@ def test_a_float64_pack_maps_new_rows_and_loads_as_it_says(large: pandas.DataFra
     assert statistics["phone"]["max"] == large["phone"].max()
 
 
-# Identifiers, and no label
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_identifiers_are_told(tmp_path: Path, ending: str, dtype: str):
-    draws = np.random.default_rng(0)
-    frame = pandas.DataFrame(
-        {
-            "nr": draws.permutation(ROWS) + 1,
-            "PassengerId": draws.permutation(3 * ROWS)[:ROWS],
-            "paid": draws.permutation(3 * ROWS)[:ROWS],
-            "hour": np.arange(ROWS) % 24,
-            "y": np.arange(ROWS),
-        }
-    )
-    path = tmp_path / f"t.{ending}"
-    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
-    report = convert_table(path, tmp_path / "t.h5", label="y", dtype=dtype)
-    assert tuple(map(in_options, report.notes)) == tuple(
-        f"column '{name}' holds a different whole number in each of the first 2,000 rows, as identifiers do: it is a feature."
-        f" If it should be none, pass --drop {name} or --keep {name}."
-        for name in ("nr", "PassengerId")
-    )
-    names = ["nr", "PassengerId"]
-    for options in ({"drop": names}, {"keep": names}):
-        report = convert_table(path, tmp_path / "t.h5", label="y", dtype=dtype, overwrite=True, **options)
-        assert report.notes == ()
+# No label
 
 
 def test_a_table_without_a_label_is_told(tmp_path: Path):

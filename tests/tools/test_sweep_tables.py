@@ -37,7 +37,7 @@ def test_tables_are_equal_or_refused_with_remedies_that_help(
     assert found["c.dat"]["said"] == "then equal"
     assert found["d.csv"]["given"] == {"skip_rows": 1, "thousands": ","}
     assert sweep.main([str(tmp_path), "--match", "d.csv"]) == 0
-    assert "Pass csv=Csv(skip_rows=1) if it is a title" in capsys.readouterr().out
+    assert "Pass csv=Csv(skip_rows=1) if lines of a title come first" in capsys.readouterr().out
 
 
 def test_other_values_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

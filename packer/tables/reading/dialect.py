@@ -20,7 +20,7 @@ from packer.tables.reading.record_parser import (
     split_records,
 )
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.transform.column_types import TYPES, TableColumn, read_cells
+from packer.tables.transform.column_types import TableColumn
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
@@ -28,7 +28,6 @@ _OTHERS = (b":", b"^", b"~", b"&", b"\x01", b"\x1f")  # never taken, but named w
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # looked at to find the delimiter
 _LEAST = 0.5  # of them must have as many cells as the first
-_FEW = 10  # lines, whose texts may have as many words by chance
 _COMMENTS = b"#%!*"  # marks that lines of comment begin with
 _NOTES = 10  # on names that were changed
 
@@ -118,23 +117,19 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         if whole:
             best = max(whole, key=lambda cut: cut.share)
             if named and best.delimiter not in named:
-                ways: list[Part] = [Option("Csv.delimiter", best.delimiter.decode())]
-                if cuts[0][0].width == 1:
-                    ways += [", or ", Option("Csv.delimiter", named[0].decode()), " if it has one column"]
                 raise SourceError(
-                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says"
-                    f" {_shown(named[0])}. Pass ",
-                    *ways,
-                    ".",
+                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says {_shown(named[0])}. Pass ",
+                    Option("Csv.delimiter", best.delimiter.decode()),
+                    ", or rename it.",
                 )
             return best.delimiter
         titled += [cut for cut in found if cut.leading and cut.share > _LEAST]
         faulty = faulty or next((cut for cut in found if not cut.leading and cut.alike >= _LEAST), None)
     if faulty:
         return faulty.delimiter  # whoever reads the rows tells the one with text behind a closing quote
-    if any(map(_is_title, titled)):
-        best = max(filter(_is_title, titled), key=lambda cut: cut.share)
-        raise _title(name, best, text, reading)
+    titles = [cut for cut in titled if all(_is_title(record, cut) for record in cut.records[: cut.leading])]
+    if titles or (titled and reading.delimiter is None):
+        raise _uneven(name, max(titles or titled, key=lambda cut: cut.share), text, reading)
     if reading.delimiter is not None:
         return dialect.delimiter
     every = [cut for group in cuts for cut in group]
@@ -142,17 +137,6 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     if unfinished:
         return unfinished.delimiter  # a quote that is not closed, which whoever reads the first row tells
     single = next((cut for cut in every if cut.width == 1), None)
-    if titled:
-        best = max(titled, key=lambda cut: cut.share)
-        wide = next(record for record in best.records if len(record.cells) > best.width)
-        raise SourceError(
-            f"{name}: most of its rows have {best.width:,} cells, parted by {_shown(best.delimiter)}, and its line"
-            f" {reading.skip_rows + wide.line + 1:,} {len(wide.cells):,}; all must have as many. Mend it, or pass ",
-            Option("Csv.skip_rows"),
-            " if lines of a title come first, or ",
-            Option("Csv.delimiter"),
-            ".",
-        )
     if single and all(len(cut.records[0].cells) == 1 for cut in every):
         _check_single(name, single, text, dialect, reading)
         return single.delimiter
@@ -177,148 +161,55 @@ def _are_numbers(cut: _FirstRecords, dialect: TextDialect) -> bool:
     return bool(lines) and all(line in dialect.na or number.fullmatch(line) for line in lines)
 
 
-def _is_title(cut: _FirstRecords) -> bool:
-    """Tell whether the leading records may be a title; one with more cells is the header of short rows."""
-    return all(len(record.cells) < cut.width or _is_padded(record) for record in cut.records[: cut.leading])
+def _is_title(record: Record, cut: _FirstRecords) -> bool:
+    """Tell whether a leading record may be a title; one with more cells is the header of short rows."""
+    return len(record.cells) < cut.width or _is_padded(record)
 
 
-def _title(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
+def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
     """Return the error for records before a table that have another number of cells."""
-    leading, names = cut.records[: cut.leading], cut.records[cut.leading]
-    widths = sorted({len(record.cells) for record in leading})
-    lines = reading.skip_rows + names.line
-    has = f"first row has {units.count(widths[0], 'cell')}"
-    if cut.leading > 1:
-        has = f"first {cut.leading:,} rows have {widths[0]:,}{f' to {widths[-1]:,}' if widths[1:] else ''}"
-        has += " cell" if widths == [1] else " cells"
-    if widths == [cut.width]:
-        has += " and all but one empty"
-    them = "it" if cut.leading == 1 else "them"
-    parted = f"those behind {them} {cut.width:,}, parted by {_shown(cut.delimiter)}"
-    found = f"{name}: its {has}, {parted}; all must have as many. "
-    one_column: list[Part] = []
-    alone = widths == [1] and reading.delimiter is None
-    if alone and (option := _option_of_numbers(cut, reading)):
-        unnamed: list[Part] = [" and ", Option("Csv.header", False), " to read it without names"]
-        return SourceError(
-            found + "Pass ",
-            option,
-            f" if it has one column of numbers as {cut.delimiter.join(names.cells).decode().strip()}; else ",
-            Option("Csv.skip_rows", lines),
-            *(unnamed if reading.header else []),
-            ".",
-        )
-    if alone:
-        one_column = [", or ", Option("Csv.delimiter", _absent(text)), " if it has one column"]
-    if reading.header and widths == [cut.width - 1] and any(map(_is_number, names.cells)):
-        return SourceError(
-            found + "Give each column a name there, or pass ",
-            Option("Csv.skip_rows", lines),
-            " and ",
-            Option("Csv.header", False),
-            " to read it without names",
-            *one_column,
-            ".",
-        )
-    begins = {record.cells[0].lstrip(b'"')[:1] for record in leading}
-    ways: list[Part] = [
-        Option("Csv.skip_rows", lines),
-        f" if {'it is a title' if cut.leading == 1 else 'they are titles'}",
-    ]
-    if len(begins) == 1 and (mark := begins.pop()) and mark in _COMMENTS and reading.comment is None:
+    leading = cut.records[: cut.leading]
+    odd = next((record for record in leading if len(record.cells) > cut.width), leading[0])
+    empty = " and all but one empty" if len(odd.cells) == cut.width else ""
+    skip = Option("Csv.skip_rows", reading.skip_rows + cut.records[cut.leading].line)
+    ways: list[Part] = [skip, " if lines of a title come first; a header has a name for each column"]
+    begin = leading[0].cells[0].lstrip(b'"')[:1]
+    if begin and begin in _COMMENTS and reading.comment is None:
         ways = [
-            Option("Csv.comment", mark.decode()),
-            f" if {_shown(mark)} begins lines of comment, or ",
+            Option("Csv.comment", begin.decode()),
+            f" if {_shown(begin)} begins lines of comment, or ",
             *ways,
         ]
-    return SourceError(found + "Pass ", *ways, *one_column, ".")
-
-
-def _option_of_numbers(cut: _FirstRecords, reading: ReadOptions) -> Option | None:
-    """Return the option for lines that may be one number each, with a comma, as 0,5 or 1,200; None if they are not."""
-    leading = cut.records[int(reading.header) : cut.leading]
-    if cut.delimiter != b"," or cut.width != 2 or reading.decimal != "." or reading.thousands:
-        return None
-    if not all(_is_number(record.cells[0]) for record in leading):
-        return None  # lines of a title
-    lines = [b",".join(record.cells) for record in cut.records[cut.leading :] if len(record.cells) == 2]
-    if all(re.fullmatch(rb" *[+-]?\d{1,3},\d{3}(\.\d*)? *", line) for line in lines):
-        return Option("Csv.thousands", ",")
-    if all(re.fullmatch(rb" *[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+ *", line) for line in lines):
-        return Option("Csv.decimal", ",")
-    return None
+    if all(len(record.cells) == 1 for record in leading) and reading.delimiter is None:
+        ways += ["; or pass ", Option("Csv.delimiter", _absent(text)), " if it has one column"]
+    return SourceError(
+        f"{name}: its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}{empty}, most rows have"
+        f" {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. Pass ",
+        *ways,
+        ".",
+    )
 
 
 def _check_single(
     name: str, cut: _FirstRecords, text: bytes, dialect: TextDialect, reading: ReadOptions
 ) -> None:
-    """Raise SourceError for a table of one column if its lines may hold several, or if its name may be a comment."""
-    some = (line.strip(b"\r") for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
+    """Raise SourceError for a table of one column if most of its lines hold as many of another mark, which may part cells."""
+    some = (line.strip() for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
     lines = [line for line in some if not is_passed_over(line, dialect)][: len(cut.records)]
-    quoted = any(dialect.quote and line.startswith(dialect.quote) for line in lines)
-    if not lines or (quoted and not any(record.fault for record in cut.records)):
+    if any(dialect.quote and line.startswith(dialect.quote) for line in lines):
         return  # in quotes a mark is text
-    absent = _absent(text)
-    one_column: tuple[Part, ...] = (", or ", Option("Csv.delimiter", absent), " if it has one column.")
     rows = lines[1:] or lines if reading.header else lines
-    if dialect.thousands != b" " and _is_spaced(lines, rows):
-        found = (
-            f"{name}: its cells are parted by spaces; a comma, a semicolon, a tab or | is found by itself. "
-        )
-        if all(line == b" ".join(line.split()) for line in lines):
-            raise SourceError(found + "Pass ", Option("Csv.delimiter", " "), *one_column)
-        raise SourceError(
-            found + f"Convert it, as by: awk '{{$1=$1}} 1' OFS='{absent}'; or pass ", *one_column[1:]
-        )
-    for mark in _OTHERS:
-        counts = {line.count(mark) - (line.count(b"://") if mark == b":" else 0) for line in lines}
-        if len(counts) > 1 or not counts.pop() or _is_typed(rows):
-            continue
-        if all(2 * line.count(2 * mark) == line.count(mark) for line in lines):
+    for mark in (b" ", *_OTHERS):
+        counts = Counter(len(line.split()) - 1 if mark == b" " else line.count(mark) for line in rows)
+        ((count, alike),) = counts.most_common(1) or [(0, 0)]
+        if count and alike > _LEAST * len(rows) and mark != dialect.thousands:
             raise SourceError(
-                f"{name}: its cells are parted by {_shown(2 * mark)}; one character parts them. Convert it, as by: "
-                f"sed 's/{(2 * mark).decode()}/{absent}/g'; or pass ",
-                *one_column[1:],
+                f"{name}: most of its lines hold as many {_shown(mark)} each, which may part cells. Pass ",
+                Option("Csv.delimiter", mark.decode()),
+                ", or ",
+                Option("Csv.delimiter", _absent(text)),
+                " if it has one column.",
             )
-        raise SourceError(
-            f"{name}: its lines hold as many {_shown(mark)} each, which may part cells. Pass ",
-            Option("Csv.delimiter", mark.decode()),
-            *one_column,
-        )
-    begin = lines[0][:1]
-    alike = sum(line[:1] == begin for line in lines[1:]) > _LEAST * len(lines[1:])  # #tags, colors
-    if reading.header and begin in (b"#", b"%") and not alike:
-        raise SourceError(
-            f"{name}: its first row, {lines[0][:80].decode(errors='replace')!r}, may be a comment; else it is the"
-            " name of a column. Pass ",
-            Option("Csv.comment", begin.decode()),
-            *one_column,
-        )
-
-
-def _is_spaced(lines: Sequence[bytes], rows: Sequence[bytes]) -> bool:
-    """Tell whether words of lines are cells.
-
-    They are if most lines are numbers, or have numbers at two places; and if all lines have as many words, one of
-    them a number, or more than two of more than a few lines: a few names of cities have two words each by chance.
-    """
-    words = [line.split() for line in lines]
-    numbers = sum(len(line) > 1 and all(map(_is_number, line)) for line in words)
-    if numbers > _LEAST * len(rows):
-        return True
-    ((width, count),) = Counter(map(len, words)).most_common(1)
-    if width == 1 or count <= _LEAST * len(lines) or _is_typed(rows):
-        return False
-    places = zip(*(line for line in words[-len(rows) :] if len(line) == width), strict=True)
-    numbers = sum(all(map(_is_number, place)) for place in places)
-    many = width > 2 and count > _FEW
-    return numbers > 1 or (count == len(lines) > 2 and (bool(numbers) or many))
-
-
-def _is_typed(rows: Sequence[bytes]) -> bool:
-    """Tell whether all rows are dates, times or timestamps, in which marks and spaces stand."""
-    texts = [row.decode(errors="replace").strip() for row in rows]
-    return any(bool(read_cells(texts, kind)[1].all()) for kind, entry in TYPES.items() if entry.read)
 
 
 def _absent(text: bytes) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
@@ -70,8 +71,7 @@ def infer(
             ]
         elif type == "category":
             _refuse_other_numbers(name, column, counts, dialect)
-            rest = _type_of(without_marks(counts)[0], dialect)
-            notes[column] = notes_on(column, counts, rest, dialect)
+            notes[column] = notes_on(column, counts, dialect)
     return tuple(columns), notes
 
 
@@ -262,132 +262,66 @@ MOSTLY = 0.9
 _AMONG = 0.8  # of the cells are values where the many other texts are taken for errors; above MOSTLY all are
 _FEW = 100  # cells, too few to say that all of them differ
 _WORDS = 3  # of a column of numbers that may all mean missing
-_TRIED = 1000  # different dates, to see whether the month or the day comes first
+_TRIED = 100  # different cells; if none of them is read in a way, the others are not looked at
+_WAYS = ("number", "date", "time", "timestamp", *NOTATIONS)
 
 
-def without_marks(counts: Mapping[bytes, int]) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Part the cells of a column: those that are values, and those that may stand for missing ones."""
-    marks = {cell: count for cell, count in counts.items() if cell in MARKS}
-    return {cell: count for cell, count in counts.items() if cell not in MARKS}, marks
-
-
-def notes_on(column: str, counts: Mapping[bytes, int], rest: str, dialect: TextDialect) -> list[str]:
+def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> list[str]:
     """Tell of a column that is read as categories and may be something else: what was seen, how often, which option helps.
 
-    counts: cell -> how often it occurs among the first rows, missing ones left out; rest: the type of the cells that are no MARKS.
+    counts: cell -> how often it occurs among the first rows, missing ones left out.
     """
-    total = sum(counts.values())
-    values, marks = without_marks(counts)
-    notes: list[str] = []
-    if marks and values:
-        shown = " and ".join(repr(mark.decode()) for mark in sorted(marks))
-        found = sum(marks.values())
-        others = f", {TYPES[rest].plural} in the others" if rest != "category" else ""
-        notes.append(
-            f"column {column!r} holds {shown} in {found:,} of its first {total:,} cells{others}: it is read as category, and"
-            f" {shown} as {'one' if len(marks) == 1 else 'some'} of them. If that means missing, pass "
-            + Option("Csv.na", tuple(mark.decode() for mark in sorted(marks)))
-            + "."
+    cells, total = list(counts), sum(counts.values())
+    weights = np.array(list(counts.values()))
+    read = {kind: _are_read(cells, kind, dialect) for kind in _WAYS}
+    found = {kind: int(weights[valid].sum()) for kind, valid in read.items()}
+    most = max(found.values())
+    best = [kind for kind in _WAYS if found[kind] == most]
+    best = best[:1] if best[0] in TYPES else best
+    others = [cell for cell, fits in zip(cells, read[best[0]].tolist(), strict=True) if not fits]
+    others.sort(key=lambda cell: (-counts[cell], cell))
+    shown = tuple(cell.decode(errors="replace") for cell in others)
+    plural = (TYPES.get(best[0]) or NOTATIONS[best[0]]).plural
+    if 2 * most >= total and (len(others) <= _WORDS or most >= _AMONG * total):
+        more = f" and other texts in {total - most:,}, as {shown[0]!r}" if others else ""
+        note = Sentence(
+            f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}: it is read as category. "
         )
-    if rest == "category" and values and (said := _notation_note(column, values, dialect)):
-        return [*notes, said]
-    if rest == "category" and (said := _mixed_note(column, values, dialect)):
-        return [*notes, said]
+        missing = "if they mean missing, pass " + Option("Csv.na", shown) + "."
+        if others and best[0] in TYPES and len(others) <= _WORDS:
+            return [note + "If that means missing, pass " + Option("Csv.na", shown) + "."]
+        note += "Pass "
+        for number, kind in enumerate(best):
+            hint = f" ({NOTATIONS[kind].hint})" if kind in NOTATIONS else ""
+            note += (" or " if number else "") + Sentence(Option("types", {column: kind}), hint)
+        if others and len(others) <= _WORDS:
+            return [note + "; " + missing]
+        if others:
+            note += " and " + Option("on_error", "skip") + ", which leaves the other rows out, or "
+            note += Option("Csv.na") + " for each text that means missing"
+        return [note + "."]
+    marks = tuple(sorted(cell.decode() for cell in counts if cell in MARKS))
+    if marks and len(marks) < len(counts):
+        held = sum(counts[mark.encode()] for mark in marks)
+        return [
+            f"column {column!r} holds {' and '.join(map(repr, marks))} in {held:,} of its first {total:,} cells, as a category."
+            " If that means missing, pass " + Option("Csv.na", marks) + "."
+        ]
     if total >= _FEW and len(counts) >= MOSTLY * total:
-        notes.append(
-            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as category. "
-            + "If it is no feature, pass "
-            + Option("drop", column)
-            + " or "
-            + Option("keep", column)
-            + "."
-        )
-    return notes
+        return [
+            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as category. If it is"
+            " no feature, pass " + Option("drop", column) + " or " + Option("keep", column) + "."
+        ]
+    return []
 
 
-def _mixed_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:
-    """Tell of numbers, dates or times, and of the texts among them.
-
-    Half of the cells or more are such values if the texts are a few different ones, and most of them if not.
-    """
-    total = sum(values.values())
-    number = _patterns(dialect)[1]
-    others = {cell: count for cell, count in values.items() if not number.fullmatch(cell.translate(_DIGITS))}
-    kind = "number"
-    texts = {cell: cell.decode(errors="replace") for cell in values}
-    if 2 * sum(others.values()) > total:
-        for kind in ("date", "time", "timestamp"):
-            valid = read_cells(list(texts.values()), kind)[1].tolist()
-            others = {cell: values[cell] for cell, fits in zip(values, valid, strict=True) if not fits}
-            if 2 * sum(others.values()) <= total:
-                break
-        else:
-            return None
-    ranked = sorted(others, key=lambda cell: (-others[cell], cell))
-    found = sum(others.values())
+def _are_read(cells: Sequence[bytes], kind: str, dialect: TextDialect) -> NDArray[np.bool_]:
+    """Tell which of some cells are values of a type or a notation: bool [n], all False if none of the first is."""
+    if kind == "number":
+        number = _patterns(dialect)[1]
+        return np.array([number.fullmatch(cell.translate(_DIGITS)) is not None for cell in cells])
+    texts = [cell.decode(errors="replace") for cell in cells]
     marks = dialect.decimal.decode(), dialect.thousands.decode()
-    if kind == "number" and read_cells(list(texts.values()), "currency", *marks)[1].all():
-        return (
-            f"column {column!r} holds numbers, of which {found:,} of its first {total:,} cells are written as amounts"
-            f" of money, as {texts[ranked[0]]!r}: it is read as category. Pass "
-            + Option("types", {column: "currency"})
-            + NOTATIONS["currency"].hint
-            + "."
-        )
-    if len(ranked) > _WORDS and total - found < _AMONG * total:
-        return None
-    said = (
-        f"column {column!r} holds {TYPES[kind].plural} in {total - found:,} of its first {total:,} cells and other texts in"
-        f" {found:,}, as {ranked[0].decode(errors='replace')!r}: it is read as category. "
-    )
-    if len(ranked) <= _WORDS:
-        return (
-            f"{said}If that means missing, pass "
-            + Option("Csv.na", tuple(t.decode(errors="replace") for t in ranked))
-            + "."
-        )
-    return (
-        f"{said}For its {TYPES[kind].plural}, pass "
-        + Option("types", {column: kind})
-        + " and "
-        + Option("on_error", "skip")
-        + ", which leaves the other rows out, or "
-        + Option("Csv.na")
-        + " for each text that means missing."
-    )
-
-
-def _notation_note(column: str, values: Mapping[bytes, int], dialect: TextDialect) -> Sentence | None:
-    """Tell in which notation the cells are, if most of them are in one that people use."""
-    total = sum(values.values())
-    shapes = {cell: cell.translate(_DIGITS) for cell in values}
-    for pattern in dict.fromkeys(notation.shape for notation in NOTATIONS.values()):
-        fits = {shape for shape in set(shapes.values()) if pattern.fullmatch(shape.decode(errors="replace"))}
-        alike = [cell for cell in values if shapes[cell] in fits]
-        found = sum(values[cell] for cell in alike)
-        if found < MOSTLY * total:
-            continue
-        texts = [cell.decode() for cell in alike[:_TRIED]]
-        marks = dialect.decimal.decode(), dialect.thousands.decode()
-        ways = {kind: notation for kind, notation in NOTATIONS.items() if notation.shape is pattern}
-        read = {kind: read_cells(texts, kind, *marks)[1] for kind in ways}
-        best = max(int(valid.sum()) for valid in read.values())
-        if best < MOSTLY * len(texts):
-            continue
-        (one, way), *others = ways.items()
-        said = f"column {column!r} holds {way.plural}, as {texts[0]!r} ({found:,} of its first {total:,} cells): it is read as category."
-        if not others:
-            return f"{said} Pass " + Option("types", {column: one}) + f"{way.hint}."
-        ((two, other_way),) = others
-        if read[one].sum() == read[two].sum():
-            return (
-                f"{said} Pass "
-                + Option("types", {column: one})
-                + f" if {way.hint}, or "
-                + Option("types", {column: two})
-                + f" if {other_way.hint}: these values allow both."
-            )
-        kind, other = (one, two) if read[one].sum() == best else (two, one)
-        proof = texts[int(np.argmax(read[kind] & ~read[other]))]
-        return f"{said} Pass " + Option("types", {column: kind}) + f": {ways[kind].hint}, as {proof!r} shows."
-    return None
+    if not read_cells(texts[:_TRIED], kind, *marks)[1].any():
+        return np.zeros(len(cells), np.bool_)
+    return read_cells(texts, kind, *marks)[1]

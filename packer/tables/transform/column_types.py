@@ -20,16 +20,15 @@ text        TEXT           where its UTF-8 bytes lie in a blob: (at, length)    
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.tables.transform import cell_values
-from packer.tables.transform.cell_values import DAY, SYMBOLS, Reader, Values
+from packer.tables.transform.cell_values import DAY, Reader, Values
 
 MISSING_INTEGER = -(2**63)
 MISSING_CATEGORY = -1
@@ -45,7 +44,7 @@ class ColumnType:
     plural: such values are called; numeric: numbers, not texts; whole: whole numbers alone, which fit any dtype of labels; scaled:
     can be standardized; parts: name -> what is computed, where no feature holds a value in one number: the first is named as the
     column; classes: names of its classes as a label, () for those found, None if it can have none; kept: dtype and `about` of its
-    field when it is kept.
+    field when it is kept; of: the type that a notation writes, "" for a type; hint: what a notation is read as.
     """
 
     raw: np.dtype[Any]
@@ -59,22 +58,8 @@ class ColumnType:
     parts: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
     kept: tuple[str, Mapping[str, Any]] | None = None
-
-
-@dataclass(frozen=True)
-class Notation:
-    """A way in which people write values of a type.
-
-    type: of the column; read, reason: as of a type; shape: of such cells with every digit made 0; plural: they are called; hint: the
-    end of a sentence on how they are read.
-    """
-
-    type: str
-    read: Reader
-    reason: str
-    shape: re.Pattern[str]
-    plural: str
-    hint: str
+    of: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +78,7 @@ class TableColumn:
     @classmethod
     def given(cls, name: str, kind: str) -> TableColumn:
         """Return a column of a type as users name it: one of TYPES or of NOTATIONS."""
-        return cls(name, NOTATIONS[kind].type, kind) if kind in NOTATIONS else cls(name, kind)
+        return cls(name, NOTATIONS[kind].of, kind) if kind in NOTATIONS else cls(name, kind)
 
     @property
     def kind(self) -> ColumnType:
@@ -101,7 +86,7 @@ class TableColumn:
         return TYPES[self.type]
 
     @property
-    def cells(self) -> ColumnType | Notation:
+    def cells(self) -> ColumnType:
         """The entry that says how its cells are read: of its notation, or of its type."""
         return NOTATIONS[self.notation] if self.notation else TYPES[self.type]
 
@@ -188,58 +173,23 @@ TYPES: Mapping[str, ColumnType] = {
     "category": ColumnType(np.dtype("<i4"), numeric=False, scaled=False, classes=()),
     "text": ColumnType(TEXT, numeric=False, scaled=False, kept=("|u1", {"encoding": "utf-8"})),
 }
-_AMOUNT = r"0[0.,' ]*"
-_DAY_SHAPE = r"00?([/.-])00?\1(?:0000|00)"
-_DATES = re.compile(_DAY_SHAPE)
-_TIMESTAMPS = re.compile(_DAY_SHAPE + r"[ T]+00?:00(?::00(?:\.0+)?)?(?: ?[AaPp][Mm])?")
-NOTATIONS: Mapping[str, Notation] = {
-    "currency": Notation(
-        "number",
-        cell_values.amounts,
-        "is no amount of money ($1,234.50)",
-        re.compile(rf"\(?[+-]? ?(?:[{SYMBOLS}] ?[+-]?{_AMOUNT}|{_AMOUNT}[\s\u00a0]?[{SYMBOLS}])\)?"),
-        "amounts of money",
-        " to read their numbers",
-    ),
-    "percent": Notation(
-        "number",
-        cell_values.percentages,
-        "is no percentage (12%)",
-        re.compile(rf"[+-]?(?:{_AMOUNT}|[.,]0+) ?%"),
-        "percentages",
-        ", which reads 12% as 0.12",
-    ),
-    "date-mdy": Notation(
-        "date",
-        cell_values.dates_mdy,
-        "is no date (MM/DD/YYYY)",
-        _DATES,
-        "dates",
-        "the month comes first",
-    ),
-    "date-dmy": Notation(
-        "date",
-        cell_values.dates_dmy,
-        "is no date (DD/MM/YYYY)",
-        _DATES,
-        "dates",
-        "the day comes first",
-    ),
-    "timestamp-mdy": Notation(
-        "timestamp",
-        cell_values.timestamps_mdy,
-        "is no timestamp (MM/DD/YYYY HH:MM[:SS])",
-        _TIMESTAMPS,
-        "timestamps",
-        "the month comes first",
-    ),
-    "timestamp-dmy": Notation(
-        "timestamp",
-        cell_values.timestamps_dmy,
-        "is no timestamp (DD/MM/YYYY HH:MM[:SS])",
-        _TIMESTAMPS,
-        "timestamps",
-        "the day comes first",
-    ),
+
+
+def _notation(of: str, read: Reader, reason: str, plural: str, hint: str) -> ColumnType:
+    return replace(TYPES[of], of=of, read=read, reason=reason, frame_reason="", plural=plural, hint=hint)
+
+
+_MONTH, _DAY = "the month comes first", "the day comes first"
+# fmt: off
+NOTATIONS: Mapping[str, ColumnType] = {
+    "currency": _notation("number", cell_values.amounts, "is no amount of money ($1,234.50)", "amounts of money", "as their numbers"),
+    "percent": _notation("number", cell_values.percentages, "is no percentage (12%)", "percentages", "12% as 0.12"),
+    "date-mdy": _notation("date", cell_values.dates_mdy, "is no date (MM/DD/YYYY)", "dates", _MONTH),
+    "date-dmy": _notation("date", cell_values.dates_dmy, "is no date (DD/MM/YYYY)", "dates", _DAY),
+    "timestamp-mdy": _notation(
+        "timestamp", cell_values.timestamps_mdy, "is no timestamp (MM/DD/YYYY HH:MM[:SS])", "timestamps", _MONTH),
+    "timestamp-dmy": _notation(
+        "timestamp", cell_values.timestamps_dmy, "is no timestamp (DD/MM/YYYY HH:MM[:SS])", "timestamps", _DAY),
 }
+# fmt: on
 """Ways in which people write numbers and dates, which are types to users."""

@@ -262,7 +262,7 @@ class TableTransform:
         return {
             c.name: given[c.name]
             for c in self.columns
-            if c.name in given and NOTATIONS[given[c.name]].type == c.type
+            if c.name in given and NOTATIONS[given[c.name]].of == c.type
         }
 
     @property

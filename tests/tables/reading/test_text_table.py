@@ -336,8 +336,8 @@ def test_no_more_than_some_files_are_looked_into_for_types(monkeypatch: pytest.M
 def test_a_header_of_fewer_cells_than_its_rows_is_refused() -> None:
     text = '"x","y"\n' + "".join(f'"{n}",{n}.5,a b\n' for n in range(20))
     sentence = (
-        "a.csv: its first row has 2 cells, those behind it 3, parted by commas; all must have as many. "
-        "Give each column a name there, or pass --skip-rows 1 and --no-header to read it without names."
+        "a.csv: its line 1 has 2 cells, most rows have 3, parted by commas; all must have as many. "
+        "Pass --skip-rows 1 if lines of a title come first; a header has a name for each column."
     )
     assert refused(write("a.csv", text)) == sentence
     assert refused("a.csv", delimiter=",") == sentence

@@ -243,21 +243,17 @@ NUMBERS = [str(number) for number in range(50)]
 
 
 def test_marks_that_may_mean_missing() -> None:
+    start, end = "column 'x' holds ", ": it is read as category. If that means missing, pass --na "
     assert notes_on(NUMBERS + ["?"] * 30) == [
-        "column 'x' holds '?' in 30 of its first 80 cells, numbers in the others: it is read as category, and '?' as one of them."
-        " If that means missing, pass --na '?'."
+        f"{start}numbers in 50 of its first 80 cells and other texts in 30, as '?'{end}'?'."
     ]
     assert notes_on([*NUMBERS, *["?"] * 20, *["-"] * 20]) == [
-        "column 'x' holds '-' and '?' in 40 of its first 90 cells, numbers in the others: it is read as category, and '-' and '?' as"
-        " some of them. If that means missing, pass --na - --na '?'."
+        f"{start}numbers in 50 of its first 90 cells and other texts in 40, as '-'{end}- --na '?'."
     ]
     assert notes_on(["red", "blue", "?"]) == [
-        "column 'x' holds '?' in 1 of its first 3 cells: it is read as category, and '?' as one of them. If that means missing, pass"
-        " --na '?'."
+        f"{start}'?' in 1 of its first 3 cells, as a category. If that means missing, pass --na '?'."
     ]
-    assert notes_on(["2013-01-31", "-"])[0].startswith(
-        "column 'x' holds '-' in 1 of its first 2 cells, dates in the others"
-    )
+    assert notes_on(["2013-01-31", "-"])[0].startswith(f"{start}dates in 1 of its first 2 cells")
     assert notes_on(["?", "?"]) == []
     assert notes_on(NUMBERS + ["?"] * 30, na=("?",)) == []
 
@@ -268,14 +264,13 @@ def test_texts_among_numbers_and_dates() -> None:
     assert notes_on([*numbers, *["unknown"] * 20]) == [
         start.format("numbers", 80, 20, "unknown") + "If that means missing, pass --na unknown."
     ]
-    assert notes_on([*days, *["never"] * 30, *["?"] * 10])[1:] == [
-        start.replace("100", "90").format("dates", 60, 30, "never")
-        + "If that means missing, pass --na never."
+    assert notes_on([*days, *["never"] * 30, *["?"] * 10]) == [
+        start.format("dates", 60, 40, "never") + "If that means missing, pass --na never --na '?'."
     ]
     assert notes_on([*numbers, *[f"<{i % 5}" for i in range(20)]]) == [
         start.format("numbers", 80, 20, "<0")
-        + "For its numbers, pass --type x=number and --on-error skip, which leaves the other"
-        " rows out, or --na for each text that means missing."
+        + "Pass --type x=number and --on-error skip, which leaves the other rows out, or --na for each text that means"
+        " missing."
     ]
     assert notes_on([*numbers[:30], *["a", "b"] * 35]) == []
     assert "different texts" in notes_on([*numbers[:70], *[f"A {i}" for i in range(30)]])[0]
@@ -284,8 +279,8 @@ def test_texts_among_numbers_and_dates() -> None:
 
 def test_amounts_of_money() -> None:
     expected = (
-        "column 'the price' holds amounts of money, as '$12.50' (3 of its first 3 cells): it is read as category."
-        " Pass --type 'the price=currency' to read their numbers."
+        "column 'the price' holds amounts of money in 3 of its first 3 cells: it is read as category."
+        " Pass --type 'the price=currency' (as their numbers)."
     )
     assert notes_on(["$12.50", "$1,234", "-$5"], "the price") == [expected]
     for cells in (["12,50 €", "1.234,00 €"], ["3 €"]):
@@ -296,41 +291,32 @@ def test_amounts_of_money() -> None:
 def test_negative_amounts_among_numbers() -> None:
     cells = [str(i / 8) if i % 3 else f"({i / 8})" for i in range(90)]
     assert notes_on(cells) == [
-        "column 'x' holds numbers, of which 30 of its first 90 cells are written as amounts of money, as '(0.0)':"
-        " it is read as category. Pass --type x=currency to read their numbers."
+        "column 'x' holds amounts of money in 90 of its first 90 cells: it is read as category. Pass --type x=currency"
+        " (as their numbers)."
     ]
 
 
 def test_percentages() -> None:
     assert notes_on(["12%", "12.5 %", "0%"]) == [
-        "column 'x' holds percentages, as '12%' (3 of its first 3 cells): it is read as category."
-        " Pass --type x=percent, which reads 12% as 0.12."
+        "column 'x' holds percentages in 3 of its first 3 cells: it is read as category. Pass --type x=percent (12% as 0.12)."
     ]
 
 
 def test_dates_say_which_order_the_values_allow() -> None:
-    both = (
-        "column 'x' holds dates, as '01/02/2013' (2 of its first 2 cells): it is read as category. Pass --type x=date-mdy if the month"
-        " comes first, or --type x=date-dmy if the day comes first: these values allow both."
-    )
-    assert notes_on(["01/02/2013", "03/04/2013"]) == [both]
-    assert notes_on(["01/02/2013", "01/31/2013"]) == [
-        "column 'x' holds dates, as '01/02/2013' (2 of its first 2 cells): it is read as category. Pass --type x=date-mdy: the month"
-        " comes first, as '01/31/2013' shows."
-    ]
-    assert notes_on(["01.02.2013", "31.1.2013"])[0].endswith(
-        "Pass --type x=date-dmy: the day comes first, as '31.1.2013' shows."
-    )
+    start = "column 'x' holds dates in 2 of its first 2 cells: it is read as category. Pass "
+    month, day = "--type x=date-mdy (the month comes first)", "--type x=date-dmy (the day comes first)"
+    assert notes_on(["01/02/2013", "03/04/2013"]) == [f"{start}{month} or {day}."]
+    assert notes_on(["01/02/2013", "01/31/2013"]) == [f"{start}{month}."]
+    assert notes_on(["01.02.2013", "31.1.2013"]) == [f"{start}{day}."]
     assert "holds timestamps" in notes_on(["01/02/2013 5:30 PM"])[0]
     assert "--type x=timestamp-mdy" in notes_on(["01/02/2013 5:30 PM", "1/31/2013 5:30 PM"])[0]
     assert notes_on(["45/45/2013", "99/99/2013"]) == []
 
 
 def test_both_are_said() -> None:
-    assert [note.split("Pass ")[-1] for note in notes_on(["$1", "$2", "-"])] == [
-        "column 'x' holds '-' in 1 of its first 3 cells: it is read as category, and '-' as one of them. If that means missing, pass"
-        " --na -.",
-        "--type x=currency to read their numbers.",
+    assert notes_on(["$1", "$2", "-"]) == [
+        "column 'x' holds amounts of money in 2 of its first 3 cells and other texts in 1, as '-': it is read as category."
+        " Pass --type x=currency (as their numbers); if they mean missing, pass --na -."
     ]
 
 

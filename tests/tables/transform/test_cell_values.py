@@ -163,7 +163,7 @@ def read(text: str, written: str, decimal: str = ".", thousands: str = "") -> fl
 
 
 def test_every_way_has_a_type_and_a_reason() -> None:
-    assert {notation.type for notation in NOTATIONS.values()} <= set(TYPES)
+    assert {notation.of for notation in NOTATIONS.values()} <= set(TYPES)
     assert tuple(TYPES) == KINDS
     assert TableColumn.given("x", "percent") == TableColumn("x", "number", "percent")
     assert TableColumn.given("x", "date") == TableColumn("x", "date")

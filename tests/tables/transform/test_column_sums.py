@@ -273,6 +273,6 @@ def test_too_many_classes_are_found_while_summing():
     with pytest.raises(UsageError) as error:
         sums.merge(sums.part(records))
     assert str(error.value) == (
-        "column 'y': has more than 9 categories (11 so far); max_categories=9 allows no more."
-        " Pass label_as='number' or a larger max_categories=."
+        "column 'y': has more than 9 categories (11 so far); encode=Encode(max_categories=9) allows no more."
+        " Pass label_as='number' or a larger encode=Encode(max_categories=)."
     )
