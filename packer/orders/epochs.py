@@ -314,14 +314,15 @@ class PlacedRows:
     def __init__(self, epoch: Epoch, positions: Runs) -> None:
         self._epoch, self._positions = epoch, positions
         self._lock = ForkSafeLock()
-        self._runs: Runs | None = None
+        self._ends: NDArray[np.int64] | None = None
 
     def part(self, start: int, stop: int) -> Runs:
         """Return entries start..stop-1 as row numbers within the subset."""
         with self._lock:
-            if self._runs is None:
+            if self._ends is None:
                 self._runs = self._epoch.within(self._positions)
-        return self._runs.part(start, stop)
+                self._ends = np.cumsum(self._runs.lengths)
+        return self._runs.part(start, stop, self._ends)
 
 
 @dataclass
@@ -349,12 +350,14 @@ class ReadRequest:
 
     def within(self, start: int = 0, stop: int | None = None) -> Runs:
         """Return the row numbers of entries start..stop-1 (all by default) within the subset."""
-        if self.placed is None:
-            self.placed = PlacedRows(self.epoch, self.positions)
+        placed, at = self.placed, self.at
         if stop is not None and (start, stop) != (0, self.count):
-            return self.placed.part(self.at + start, self.at + stop)
+            if placed is None:
+                return self.epoch.within(self.positions.part(start, stop))
+            return placed.part(at + start, at + stop)
         if self._within is None:
-            self._within = self.placed.part(self.at, self.at + self.count)
+            within = self.epoch.within
+            self._within = placed.part(at, at + self.count) if placed else within(self.positions)
         return self._within
 
     def rows(self, start: int = 0, stop: int | None = None) -> Runs:

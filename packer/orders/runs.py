@@ -47,17 +47,23 @@ class Runs(NamedTuple):
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(self.starts - before, self.lengths) + np.arange(self.total)
 
-    def part(self, start: int, stop: int) -> Runs:
-        """Return the runs' entries number start..stop-1, counted over all of them; 0 <= start <= stop <= total."""
-        if len(self.starts) == 1:
-            return one_run(int(self.starts[0]) + start, int(self.starts[0]) + stop)
-        ends = np.cumsum(self.lengths)
-        if start == 0 and stop == ends[-1]:
-            return self
-        begins = np.maximum(ends - self.lengths, start)
-        lengths = np.minimum(ends, stop) - begins
-        some = lengths > 0
-        return Runs((self.starts + begins - ends + self.lengths)[some], lengths[some])
+    def part(self, start: int, stop: int, ends: NDArray[np.int64] | None = None) -> Runs:
+        """Return the runs' entries number start..stop-1, counted over all of them; 0 <= start <= stop <= total.
+
+        ends: the cumulative lengths, if they are at hand.
+        """
+        if len(self.starts) == 1 or start == stop:
+            return one_run(int(self.starts[:1].sum()) + start, int(self.starts[:1].sum()) + stop)
+        ends = np.cumsum(self.lengths) if ends is None else ends
+        some = slice(int(ends.searchsorted(start, "right")), int(ends.searchsorted(stop)) + 1)
+        starts, lengths, ends = self.starts[some], self.lengths[some], ends[some]
+        ahead, behind = start - int(ends[0] - lengths[0]), int(ends[-1]) - stop
+        if ahead or behind:
+            starts, lengths = starts.copy(), lengths.copy()
+            starts[0] += ahead
+            lengths[0] -= ahead
+            lengths[-1] -= behind
+        return Runs(starts, lengths)
 
 
 def one_run(start: int, stop: int) -> Runs:
