@@ -103,7 +103,7 @@ REWORKING = options(WORKERS, JSON, QUIET)
 
 
 def merge_values(given: dict[str, Any]) -> dict[str, Any]:
-    """Return options with values of the library: `store` for --compress, `shards` for --shard-rows, `engine` for --address."""
+    """Return options with the library's values: `store` for --compress, `shards` for --shard-rows, and the like."""
     if (address := given.pop("address", None)) is not None:
         if given["engine"] != "ray":
             raise UsageError("--address: is of a Ray cluster. Pass --engine ray, or leave it out.")

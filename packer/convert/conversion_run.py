@@ -19,7 +19,7 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.shard_run import write_shards
 from packer.errors import PackerError, UsageError
 from packer.format.file_io import InputFile, remove
-from packer.format.header import PARTIAL_SUFFIX, Header
+from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import last_written, open_pack
 from packer.format.working_folder import (
     WorkingFolder,
@@ -137,8 +137,7 @@ class Conversion:
         """Return the pack that is asked for, if it may be gone on with and is there already; see `already`."""
         if not self.running.resume:
             return None
-        header = already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
-        return None if header is None else RunResult(header, resumed=header.rows)
+        return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
 
     def write(
         self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None
@@ -230,8 +229,8 @@ def check_room(out: str, needed: int, name: str | None = None) -> None:
 
 def already(
     out: str, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None, *, overwrite: bool
-) -> Header | None:
-    """Return the header of the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
+) -> RunResult | None:
+    """Return the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
     rows: of the pack, inputs that were skipped included; None where that is not known beforehand. newest: of the inputs.
     Raises UsageError, naming the difference, if it is another pack, or the input that was changed after it was made; FormatError if it
@@ -278,7 +277,7 @@ def already(
             remove(left)
     elif not os.path.lexists(journal):
         clear_idle(out)  # it was killed while it removed that folder, which no longer says what it is
-    return header
+    return RunResult(header, resumed=header.rows)
 
 
 @contextmanager

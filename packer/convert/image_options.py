@@ -29,8 +29,8 @@ Pairs = Mapping[str, PathLike | Soft]
 class ImageOptions:
     """Options by which images become rows; equal options and inputs give equal packs.
 
-    channels: a name, a number of bands, or "auto"; split: name -> share; normalize: mean and std that ``Normalize()`` of the pack
-    means, of another pack.
+    channels: a name, a number of bands, or "auto"; split: name -> share; normalize: mean and std of another pack,
+    which ``Normalize()`` of this one means.
     """
 
     size: RowSize
@@ -78,7 +78,7 @@ class ImageOptions:
         seed: int,
         **others: Any,
     ) -> ImageOptions:
-        """Return the options that convert_images was given. like: the pack of those that are not given. Raises UsageError."""
+        """Return the options that convert_images was given. like: the pack of those not given. Raises UsageError."""
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
         else:

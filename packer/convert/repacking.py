@@ -666,10 +666,9 @@ def _finished(out: str, task: ConversionTask) -> RunResult | None:
     """Return the pack under that name, if it is that of the task. Raises UsageError if it is another, or older than its input."""
     try:
         rows = len(task.order.samples)
-        header = already(out, task.members["provenance"], rows, task.newest, overwrite=False)
+        return already(out, task.members["provenance"], rows, task.newest, overwrite=False)
     except FormatError:
         return None  # no pack
-    return None if header is None else RunResult(header, resumed=header.rows)
 
 
 def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:

@@ -29,8 +29,8 @@ _LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they ar
 class RowStorage:
     """The choice.
 
-    store: "raw", "jpeg", or the codec of compressed blocks; quality: of JPEG rows, 1 to 100; shard_rows: rows a shard; shard_bytes:
-    bytes of a shard, until it is known how large a row is. Without both the pack has one part.
+    store: "raw", "jpeg", or the codec of compressed blocks; quality: of JPEG rows, 1 to 100; shard_rows: rows a
+    shard; shard_bytes: bytes of a shard, until it is known how large a row is. Without both the pack has one part.
     """
 
     format: str
@@ -157,7 +157,9 @@ class RowStorage:
 
 
 def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
-    """Return the rows, or the bytes, of a shard: 100_000, or "2GB". Raises UsageError for anything else, text without a unit included.
+    """Return the rows, or the bytes, of a shard: 100_000, or "2GB".
+
+    Raises UsageError for anything else, text without a unit included.
 
     >>> parse_shards(100_000), parse_shards("2GB"), parse_shards(None)
     ((100000, None), (None, 2000000000), (None, None))
@@ -182,7 +184,8 @@ _SAMPLES = 16
 def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     """Return about how many bytes a row takes as it is stored.
 
-    Exact for raw rows of one size; else from up to 16 samples, evenly spread: the same ones whenever inputs and options are the same.
+    Exact for raw rows of one size; else from up to 16 samples, evenly spread: the same ones whenever inputs and
+    options are the same.
     Raises UsageError if the rows cannot be stored so.
     """
     storing.fields(maker.fields)

@@ -19,21 +19,24 @@ class Labels:
     Parameters
     ----------
     file
-        A CSV file that says of each image (first column, or `file_column`) what its label is; or COCO's JSON of boxes. Without a file
-        `column` is the label to take of WebDataset's tars or of Parquet files.
+        A CSV file that says of each image (first column, or `file_column`) what its label is; or COCO's JSON of
+        boxes. Without a file `column` is the label to take of WebDataset's tars or of Parquet files.
     column
         Column of the label, or several columns (default: the second): names, or one text with commas between.
     separator
-        Cells hold several class names with this between them; also "space", "tab", "comma"; "|;" is either one.
+        Cells hold several class names with this between them; also "space", "tab", "comma"; "|;" is either
+        one.
     file_column
         Column that names the files. Default: the first.
     as_
-        "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are class names, too;
-        "float": float32.
+        "auto": class names are numbered, whole numbers are int64, other numbers float32; "classes": numbers are
+        class names, too; "float": float32.
     boxes, keypoints
-        Columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the original image; they move as the image is resized.
+        Columns with xmin, ymin, xmax, ymax, or x, y, x, y ..., in pixels of the original image; they move as the
+        image is resized.
     boxes_unit
-        "relative": they are shares of the image's width and height. Coordinates that all look like shares are refused without it.
+        "relative": they are shares of the image's width and height. Coordinates that all look like shares are
+        refused without it.
 
     Examples
     --------
