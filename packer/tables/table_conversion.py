@@ -134,14 +134,15 @@ def convert_table(
     like : path, optional
         A pack whose mapping, categories and statistics are used; the options above that make one are then refused.
     csv : Csv, optional
-        How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=, skip_rows=, comment=)``.
+        How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=, skip_rows=,
+        comment=)``.
     split : str or mapping, optional
         "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those of
         the split called train, or else of all rows.
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip such rows; rows without a label are bad.
     on_plan, on_progress : callable, optional
-        Called once before rows are read; now and then with the bytes that were read, then with the rows that were written.
+        Called once before rows are read; now and then with the bytes that were read, then the rows that were written.
 
     Returns
     -------
@@ -204,7 +205,8 @@ def _new_job(run: Conversion, sources: list[str], options: TableOptions, like: A
         transform = _transform_of(open_pack(os.fspath(like)), "like ")
         if given := sorted(choices.record()) or (["types"] if reading.types else []):
             raise UsageError(
-                f"like {os.fspath(like)}: says what becomes of the columns; {given[0]} is given, too. Leave one of them out."
+                f"like {os.fspath(like)}: says what becomes of the columns; {given[0]} is given, too."
+                " Leave one of them out."
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
         reading = read_alike(reading, transform.reading)
@@ -294,8 +296,8 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     split = recorded.get("split") if first.splits else None
     if first.splits and (split is None or any(":" in str(part) for part in split.values())):
         raise UsageError(
-            f"{run.out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new rows belong to"
-            " none; packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
+            f"{run.out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new"
+            " rows belong to none; packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
         )
     fields = {f.name for f in pack.fields}
     needed = [
@@ -305,8 +307,8 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     lacking = [name for name in needed if name not in {c.name for c in table.columns}]
     if lacking:
         raise UsageError(
-            f"{table.names[0]}: has no column {lacking[0]!r}, of which {run.out} has a field; new rows need all of them."
-            " Give the table the columns that the pack was made from."
+            f"{table.names[0]}: has no column {lacking[0]!r}, of which {run.out} has a field; new rows need all"
+            " of them. Give the table the columns that the pack was made from."
         )
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
@@ -317,7 +319,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
 
 
 def _transform_of(pack: Pack, said: str) -> TableTransform:
-    """Return the transform of a pack. said: before its name in messages. Raises UsageError if it is no table's."""
+    """Return the transform of a table's pack. said: before its name in messages. Raises UsageError."""
     if pack.header.table is None:
         raise UsageError(f"{said}{pack.path}: is not a pack of a table. Pass one that was made from a table.")
     try:
@@ -353,8 +355,8 @@ def _names(source: Any) -> list[str]:
 def _no_path(source: Any) -> UsageError:
     """Return the error for an input that is no path."""
     return UsageError(
-        f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed. Write it to such a file, or"
-        " pass arrays to pack_dataset."
+        f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed."
+        " Write it to such a file, or pass arrays to pack_dataset."
     )
 
 

@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Encode:
     """Rarer ways of making features.
 
-    log1p: columns mapped by log(1 + x); indicators: a 0/1 feature for each column with missing values; max_categories: most categories
-    of a column.
+    log1p: columns mapped by log(1 + x); indicators: a 0/1 feature for each column with missing values;
+    max_categories: most categories of a column.
 
     >>> Encode(log1p="fare,distance").log1p
     ('fare', 'distance')
@@ -60,7 +60,7 @@ class TableOptions:
         seed: int,
         **mapping: Any,
     ) -> TableOptions:
-        """Return the options that the arguments of convert_table mean. mapping: those of ColumnChoices. Raises UsageError."""
+        """Return the options that convert_table's arguments mean. mapping: those of ColumnChoices. Raises UsageError."""
         choice("store", storing.store, [store for store in STORES if store != "jpeg"])
         for name in ("label", "drop", "keep", "one_hot", "features"):
             if mapping[name] is not None and (name, mapping[name]) != ("one_hot", "all"):
@@ -81,7 +81,10 @@ class TableOptions:
         return table_order(rows, split=self.split, shuffle=self.shuffle, seed=self.seed)
 
     def record(self, choices: ColumnChoices, like: str | None) -> dict[str, Any]:
-        """Return what a pack records. choices: with columns that were left out; like: digest of the transform that takes their place."""
+        """Return what a pack records.
+
+        choices: with columns that were left out; like: digest of the transform that takes their place.
+        """
         record = {
             "choices": choices.record() if like is None else None,
             "like": like,

@@ -118,7 +118,8 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
             best = max(whole, key=lambda cut: cut.share)
             if named and best.delimiter not in named:
                 raise SourceError(
-                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says {_shown(named[0])}. Pass ",
+                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says"
+                    f" {_shown(named[0])}. Pass ",
                     Option("Csv.delimiter", best.delimiter.decode()),
                     ", or rename it.",
                 )
@@ -183,8 +184,8 @@ def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) ->
     if all(len(record.cells) == 1 for record in leading) and reading.delimiter is None:
         ways += ["; or pass ", Option("Csv.delimiter", _absent(text)), " if it has one column"]
     return SourceError(
-        f"{name}: its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}{empty}, most rows have"
-        f" {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. Pass ",
+        f"{name}: its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}{empty},"
+        f" most rows have {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. Pass ",
         *ways,
         ".",
     )
@@ -193,7 +194,7 @@ def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) ->
 def _check_single(
     name: str, cut: _FirstRecords, text: bytes, dialect: TextDialect, reading: ReadOptions
 ) -> None:
-    """Raise SourceError for a table of one column if most of its lines hold as many of another mark, which may part cells."""
+    """Raise SourceError for one column whose lines mostly hold as many of another mark, which may part cells."""
     some = (line.strip() for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
     lines = [line for line in some if not is_passed_over(line, dialect)][: len(cut.records)]
     if any(dialect.quote and line.startswith(dialect.quote) for line in lines):

@@ -108,7 +108,10 @@ class Csv:
 
 @dataclass(frozen=True)
 class ReadOptions(Csv):
-    """Options by which files are read: those of Csv, and of files of any kind `types`, column -> one of TYPES, where guesses mislead."""
+    """Options by which files are read: those of Csv, and for files of any kind `types`.
+
+    types: column -> one of TYPES, where what the first rows look like is wrong.
+    """
 
     types: Mapping[str, str] = field(default_factory=dict)
 

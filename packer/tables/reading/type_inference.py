@@ -285,7 +285,8 @@ def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> 
     if 2 * most >= total and (len(others) <= _WORDS or most >= _AMONG * total):
         more = f" and other texts in {total - most:,}, as {shown[0]!r}" if others else ""
         note = Sentence(
-            f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}: it is read as category. "
+            f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}:"
+            " it is read as category. "
         )
         missing = "if they mean missing, pass " + Option("Csv.na", shown) + "."
         if others and best[0] in TYPES and len(others) <= _WORDS:
@@ -304,19 +305,23 @@ def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> 
     if marks and len(marks) < len(counts):
         held = sum(counts[mark.encode()] for mark in marks)
         return [
-            f"column {column!r} holds {' and '.join(map(repr, marks))} in {held:,} of its first {total:,} cells, as a category."
-            " If that means missing, pass " + Option("Csv.na", marks) + "."
+            f"column {column!r} holds {' and '.join(map(repr, marks))} in {held:,} of its first {total:,} cells,"
+            " as a category. If that means missing, pass " + Option("Csv.na", marks) + "."
         ]
     if total >= _FEW and len(counts) >= MOSTLY * total:
         return [
-            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as category. If it is"
-            " no feature, pass " + Option("drop", column) + " or " + Option("keep", column) + "."
+            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as"
+            " category. If it is no feature, pass "
+            + Option("drop", column)
+            + " or "
+            + Option("keep", column)
+            + "."
         ]
     return []
 
 
 def _are_read(cells: Sequence[bytes], kind: str, dialect: TextDialect) -> NDArray[np.bool_]:
-    """Tell which of some cells are values of a type or a notation: bool [n], all False if none of the first is."""
+    """Tell which cells are values of a type or a notation: bool [n], all False if none of the first is."""
     if kind == "number":
         number = _patterns(dialect)[1]
         return np.array([number.fullmatch(cell.translate(_DIGITS)) is not None for cell in cells])

@@ -182,8 +182,10 @@ def _notation(of: str, read: Reader, reason: str, plural: str, hint: str) -> Col
 _MONTH, _DAY = "the month comes first", "the day comes first"
 # fmt: off
 NOTATIONS: Mapping[str, ColumnType] = {
-    "currency": _notation("number", cell_values.amounts, "is no amount of money ($1,234.50)", "amounts of money", "as their numbers"),
-    "percent": _notation("number", cell_values.percentages, "is no percentage (12%)", "percentages", "12% as 0.12"),
+    "currency": _notation(
+        "number", cell_values.amounts, "is no amount of money ($1,234.50)", "amounts of money", "as their numbers"),
+    "percent": _notation(
+        "number", cell_values.percentages, "is no percentage (12%)", "percentages", "12% as 0.12"),
     "date-mdy": _notation("date", cell_values.dates_mdy, "is no date (MM/DD/YYYY)", "dates", _MONTH),
     "date-dmy": _notation("date", cell_values.dates_dmy, "is no date (DD/MM/YYYY)", "dates", _DAY),
     "timestamp-mdy": _notation(
