@@ -5,9 +5,7 @@ A stranger's file may name other files: by external links, by virtual datasets, 
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,16 +20,11 @@ MOST_DATASETS = 8
 _MOST_LETTERS = 80  # of a name or dtype in that message
 
 
-def describe(path: str) -> None:
-    """Print what HDF5 says of a file that lost its trailer, as JSON: the header's text, and where each array's rows lie.
-
-    Run by ``unsealed_hdf5.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
-    """
-    sys.stdout.write(json.dumps(described(path)))
-
-
 def described(path: str) -> dict[str, Any]:
-    """Return what describe() prints: "error"; or "header" (None if there is none) and "holds"; or the members of UnsealedFile."""
+    """Return what HDF5 says of a file that lost its trailer: "error"; or "header" (None if there is none) and "holds"; or more.
+
+    Called by ``unsealed_hdf5.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
+    """
     try:
         with h5py.File(path, "r", locking=False) as file:
             dataset = _dataset(file, HEADER_DATASET, path)

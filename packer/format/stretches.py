@@ -251,47 +251,47 @@ class StretchMap:
 
         take: called with the bytes as they come, before they are compared, instead of returning them; see access.read_range.
         """
-        begin, end = self.place(number)
-        file = self._pack.files[self.file(number)]
-        wrong: list[int] = []
-        for _ in range(ATTEMPTS):
-            check = self._check(number)
-
-            def took(at: int, piece: memoryview, check: _BlockComparison = check) -> None:
-                check.add(at, piece)
-                if take is not None:
-                    take(at, piece)
-
-            data = memoryview(file.read(begin, end - begin, took if take is not None else None))
-            if take is None:
-                check.add(0, data)
-            wrong = check.wrong
-            if not wrong:
-                return data
-        run, header = self._run(number), self._pack.parts[self._run(number).part].header
-        last = min((wrong[0] + 1) * header.block_rows, header.rows) - 1
-        raise FormatError(
-            f"{file.url}: rows {wrong[0] * header.block_rows} to {last} of {run.array!r} are damaged in the store"
-            " (their checksum differs). Copy the pack there again."
-        )
+        data, wrong = self._read(number, take)
+        if wrong:
+            run, header = self._run(number), self.part(number).header
+            first, last = (
+                wrong[0] * header.block_rows,
+                min((wrong[0] + 1) * header.block_rows, header.rows) - 1,
+            )
+            raise FormatError(
+                f"{self._pack.files[self.file(number)].url}: rows {first} to {last} of {run.array!r} are damaged in the store"
+                " (their checksum differs). Copy the pack there again."
+            )
+        return data
 
     def check(self, number: int) -> tuple[int, list[int]]:
         """Read a stretch from the store; return its size, and the blocks that are damaged there."""
-        begin, end = self.place(number)
-        wrong: list[int] = []
-        for _ in range(ATTEMPTS):  # it may be the network that changed them
-            wrong = self.damaged(
-                number, memoryview(self._pack.files[self.file(number)].read(begin, end - begin))
-            )
-            if not wrong:
-                break
-        return end - begin, wrong
+        data, wrong = self._read(number)
+        return len(data), wrong
 
     def damaged(self, number: int, data: memoryview) -> list[int]:
         """Return the blocks of a stretch whose checksum differs in these bytes."""
         check = self._check(number)
         check.add(0, data)
         return check.wrong
+
+    def _read(self, number: int, take: Take | None = None) -> tuple[memoryview, list[int]]:
+        """Read a stretch, again while some blocks differ, as the network may have changed them; return these, too."""
+        begin, end = self.place(number)
+        file, check = self._pack.files[self.file(number)], self._check(number)
+
+        def took(at: int, piece: memoryview) -> None:
+            check.add(at, piece)
+            if take is not None:
+                take(at, piece)
+
+        for _ in range(ATTEMPTS):
+            data = memoryview(file.read(begin, end - begin, took if take is not None else None))
+            if take is None:
+                check.add(0, data)
+            if not check.wrong:
+                break
+        return data, check.wrong
 
     def _check(self, number: int) -> _BlockComparison:
         run = self._run(number)

@@ -23,11 +23,11 @@ END_OFFSET = 40
 _SECONDS = 120
 _MEMORY_BYTES = 8 << 30  # of address space; a header of MAX_HEADER_BYTES takes less
 _ASK = f"""
-import resource
+import json, resource
 limit = min((n for n in ({_MEMORY_BYTES}, *resource.getrlimit(resource.RLIMIT_AS)) if n >= 0))
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 from packer.format import hdf5_inspection
-hdf5_inspection.describe(sys.argv[1])
+sys.stdout.write(json.dumps(hdf5_inspection.described(sys.argv[1])))
 """
 
 
@@ -77,7 +77,7 @@ def read_unsealed(name: str) -> UnsealedFile:
 
 
 def _other(name: str, said: dict[str, Any]) -> str:
-    """Say what an HDF5 file without a header is. said: what hdf5_inspection.describe printed, {} if HDF5 cannot read the file."""
+    """Say what an HDF5 file without a header is. said: what hdf5_inspection.described returned, {} if HDF5 cannot read the file."""
     if "holds" not in said:
         return "HDF5 cannot read it: it was cut short, or is damaged. Convert the images again."
     if not said["holds"]:
@@ -87,7 +87,7 @@ def _other(name: str, said: dict[str, Any]) -> str:
 
 
 def _ask(name: str) -> dict[str, Any]:
-    """Return what hdf5_inspection.describe prints; {} where that could not read the file, or did not come back."""
+    """Return what hdf5_inspection.described returns; {} where that could not read the file, or did not come back."""
     try:
         run = subprocess.run(python_command(_ASK, name), capture_output=True, timeout=_SECONDS, check=False)
         said: dict[str, Any] = json.loads(run.stdout)
