@@ -4,6 +4,7 @@
     Labels, Soft                   labels read from a CSV, soft maps beside images (packer.inputs)
     convert_table, TableReport     a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
     pack_dataset, create           arrays, datasets, generators; sample by sample  (packer.samples)
+    Fields                         what samples become                             (packer.samples)
     PackBuilder                    a pack that create() begins                     (packer.samples)
     Csv, Encode                    how a table's text is read, its features made   (packer.tables)
     append_images, merge_packs     more images into a pack, packs into one         (packer.convert)
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from packer.reports.data_card import report as report
     from packer.samples.pack_builder import PackBuilder as PackBuilder, create as create
     from packer.samples.pack_dataset import pack_dataset as pack_dataset
+    from packer.samples.packing import Fields as Fields
     from packer.tables.table_conversion import (
         TableReport as TableReport,
         append_table as append_table,
@@ -118,6 +120,7 @@ _NAMES = {
     "packer.reports.data_card": "report",
     "packer.samples.pack_builder": "PackBuilder create",
     "packer.samples.pack_dataset": "pack_dataset",
+    "packer.samples.packing": "Fields",
     "packer.tables.table_conversion": "TableReport append_table convert_table",
     "packer.tables.table_options": "Csv Encode",
 }

@@ -40,6 +40,13 @@ _DATASET = {"root": _PATH, "dataset": _PATH, "indices": "pass subset= with row n
     "cache_size": _CACHE,
     "verify": "pass the pack that open_pack(path, verify='blocks') returns",
 }
+_SAMPLES = {
+    **_STORAGE,
+    "boxes_unit": "pass fields=Fields(boxes_unit=...)",
+    "channels": "pass fields=Fields(channels=...)",
+    "format": "the ending of out decides: .h5 is HDF5. Or write it anew with repack(format=...)",
+    "on_progress": "pass the function as progress=",
+}
 _REMEDIES: dict[str, dict[str, str]] = {
     "convert_images": {
         **_STORAGE,
@@ -63,8 +70,12 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "only_shards": _HERE,
         "on_stage": "on_progress gets how much of a stage is done",
     },
-    "create": _STORAGE,
-    "pack_dataset": _STORAGE,
+    "create": _SAMPLES,
+    "pack_dataset": {
+        **_SAMPLES,
+        "rename": "pass fields=Fields(rename={...})",
+        "key": 'pass resume="birds v3", text that says what the dataset holds',
+    },
     "repack": _STORAGE,
     "Buckets": {
         "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",

@@ -340,7 +340,7 @@ def test_resume_of_a_whole_pack_leaves_it_and_another_is_refused(photos: Path, r
         ),
         (
             ["--format", "npy", "--compress", "gzip"],
-            "--compress gzip: .npy files are never compressed. Pass an output that ends in .h5, or --format h5.",
+            "--compress gzip: .npy files are never compressed. Pass an output that ends in .h5.",
         ),
     ],
 )

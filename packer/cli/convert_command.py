@@ -202,6 +202,7 @@ def _convert_arrays(
 ) -> None:
     """Run packer.pack_dataset on files of arrays and tell of it."""
     from packer.samples.pack_dataset import pack_dataset
+    from packer.samples.packing import Fields
 
     for source in sources:
         if not is_array_file(source):
@@ -226,7 +227,13 @@ def _convert_arrays(
         names[name] = field
     options["fit"] = options["fit"] or "crop"
     report = pack_dataset(
-        list(sources), out, rename=names, on_error=on_error, progress=not quiet, on_plan=announce, **options
+        list(sources),
+        out,
+        fields=Fields(rename=names, boxes_unit=options.pop("boxes_unit")),
+        on_error=on_error,
+        progress=not quiet,
+        on_plan=announce,
+        **options,
     )
     tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
 

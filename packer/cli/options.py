@@ -135,7 +135,7 @@ CONVERT = options(
            "What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray. N: that many bands, as they are, of TIFF files"
            " and .npy arrays; auto: as many as the first image has.", about=IMAGES),
     option("--format", FORMAT,
-           "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5)."),
+           "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5).", about=_NAMED),
     option("--store", STORE,
            "Rows as pixels, or each as a JPEG file: a tenth of the size, decoded while loading.", "raw", about=_PICTURES),
     option("--quality", "N", "Of JPEG rows, 1 to 100.", 90, about=_PICTURES),

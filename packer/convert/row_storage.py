@@ -50,9 +50,7 @@ class RowStorage:
             if self.format == "npy":
                 raise UsageError(
                     Option("store", self.store),
-                    ": .npy files are never compressed. Pass an output that ends in .h5, or ",
-                    Option("format", "h5"),
-                    ".",
+                    ": .npy files are never compressed. Pass an output that ends in .h5.",
                 )
 
     @classmethod

@@ -18,6 +18,7 @@ from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import ALL, select, select_fields, stored
 from packer.samples.field_plan import IMAGE, LABEL
 from packer.samples.pack_dataset import pack_dataset
+from packer.samples.packing import Fields
 from packer.version import __version__
 
 try:
@@ -273,13 +274,12 @@ def from_hf(
             f" {others[0]} out by fields."
         )
     renamed = {column: role for role, column in roles.items() if column is not None and column != role}
-    rename = {str(old): str(new) for old, new in options.pop("rename", {}).items()} | renamed
-    forms = {rename.get(name, name): _form(name, features[name]) for name in names}
+    forms = {renamed.get(name, name): _form(name, features[name]) for name in names}
     for name in names:
         if isinstance(features[name], datasets.Image) and not features[name].decode:
             dataset = dataset.cast_column(name, datasets.Image())
     dataset = dataset.with_format(None).select_columns(names)
-    return pack_dataset(dataset, out, fields=forms, rename=rename, **options)
+    return pack_dataset(dataset, out, fields=Fields(forms, renamed), **options)
 
 
 def _only(features: Mapping[str, Any], names: Sequence[str], role: str, kind: type) -> str | None:

@@ -172,7 +172,7 @@ def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, ra
             raise UsageError(
                 f"{subject}: holds {_list(found)}: the splits {', '.join(splits)}, which are packed together where each has the same"
                 " arrays, of one form and length, and none is large and compressed. Name the arrays of one split: ",
-                Option("rename", {first.name: IMAGE}),
+                Option("Fields.rename", {first.name: IMAGE}),
                 ".",
             )
         counts = lengths
@@ -346,7 +346,7 @@ def _chosen(
     if twins:
         raise UsageError(
             f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of one. Name its arrays: ",
-            Option("rename", {_safe(main.name): IMAGE}),
+            Option("Fields.rename", {_safe(main.name): IMAGE}),
             ".",
         )
     fields = _names_of(members)
@@ -383,7 +383,7 @@ def _chosen(
             told += f", {classes.name} names the classes"
         if others:
             told += f"; left out: {_list(others)}"
-        source.notes.append(f"{told}. To have it otherwise, pass " + Option("rename") + ".")
+        source.notes.append(f"{told}. To have it otherwise, pass " + Option("Fields.rename") + ".")
     return source
 
 

@@ -19,7 +19,7 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.working_folder import WorkingFolder, check_output, failure
 from packer.samples.coordinates import Coordinates
 from packer.samples.field_plan import FieldPlan, Forms, plan_field, with_masks
-from packer.samples.packing import PackingOptions, raw_bytes
+from packer.samples.packing import Fields, PackingOptions, raw_bytes
 from packer.samples.row_staging import RowStaging, StagedSamples
 from packer.samples.sample_layout import notes_on
 from packer.samples.values import ValueRefusedError, as_array, plain
@@ -252,7 +252,7 @@ class PackBuilder:
                     name,
                     first[name],
                     (forms or {}).get(name),
-                    self._options.channels,
+                    self._options.fields.channels,
                     self._options.sized,
                     shortened=self._coordinates.shortens(name, first),
                 )
@@ -318,13 +318,10 @@ def _array(name: str, column: Any) -> Any:
 def create(
     out: str | os.PathLike[str],
     *,
-    fields: str | Sequence[str] | Forms | None = None,
+    fields: str | Sequence[str] | Forms | Fields | None = None,
     size: int | str | tuple[int, int] | None = None,
     fit: str = "crop",
-    channels: str | None = None,
-    boxes_unit: str | None = None,
     classes: Classes | None = None,
-    format: str | None = None,
     store: str = "raw",
     quality: int = 90,
     split: str | Mapping[str, float] | Mapping[str, range] | None = None,
@@ -333,26 +330,18 @@ def create(
     shards: int | str | None = None,
     workers: int | None = None,
     overwrite: bool = False,
-    progress: bool = False,
-    on_progress: Callable[[int], None] | None = None,
+    progress: bool | Callable[[int], None] = False,
 ) -> PackBuilder:
     """Begin a pack that is written sample by sample.
 
     Parameters
     ----------
-    out, format
-        As in convert_images.
-    fields
-        Names, or a mapping of names to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of
-        any length, "text" or "bytes". Default: as the first sample shows them.
+    out, fields
+        As in pack_dataset; fields have the names that `write` gives them. Default: as the first sample shows them.
     size, fit
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
-    channels
-        "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: as the first image.
-    boxes_unit
-        As in pack_dataset.
-    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress, on_progress
-        As in convert_images. Splits get equal shares of each label.
+    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress
+        As in pack_dataset. Splits get equal shares of each label.
 
     Returns
     -------
@@ -381,25 +370,30 @@ def create(
     (10, 10)
     """
     run = Conversion(
-        out, "rows", workers=workers, overwrite=overwrite, progress=progress, on_progress=on_progress
+        out,
+        "rows",
+        workers=workers,
+        overwrite=overwrite,
+        progress=progress is True,
+        on_progress=progress if callable(progress) else None,
     )
     options = PackingOptions.of(
-        run,
-        fields=fields,
-        rename=None,
+        run.out,
+        fields,
         size=size,
         fit=fit,
-        channels=channels,
         classes=classes,
-        format=format,
         store=store,
         quality=quality,
         shuffle=shuffle,
         seed=seed,
         split=split,
         shards=shards,
-        boxes_unit=boxes_unit,
     )
+    if options.rename:
+        raise UsageError(
+            "rename: is about names in a dataset; create has the names that write gives. Leave it out."
+        )
     path = os.path.abspath(run.out)
     earlier = _building.get(path)
     if earlier is not None and not earlier.in_block:

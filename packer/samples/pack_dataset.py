@@ -35,7 +35,7 @@ from packer.samples.dataset_rows import (
 )
 from packer.samples.field_plan import IMAGE, LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
-from packer.samples.packing import PackingOptions, raw_bytes
+from packer.samples.packing import Fields, PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
 from packer.samples.values import ValueRefusedError, held
 from packer.sentence import Option
@@ -48,15 +48,10 @@ def pack_dataset(
     dataset: Any,
     out: str | os.PathLike[str],
     *,
-    fields: str | Sequence[str] | Forms | None = None,
-    rename: Mapping[str, str] | None = None,
+    fields: str | Sequence[str] | Forms | Fields | None = None,
     size: int | str | tuple[int, int] | None = None,
     fit: str = "crop",
-    channels: str | None = None,
-    boxes_unit: str | None = None,
     classes: Classes | None = None,
-    key: str | int | None = None,
-    format: str | None = None,
     store: str = "raw",
     quality: int = 90,
     split: str | Mapping[str, float] | Mapping[str, range] | None = None,
@@ -66,10 +61,9 @@ def pack_dataset(
     workers: int | None = None,
     on_error: str = "stop",
     overwrite: bool = False,
-    resume: bool = False,
-    progress: bool = False,
+    resume: bool | str = False,
+    progress: bool | Callable[[int], None] = False,
     on_plan: Callable[[Sequence[str]], None] | None = None,
-    on_progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Pack arrays, files of arrays, a map-style dataset, or whatever yields samples.
 
@@ -80,29 +74,16 @@ def pack_dataset(
         files; what has ``len`` and ``[i]`` (a Dataset of torchvision's or Hugging Face's, a list of samples); or a generator or another
         iterable, of any length. Samples are mappings, tuples, named tuples or single values; values are numbers, NumPy arrays, torch
         tensors, Pillow images, text or bytes.
-    out, format
-        As in convert_images.
+    out
+        A name that ends in .h5 becomes one HDF5 file, another one a directory of .npy files, or of shards.
     fields
-        Names: of the values of a tuple, in order, or those wanted of a mapping. Or a mapping of names to forms: a dtype with or without
-        a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of any length, "text", "bytes" or None. Default: all, as the samples
-        show them; a tuple of two is (image, label), or (features, label).
-    rename
-        Name in the dataset, or path in the HDF5 file -> name of the field.
+        Names of the values of a tuple, in order, or those wanted of a mapping; a mapping of names to forms ("uint8[32,32,3]",
+        "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=..., boxes_unit=...)``, which says more.
     size, fit
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
-    channels
-        "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
-        rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
-    boxes_unit
-        "relative": the fields ``boxes`` and ``keypoints`` beside an ``image`` are shares of its width and height, and become pixels;
-        "pixels". Default: pixels; coordinates that all look like shares are refused. They move as the image is resized; boxes are
-        xmin, ymin, xmax, ymax, and those that are cropped away are left out, with their entries of fields called ``box_...``.
     classes
         Names of the classes that labels number, as in convert_images. Default: those that the dataset tells.
-    key
-        Of a dataset: what identifies its content, for example "birds v3". With it an interrupted run is gone on with; an equal key
-        vouches for equal samples. Arrays and files need none, their values are compared.
-    store, quality, split, shuffle, seed, shards, overwrite, resume, progress, on_progress
+    store, quality, split, shuffle, seed, shards, overwrite
         As in convert_images. Splits get equal shares of each label where labels are arrays. Or `split` says which samples each has, as
         ranges: ``{"train": range(50000), "test": range(50000, 60000)}``. A dataset's draws from the global
         generators of Python, NumPy and torch are keyed by (seed, sample).
@@ -111,6 +92,11 @@ def pack_dataset(
         depend on it. A generator runs in this process.
     on_error
         "stop" at the first sample that raises or does not fit, or "skip" such samples and list them.
+    resume
+        As in convert_images. Of a dataset text that identifies its content, for example "birds v3": equal text vouches for equal
+        samples. Values of arrays and files are compared.
+    progress
+        Show a bar; or a function that is called now and then with the samples done so far.
     on_plan
         Called once before anything is written: with a line that says what is to be written and about how large it is, and with notes
         on what was found.
@@ -150,29 +136,25 @@ def pack_dataset(
         workers=workers,
         on_error=on_error,
         overwrite=overwrite,
-        resume=resume,
-        progress=progress,
-        on_progress=on_progress,
+        resume=resume is not False,
+        progress=progress is True,
+        on_progress=progress if callable(progress) else None,
     )
     options = PackingOptions.of(
-        run,
-        fields=fields,
-        rename=rename,
+        run.out,
+        fields,
         size=size,
         fit=fit,
-        channels=channels,
         classes=classes,
-        format=format,
         store=store,
         quality=quality,
         shuffle=shuffle,
         seed=seed,
         split=split,
         shards=shards,
-        boxes_unit=boxes_unit,
     )
     run.check_output()
-    job = _Job(run, options, on_plan, progress)
+    job = _Job(run, options, on_plan, progress is True)
     try:
         if _is_arrays(dataset):
             return job.arrays(
@@ -180,7 +162,7 @@ def pack_dataset(
             )
         _check_samples(dataset)
         if is_map_style(dataset):
-            return job.dataset(dataset, _key(dataset, key))
+            return job.dataset(dataset, _key(dataset, resume))
         return job.iterable(dataset)
     except PackerError as error:
         chained(error)
@@ -244,10 +226,10 @@ def _check_samples(dataset: Any) -> None:
         )
 
 
-def _key(dataset: Any, key: str | int | None) -> str | None:
+def _key(dataset: Any, resume: bool | str) -> str | None:
     """Return what identifies a dataset: as given, or the fingerprint that Hugging Face's datasets have."""
-    if key is not None:
-        return str(key)
+    if isinstance(resume, str):
+        return resume
     if type(dataset).__module__.partition(".")[0] == "datasets":
         found = getattr(dataset, "_fingerprint", None)
         return None if found is None else f"fingerprint {found}"
@@ -283,7 +265,7 @@ class _Job:
                     found.values,
                     forms.get(name),
                     sized,
-                    channels=self._options.channels,
+                    channels=self._options.fields.channels,
                     shortened=shortened,
                 )
             elif found.column is not None:
@@ -297,7 +279,7 @@ class _Job:
                     f"{source.subject}: its arrays are the splits {', '.join(source.spans)}, and ",
                     Option("split"),
                     " makes others. Leave it out, or name the arrays of one split by ",
-                    Option("rename"),
+                    Option("Fields.rename"),
                     ".",
                 )
             options = replace(options, spans=source.spans)
@@ -331,7 +313,7 @@ class _Job:
                     subject,
                     options.forms,
                     options.rename,
-                    options.channels,
+                    options.fields.channels,
                     options.coordinates,
                 ),
                 forks=forks,
@@ -366,7 +348,7 @@ class _Job:
             subject,
             options.forms,
             options.rename,
-            options.channels,
+            options.fields.channels,
             options.coordinates,
         )
         notes = [*options.notes, *plan.notes]
@@ -427,7 +409,9 @@ class _Job:
             raise UsageError(
                 f"{why} an interrupted run is not gone on with. Leave out ",
                 Option("resume", True),
-                ", or for a dataset pass key=, which says what it holds.",
+                ", or for a dataset pass text that says what it holds, such as ",
+                Option("resume", "birds v3"),
+                ".",
             )
 
     def _begin(

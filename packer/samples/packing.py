@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
@@ -40,77 +39,115 @@ class SampleRows(RowMaker, Protocol):
 
 
 @dataclass(frozen=True)
+class Fields:
+    """The fields that samples become, as ``pack_dataset(fields=...)`` and ``create`` take them.
+
+    Parameters
+    ----------
+    forms
+        Names: of the values of a tuple, in order, or those wanted of a mapping. Or a mapping of names to forms: a dtype with or without
+        a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of any length, "text", "bytes" or None. Default: all, as the samples
+        show them; a tuple of two is (image, label), or (features, label).
+    rename
+        Name in the dataset, or path in the HDF5 file -> name of the field.
+    channels
+        "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
+        rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
+    boxes_unit
+        "relative": the fields ``boxes`` and ``keypoints`` beside an ``image`` are shares of its width and height, and become pixels;
+        "pixels". Default: pixels; coordinates that all look like shares are refused. They move as the image is resized; boxes are
+        xmin, ymin, xmax, ymax, and those that are cropped away are left out, with their entries of fields called ``box_...``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from packer import Fields, pack_dataset
+    >>> columns = {"x_train": np.zeros((9, 4, 4, 3), np.uint8), "y_train": np.arange(9)}
+    >>> pack_dataset(columns, "renamed.h5", fields=Fields(rename={"x_train": "image", "y_train": "label"})).rows
+    9
+    """
+
+    forms: str | Sequence[str] | Forms | None = None
+    rename: Mapping[str, str] | None = None
+    channels: str | None = None
+    boxes_unit: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the words. Raises UsageError."""
+        check_color(self.channels)
+        if self.boxes_unit is not None:
+            choice("boxes_unit", self.boxes_unit, UNITS)
+
+
+@dataclass(frozen=True)
 class PackingOptions:
     """The options of pack_dataset and create, checked.
 
-    forms: declared fields, None where none are; sized: of images; storing: how rows are stored, before the size of shards in bytes is
-    known.
+    forms: declared fields, None where none are; sized: of images; storing: how rows are stored; spans: samples of each split.
     """
 
+    fields: Fields
     forms: dict[str, Form | None] | None
-    rename: dict[str, str]
     sized: Sized | None
-    channels: str | None
     classes: tuple[str, ...] | None
     storing: RowStorage
     shuffle: bool
     seed: int
     split: dict[str, float] | None
     spans: dict[str, range] | None
-    boxes_unit: str | None
 
     @classmethod
     def of(
         cls,
-        run: Conversion,
+        out: str,
+        fields: str | Sequence[str] | Forms | Fields | None,
         *,
-        fields: str | Sequence[str] | Forms | None,
-        rename: Mapping[str, str] | None,
         size: int | str | tuple[int, int] | None,
         fit: str,
-        channels: str | None,
         classes: Classes | None,
-        format: str | None,
         store: str,
         quality: int,
         shuffle: bool,
         seed: int,
         split: str | Mapping[str, float] | Mapping[str, range] | None,
         shards: int | str | None,
-        boxes_unit: str | None,
     ) -> PackingOptions:
         """Check them all. Raises UsageError."""
-        storing = RowStorage.parse(run.out, format, store, quality, shards)
+        storing = RowStorage.parse(out, None, store, quality, shards)
         if not isinstance(shuffle, bool):
             raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
-        forms = parse_fields(fields)
+        fields = fields if isinstance(fields, Fields) else Fields(fields)
+        forms = parse_fields(fields.forms)
         sized = Sized(parse_size(size), choice("fit", fit, FITS)) if size is not None else None
         declared = (forms or {}).get(IMAGE)
         if sized is not None and declared is not None and declared.shape is not None:
             raise UsageError(
                 f"size {size}: 'image' is declared as {declared.text}, which has a size too. Leave one of them out."
             )
-        for name in (rename or {}).values():
+        for name in (fields.rename or {}).values():
             check_name(name)
         spanned = isinstance(split, Mapping) and any(isinstance(part, range) for part in split.values())
         return cls(
+            fields,
             forms,
-            {str(old): str(new) for old, new in (rename or {}).items()},
             sized,
-            check_color(channels),
             None if classes is None else tuple(parse_classes(classes)),
             storing,
             shuffle,
             whole("seed", seed),
             None if split is None or spanned else parse_split(split),  # type: ignore[arg-type]
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
-            None if boxes_unit is None else choice("boxes_unit", boxes_unit, UNITS),
         )
+
+    @property
+    def rename(self) -> dict[str, str]:
+        """Name in the dataset -> name of the field."""
+        return {str(old): str(new) for old, new in (self.fields.rename or {}).items()}
 
     @property
     def coordinates(self) -> Coordinates:
         """The unit of boxes and keypoints, and the size that moves them."""
-        return Coordinates(self.boxes_unit, self.sized)
+        return Coordinates(self.fields.boxes_unit, self.sized)
 
     @property
     def notes(self) -> list[str]:
@@ -137,7 +174,7 @@ class PackingOptions:
                 f"field 'key': is {form_of(key)}; it names the input of a row, as text. Give it another name by fields or rename."
             )
         names = {f.name for f in fields}
-        if self.boxes_unit is not None and not (IMAGE in names and names & {"boxes", "keypoints"}):
+        if self.fields.boxes_unit is not None and not (IMAGE in names and names & {"boxes", "keypoints"}):
             raise UsageError(
                 "boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image', and there are none. Leave it out, or name them by"
                 " rename."
@@ -189,10 +226,10 @@ class PackingOptions:
             if self.spans is None
             else {name: [span.start, span.stop] for name, span in self.spans.items()},
             "split_seed": None if self.split is None else self.seed,
-            "channels": self.channels,
+            "channels": self.fields.channels,
             "fit": None if self.sized is None else self.sized.fit,
             "fields": {f.name: form_of(f) for f in maker.fields},
-            "boxes_unit": self.boxes_unit,
+            "boxes_unit": self.fields.boxes_unit,
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),
         }

@@ -142,7 +142,7 @@ def notes_on(name: str, plan: FieldPlan, values: Sequence[Any]) -> list[str]:
         return []
     return [
         f"{name}: holds palette images, whose indices are stored, as of masks; for their colours pass "
-        + Option("channels", "rgb")
+        + Option("Fields.channels", "rgb")
         + "."
     ]
 
@@ -200,7 +200,9 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     if "image" in fields or len(images) != 1:
         return []
     return [
-        f"{images[0]}: holds images; augment= and Normalize() work on the field 'image'. Pass rename={{{images[0]!r}: 'image'}} for these."
+        f"{images[0]}: holds images; augment= and Normalize() work on the field 'image'. Pass "
+        + Option("Fields.rename", {images[0]: "image"})
+        + " for these."
     ]
 
 

@@ -91,6 +91,9 @@ def test_words_of_labels(given: dict[str, str], sentence: str):
         (repack, "shard_rows", "pass shards=100_000, a number of rows"),
         (pack_dataset, "shard_size", 'pass shards="2GB"'),
         (create, "compress", 'pass store="zstd", "gzip" or "blosc2"'),
+        (create, "channels", "pass fields=Fields(channels=...)"),
+        (pack_dataset, "rename", "pass fields=Fields(rename={...})"),
+        (pack_dataset, "key", 'pass resume="birds v3", text that says what the dataset holds'),
     ],
 )
 def test_removed_keywords_name_what_to_pass(function: Any, keyword: str, remedy: str):

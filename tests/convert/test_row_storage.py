@@ -35,7 +35,7 @@ class Maker:
         ({"store": "jpeg", "quality": 101}, "quality 101: is not within 1 to 100. Pass for example 90."),
         (
             {"format": "npy", "store": "gzip"},
-            "store='gzip': .npy files are never compressed. Pass an output that ends in .h5, or format='h5'.",
+            "store='gzip': .npy files are never compressed. Pass an output that ends in .h5.",
         ),
     ],
 )

@@ -68,26 +68,21 @@ def test_the_bytes_are_those_of_a_generator_and_of_any_workers(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        {"shards": 20},
-        {"split": "a=0.5,b=0.5"},
-        {"store": "gzip"},
-        {"format": "npy"},
-        {"store": "jpeg"},
+        ("out", {"shards": 20}),
+        ("out.h5", {"split": "a=0.5,b=0.5"}),
+        ("out.h5", {"store": "gzip"}),
+        ("out", {}),
+        ("out.h5", {"store": "jpeg"}),
     ],
     ids=str,
 )
-def test_options(options: dict[str, Any], tmp_path: Path) -> None:
-    with create(
-        tmp_path / "out",
-        format=options.get("format", "h5"),
-        fields=FORMS,
-        **{k: v for k, v in options.items() if k != "format"},
-    ) as pack:
+def test_options(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    with create(tmp_path / name, fields=FORMS, **options) as pack:
         write(pack, 0, ROWS)
-    assert verify_pack(tmp_path / "out").ok
-    assert open_pack(tmp_path / "out").rows == ROWS
+    assert verify_pack(tmp_path / name).ok
+    assert open_pack(tmp_path / name).rows == ROWS
 
 
 def test_what_the_first_sample_shows(tmp_path: Path) -> None:

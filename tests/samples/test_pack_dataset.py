@@ -22,6 +22,7 @@ from packer.format.pack import Pack
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.samples import array_sources
+from packer.samples.packing import Fields
 
 ROWS = 60
 draws = np.random.default_rng(0)
@@ -157,9 +158,9 @@ def test_images_and_labels(kind: str, format: str, tmp_path: Path) -> None:
 def test_options_and_any_number_of_workers(kind: str, options: Any, tmp_path: Path) -> None:
     packs = []
     for workers in (1, 2):
-        out = tmp_path / f"{workers}" / "out"
+        out = tmp_path / f"{workers}" / ("out" if "shards" in options else "out.h5")
         out.parent.mkdir()
-        pack_dataset(SOURCES[kind](tmp_path), out, format="h5", workers=workers, **options)
+        pack_dataset(SOURCES[kind](tmp_path), out, workers=workers, **options)
         np.testing.assert_array_equal(in_order(out, "image"), IMAGES)
         np.testing.assert_array_equal(in_order(out, "label"), LABELS)
         files = sorted(out.iterdir()) if out.is_dir() else [out]
@@ -358,7 +359,7 @@ def test_colours_of_clear_pixels_do_not_bleed_when_resized(way: str, tmp_path: P
     elif way != "uint8":
         given = Image.fromarray(image).convert("LA" if way == "La" else way).convert(way)
     channels = None if way.startswith("uint") else "rgba"
-    pack_dataset([{"image": given}], tmp_path / "out.h5", size=8, channels=channels)
+    pack_dataset([{"image": given}], tmp_path / "out.h5", size=8, fields=Fields(channels=channels))
     packed = open_pack(tmp_path / "out.h5").read("image")[0] / most
     seen = packed[..., 3] > 0
     assert seen.any()
@@ -382,7 +383,7 @@ def test_transparent_images_become_what_files_of_them_do(mode: str, channels: st
     opened = [
         Image.open(tmp_path / "files" / "0.png") for _ in range(3)
     ]  # each with a file that is not read yet
-    pack_dataset(opened, tmp_path / "out.h5", size=8, channels=channels)
+    pack_dataset(opened, tmp_path / "out.h5", size=8, fields=Fields(channels=channels))
     expected = open_pack(tmp_path / "files.h5").read("image")[0]
     for row in open_pack(tmp_path / "out.h5").read("image"):
         np.testing.assert_array_equal(row, expected)
@@ -427,10 +428,10 @@ def test_palette_masks_are_stored_as_indices(tmp_path: Path) -> None:
     mask.putpalette(list(range(256)) * 3)
     report = pack_dataset([(Image.fromarray(IMAGES[0]), mask)] * 3, tmp_path / "out.h5")
     assert report.notes == (
-        "label: holds palette images, whose indices are stored, as of masks; for their colours pass channels='rgb'.",
+        "label: holds palette images, whose indices are stored, as of masks; for their colours pass fields=Fields(channels='rgb').",
     )
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("label")[0], np.asarray(mask))
-    pack_dataset([{"a": mask}] * 3, tmp_path / "rgb.h5", channels="rgb")
+    pack_dataset([{"a": mask}] * 3, tmp_path / "rgb.h5", fields=Fields(channels="rgb"))
     assert open_pack(tmp_path / "rgb.h5").header.field("a").shape == (8, 6, 3)
 
 
@@ -460,7 +461,7 @@ def test_boxes_and_keypoints_go_with_their_image(
     }
     samples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     forms = {"image": None, "boxes": "float32[*,4]", "box_label": "int64[*]", "keypoints": "float32"}
-    options: dict[str, Any] = {"fields": forms, "boxes_unit": unit, "size": size, "shuffle": False}
+    options: dict[str, Any] = {"fields": Fields(forms, boxes_unit=unit), "size": size, "shuffle": False}
     out = tmp_path / "out.h5"
     if way.startswith("builder"):
         with create(out, **options) as pack:
@@ -497,12 +498,12 @@ def test_coordinates_that_look_like_shares_are_refused(way: str, name: str, tmp_
         match=f"the largest coordinate of its {name} is 0.75, as of shares .* Pass boxes_unit='relative', or boxes_unit='pixels'",
     ):
         pack_dataset(source, tmp_path / "out.h5")
-    pack_dataset(source, tmp_path / "out.h5", boxes_unit="pixels", shuffle=False)
+    pack_dataset(source, tmp_path / "out.h5", fields=Fields(boxes_unit="pixels"), shuffle=False)
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read(name), values)
     with pytest.raises(
         UsageError, match="boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image'"
     ):
-        pack_dataset((IMAGES, LABELS), tmp_path / "other.h5", boxes_unit="relative")
+        pack_dataset((IMAGES, LABELS), tmp_path / "other.h5", fields=Fields(boxes_unit="relative"))
 
 
 def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
@@ -512,7 +513,7 @@ def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
         SourceError, match=r"Samples\[33\]: field 'image' is an image of mode RGB, and others are gray"
     ):
         pack_dataset(samples, tmp_path / "out.h5")
-    pack_dataset(samples, tmp_path / "out.h5", channels="rgb")
+    pack_dataset(samples, tmp_path / "out.h5", fields=Fields(channels="rgb"))
     assert open_pack(tmp_path / "out.h5").header.field("image").shape == (8, 6, 3)
 
 
@@ -706,7 +707,7 @@ def test_a_name_that_no_field_can_have_is_refused_before_anything_is_written(
         "samples": Samples(lambda i: {name: i}),
         "generator": ({name: i} for i in range(3)),
     }
-    options = {"rename": {"rename": {"a": name}}, "fields": {"fields": [name]}}.get(way, {})
+    options = {"rename": {"fields": Fields(rename={"a": name})}, "fields": {"fields": [name]}}.get(way, {})
     with pytest.raises(UsageError, match=f"^field {name!r}: cannot be a field's name; letters, digits and _"):
         pack_dataset(sources.get(way, {"a": LABELS}), tmp_path / "out.h5", **options)  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []
@@ -792,7 +793,7 @@ def test_arrays_named_by_split(names: str, way: str, tmp_path: Path) -> None:
 def test_splits_of_other_forms_are_not_joined(arrays: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"the splits train, test, which are packed together where .*: rename={'x_train': 'image'}",
+        match=r"the splits train, test, which are packed together where .*: fields=Fields\(rename={'x_train': 'image'}\)",
     ):
         pack_dataset(arrays, tmp_path / "out.h5")
 
@@ -813,7 +814,7 @@ def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
     pack_dataset(
         tmp_path / "data.h5",
         tmp_path / "out.h5",
-        rename={"x_test": "image", "y_test": "label"},
+        fields=Fields(rename={"x_test": "image", "y_test": "label"}),
         shuffle=False,
     )
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), IMAGES[40:])
@@ -917,7 +918,7 @@ def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
     report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     assert report.notes == (
         "found list_classes text[5], set_x uint8[60, 8, 6, 3], set_y int64[60]: set_x is 'image', set_y is 'label', list_classes"
-        " names the classes. To have it otherwise, pass rename=.",
+        " names the classes. To have it otherwise, pass fields=Fields(rename=).",
     )
     assert open_pack(tmp_path / "out.h5").header.classes == ("a", "b", "c", "d", "e")
 
@@ -948,20 +949,20 @@ def large() -> tuple[NDArray[Any], NDArray[Any]]:
 def test_interrupted_it_goes_on_with_the_same_bytes(kind: str, large: Any, tmp_path: Path) -> None:
     images, labels = large
     source: Any = large if kind == "arrays" else Samples(lambda i: (images[i], labels[i]), 400)
-    options = {} if kind == "arrays" else {"key": "v1"}
+    options: dict[str, Any] = {"resume": kind == "arrays" or "v1"}
     pack_dataset(source, tmp_path / "whole.h5", workers=1, **options)
     with pytest.raises(KeyboardInterrupt, match="run the same command again"):
-        pack_dataset(source, tmp_path / "out.h5", workers=1, on_progress=interrupted_at(150), **options)
-    report = pack_dataset(source, tmp_path / "out.h5", workers=1, resume=True, **options)
+        pack_dataset(source, tmp_path / "out.h5", workers=1, progress=interrupted_at(150), **options)
+    report = pack_dataset(source, tmp_path / "out.h5", workers=1, **options)
     assert report.resumed > 0
     assert (tmp_path / "out.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
-    assert pack_dataset(source, tmp_path / "out.h5", resume=True, **options).already
+    assert pack_dataset(source, tmp_path / "out.h5", **options).already
 
 
 def test_other_values_are_not_gone_on_with(large: Any, tmp_path: Path) -> None:
     images, labels = large
     with pytest.raises(KeyboardInterrupt):
-        pack_dataset((images, labels), tmp_path / "out.h5", workers=1, on_progress=interrupted_at(150))
+        pack_dataset((images, labels), tmp_path / "out.h5", workers=1, progress=interrupted_at(150))
     images = images.copy()
     images[399, 255, 255] ^= 1
     with pytest.raises(UsageError, match="digest of the values image was"):
@@ -977,7 +978,7 @@ def test_a_dataset_without_a_key_leaves_nothing(large: Any, tmp_path: Path) -> N
     source = Samples(lambda i: (images[i], labels[i]), 400)
     for options in ({}, {"shards": 100}):
         with pytest.raises(KeyboardInterrupt):
-            pack_dataset(source, tmp_path / "out", workers=1, on_progress=interrupted_at(250), **options)
+            pack_dataset(source, tmp_path / "out", workers=1, progress=interrupted_at(250), **options)
         assert os.listdir(tmp_path) == []
 
 
@@ -997,7 +998,7 @@ def test_a_hugging_face_dataset(tmp_path: Path) -> None:
 def test_shards_of_jpeg_rows_by_size(tmp_path: Path) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     for name, source in {"a": (noise, np.arange(40)), "b": list(zip(noise, range(40), strict=True))}.items():
-        pack_dataset(source, tmp_path / name, store="jpeg", shards="50kB", format="h5")
+        pack_dataset(source, tmp_path / name, store="jpeg", shards="50kB")
         shards = open_pack(tmp_path / name).shards
         assert len(shards) > 3
         assert all(shard.nbytes < 75_000 for shard in shards)
@@ -1021,18 +1022,20 @@ def test_pillow_images_of_any_height(way: str, channels: str | None, tmp_path: P
     images = [Image.fromarray(array) for array in arrays]
     out, given = tmp_path / "out.h5", [{"image": image} for image in images]
     if way == "create":
-        with create(out, fields={"image": "uint8[*,6,3]"}, channels=channels, shuffle=False) as pack:
+        with create(out, fields=Fields({"image": "uint8[*,6,3]"}, channels=channels), shuffle=False) as pack:
             for image in images:
                 pack.write(image=image)
     else:
-        pack_dataset(given if way == "list" else iter(given), out, channels=channels, shuffle=False)
+        pack_dataset(
+            given if way == "list" else iter(given), out, fields=Fields(channels=channels), shuffle=False
+        )
     for found, array in zip(rows_of(open_pack(out), "image"), arrays, strict=True):
         np.testing.assert_array_equal(found, array)
 
 
 def test_columns_of_pillow_images_have_the_channels_that_are_asked_for(tmp_path: Path) -> None:
     images = [Image.fromarray(array) for array in IMAGES]
-    pack_dataset({"image": images}, tmp_path / "out.h5", channels="gray", shuffle=False)
+    pack_dataset({"image": images}, tmp_path / "out.h5", fields=Fields(channels="gray"), shuffle=False)
     expected = [np.asarray(image.convert("L"))[..., None] for image in images]
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), expected)
 
@@ -1051,7 +1054,7 @@ def test_boxes_of_a_compressed_file_are_checked_and_moved(
     with pytest.raises(UsageError, match=r"the largest coordinate of its boxes is 0\.5, as of shares"):
         pack_dataset(source, out, size=size)
     assert os.listdir(tmp_path) == ["data.h5"]
-    pack_dataset(source, out, boxes_unit="relative", size=size, shuffle=False)
+    pack_dataset(source, out, fields=Fields(boxes_unit="relative"), size=size, shuffle=False)
     pack = open_pack(out)  # of rows of 8x6 the middle 6x6 is seen with size=
     for boxes, classes in zip(rows_of(pack, "boxes"), rows_of(pack, "box_label"), strict=True):
         np.testing.assert_allclose(boxes, np.zeros((0, 4)) if size else [[0, 0, 3, 0.8]], rtol=1e-6)
