@@ -3,69 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from packer.augment.pass_stages import PartStage, PassStage, Stage, each_stage
+from packer.augment.pass_stages import PassStage, Stage, each_stage
 from packer.augment.passes import pass_spec
-from packer.augment.transform import WarpPart
 from packer.errors import UsageError
 
 
-def moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
-    """Move boxes and clip them to what is seen.
+def move_places(stages: Sequence[Stage], columns: Tensor, places: Tensor) -> Tensor:
+    """Move boxes, or points, as the stages move pixels.
 
-    boxes: [N, K, 4], left, top, right, bottom, in pixels from the source's top left corner; not modified.
-    columns: float32 [N, P], of a pass (pass_spec.py). size: (h, w) of the result.
-    Returns: [N, K, 4], same dtype, the smallest upright boxes about the moved ones, within the result; without area if
-    nothing of them is seen.
+    places: [N, K, 4], left, top, right, bottom, or [N, K, 2], in pixels from the source's top left corner; not modified.
+    columns: float32 [N, P], of all stages.
+    Returns: the same shape and dtype. Boxes become the smallest upright ones about the moved ones, clipped to the result, without area
+    if nothing of them is seen; points that are not seen become NaN. Edges count as inside.
     """
-    low, high = _seen(columns)
-    left, top = boxes[..., :2].double().maximum(low).minimum(high).unbind(-1)
-    right, bottom = boxes[..., 2:].double().maximum(low).minimum(high).unbind(-1)
+    for stage, mine in each_stage(stages, columns):
+        if stage.moves:
+            low, high, move = _moving(stage, mine)
+            moved = _moved_points if places.shape[-1] == 2 else _moved_boxes
+            places = moved(places.double(), low, high, move, stage.result.size).to(places.dtype)
+    return places
+
+
+Move = Callable[[Tensor], Tensor]
+"""float64 [N, K, 2] in the source -> the same in the result."""
+
+
+def _moved_boxes(boxes: Tensor, low: Tensor, high: Tensor, move: Move, size: tuple[int, int]) -> Tensor:
+    left, top = boxes[..., :2].maximum(low).minimum(high).unbind(-1)
+    right, bottom = boxes[..., 2:].maximum(low).minimum(high).unbind(-1)
     corners = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=-1)
-    moved = _moved(corners.reshape(len(boxes), 4 * boxes.shape[1], 2), columns).reshape(
-        *boxes.shape[:2], 4, 2
-    )
+    moved = move(corners.reshape(len(boxes), 4 * boxes.shape[1], 2)).reshape(*boxes.shape[:2], 4, 2)
     first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
     # What was clipped to a line would have area again once it is turned.
     nothing = (right <= left) | (bottom <= top)
-    return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
+    return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1)
 
 
-def moved_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
-    """Move points; those that are not seen become NaN.
-
-    points: [N, K, 2]. columns, size, Returns: as moved_boxes. Edges count as inside.
-    """
-    low, high = _seen(columns)
-    moved = _moved(points.double(), columns)
+def _moved_points(points: Tensor, low: Tensor, high: Tensor, move: Move, size: tuple[int, int]) -> Tensor:
+    moved = move(points)
     inside = _clipped(moved, size)
     seen = (points >= low) & (points <= high) & ((moved - inside).abs() <= _NEAR)
-    return torch.where(seen.all(-1, keepdim=True), inside, torch.nan).to(points.dtype)
+    return torch.where(seen.all(-1, keepdim=True), inside, torch.nan)
 
 
-def warped_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int], part: WarpPart) -> Tensor:
-    """Move boxes by a part that stands between passes. size: (h, w) of the images. Returns: as moved_boxes."""
-    left, top, right, bottom = boxes.double().unbind(-1)
-    left, right = left.clamp(0, size[1]), right.clamp(0, size[1])
-    top, bottom = top.clamp(0, size[0]), bottom.clamp(0, size[0])
-    corners = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=-1)
-    moved = part.move_points(corners.reshape(len(boxes), 4 * boxes.shape[1], 2), columns, size)
-    moved = moved.reshape(*boxes.shape[:2], 4, 2)
-    first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
-    nothing = (right <= left) | (bottom <= top)
-    return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1).to(boxes.dtype)
-
-
-def warped_keypoints(points: Tensor, columns: Tensor, size: tuple[int, int], part: WarpPart) -> Tensor:
-    """Move points by a part that stands between passes; those that are not seen become NaN."""
-    before = points.double()
-    moved = part.move_points(before, columns, size)
-    inside = _clipped(moved, size)
-    seen = (before == _clipped(before, size)) & ((moved - inside).abs() <= _NEAR)
-    return torch.where(seen.all(-1, keepdim=True), inside, torch.nan).to(points.dtype)
+def _moving(stage: Stage, columns: Tensor) -> tuple[Tensor, Tensor, Move]:
+    """Return the first and last corner of the part of the source of which anything is seen, and what moves points."""
+    if isinstance(stage, PassStage):
+        taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
+        frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
+        low, high = taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
+        return low, high, lambda points: _moved(points, columns)
+    size, warping = stage.source.size, stage.warping
+    assert warping is not None
+    low = columns.new_zeros(2, dtype=torch.float64)
+    high = torch.full_like(low, size[1])
+    high[1] = size[0]  # no tensor of both: it would have to be waited for on a GPU
+    return low, high, lambda points: warping.move_points(points, columns, size)
 
 
 def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
@@ -107,13 +105,6 @@ def moved_lists(
 _NEAR = 1e-3  # columns are float32: points on an edge must stay there
 
 
-def _seen(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the part of the source of which anything is seen: its first and last corner, float64 [N, 1, 2] each."""
-    taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
-    frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
-    return taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
-
-
 def _moved(points: Tensor, columns: Tensor) -> Tensor:
     """float64 [N, K, 2] in the source -> the same in the result."""
     a, b, c, d, e, f = (column[:, None] for column in columns[:, : pass_spec.TAPS_AT].double().unbind(-1))
@@ -124,113 +115,101 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
     return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
 
 
-_TOGETHER = 4  # bytes of a pixel that one pass moves
+def checked_layers(what: str, masks: Any, size: tuple[int, int]) -> Tensor:
+    """Return masks or soft maps as [N, K, H, W]. Raises UsageError unless they are of the images' size."""
+    height, width = size
+    if not isinstance(masks, Tensor) or masks.ndim not in (3, 4) or masks.shape[-2:] != (height, width):
+        found = list(masks.shape) if isinstance(masks, Tensor) else f"a {type(masks).__name__}"
+        raise UsageError(
+            f"Pipeline: {what} are {found}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
+            f"allowed. Pass {what} of the images' size."
+        )
+    return masks if masks.ndim == 4 else masks[:, None]
 
 
-def move_masks(
-    stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: int, implementation: str
+def move_layers(
+    stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, implementation: str, soft: bool
 ) -> Tensor:
-    """Move masks [N, K, H, W] of any type by the stages' numbers, float32 [N, P]: [N, K, h, w].
+    """Move masks, or with `soft` soft maps, [N, K, H, W] of any type by the stages' numbers: [N, K, h, w].
 
-    fill: what is beyond the edges. A pixel of any type moves as that many bytes, four in a pass.
+    columns: float32 [N, P]. fill: what is beyond the edges. A mask's pixel of any type moves as that many bytes, the nearest one's;
+    soft maps are sampled as the images, in float32.
     """
-    count, depth, height, width = layers.shape
-    filling = _filling(fill, layers.dtype).view(torch.uint8).tolist() * depth
-    moving = _numbers(layers).view(torch.uint8).view(count, height, width, len(filling)).permute(0, 3, 1, 2)
-    for stage, mine in each_stage(stages, columns):
-        if isinstance(stage, PassStage) and stage.moves:
-            parts = [
-                stage.run_masks(
-                    moving[:, at : at + _TOGETHER].contiguous(memory_format=torch.channels_last),
-                    mine,
-                    tuple(map(float, filling[at : at + _TOGETHER])),
-                    implementation,
-                )
-                for at in range(0, len(filling), _TOGETHER)
-            ]
-            moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        elif isinstance(stage, PartStage) and stage.warping is not None:
-            moving = stage.warping.move_masks(moving, mine, filling)
-        elif stage.mixing is not None:
-            moving = stage.mixing.mix_masks(moving, mine)
-    size = moving.shape[-2:]
-    return _numbers(moving).view(layers.dtype).view(count, *size, depth).permute(0, 3, 1, 2)
-
-
-def move_soft(
-    stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, implementation: str
-) -> Tensor:
-    """Move soft maps [N, K, H, W] of any type by the stages' numbers, float32 [N, P], sampled as the images: [N, K, h, w].
-
-    fill: what is beyond the edges.
-    """
-    if not any(_moves(stage) for stage in stages):
+    if not any(stage.moves or stage.mixing is not None for stage in stages):
         return layers
-    filling = _soft_fill(fill, layers.dtype)
-    moving = layers.float()
+    planes, filling = _planes(_dense(layers.permute(0, 2, 3, 1)), fill, soft)
+    planes = planes.permute(0, 3, 1, 2)
+    for stage, mine in each_stage(stages, columns):
+        if isinstance(stage, PassStage):
+            planes = stage.run_masks(planes, mine, filling, implementation) if stage.moves else planes
+        elif stage.warping is not None:
+            planes = stage.warping.move_masks(planes, mine, filling)
+        elif stage.mixing is not None:
+            planes = stage.mixing.mix_masks(planes, mine)
+    return _values(planes.permute(0, 2, 3, 1), layers.dtype, soft).permute(0, 3, 1, 2)
+
+
+def begin_layers(
+    stage: PassStage,
+    columns: Tensor,
+    layers: Tensor,
+    fill: float,
+    implementation: str,
+    soft: bool,
+    out: Tensor,
+) -> None:
+    """Make masks or soft maps of images that differ in size alike.
+
+    columns: float32 [N, P], of the ragged pass over them. layers: [P, 1], masks of up to 4 bytes a number. fill, soft: as for
+    move_layers. out: [N, h, w] of their dtype; filled.
+    """
+    planes, filling = _planes(layers, fill, soft)
+    moved = stage.run_masks(planes, columns, filling, implementation)
+    out.copy_(_values(moved.permute(0, 2, 3, 1), layers.dtype, soft)[..., 0])
+
+
+def _planes(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[float, ...]]:
+    """Return what a pass moves of masks or soft maps [..., K], contiguous, and the fill: uint8 or float32 [..., B], B numbers.
+
+    Raises UsageError if they hold no such number as the fill.
+    """
+    depth = pixels.shape[-1]
+    if soft and pixels.dtype.is_floating_point:
+        return pixels.float(), (fill,) * depth
+    one = torch.tensor([fill]).to(pixels.dtype)
+    if one.to(torch.float64).item() != fill:
+        raise UsageError(
+            f"Pipeline: {'soft_fill' if soft else 'mask_fill'} is {fill} and the masks are "
+            f"{pixels.dtype}; a number that they hold is allowed. Pass another."
+        )
+    if soft:
+        return pixels.float(), (float(fill),) * depth
+    return pixels.view(torch.uint8), tuple(map(float, one.view(torch.uint8).tolist() * depth))
+
+
+def _dense(pixels: Tensor) -> Tensor:
+    """Return the same, contiguous, its last stride 1 where that dimension is 1 too."""
+    return pixels.reshape(-1).contiguous().view(pixels.shape)
+
+
+def _values(planes: Tensor, dtype: torch.dtype, soft: bool) -> Tensor:
+    """Return the masks or soft maps of moved planes [N, h, w, B]: [N, h, w, K] of this dtype, whole numbers rounded."""
+    if not soft:
+        return _dense(planes).view(dtype)
+    if dtype.is_floating_point:
+        return planes.to(dtype)
+    limits = torch.iinfo(dtype)
+    return planes.add(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)
+
+
+def mixed_labels(stages: Sequence[Stage], columns: Tensor, labels: Tensor, classes: int | None) -> Tensor:
+    """Mix labels as the stages mix images: float32 [N, K]. columns: float32 [N, P], of all stages."""
+    soft = soft_labels(labels, classes)
     for stage, mine in each_stage(stages, columns):
         if stage.mixing is not None:
-            moving = stage.mixing.mix(moving.clone(), mine)
-        elif _moves(stage):
-            parts = [
-                _moved_soft(stage, part, mine, (filling,) * part.shape[1], implementation)
-                for part in moving.split(_TOGETHER, dim=1)
-            ]
-            moving = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-    return _rounded(moving, layers.dtype)
-
-
-def begin_masks(
-    stage: PassStage, columns: Tensor, masks: Tensor, fill: int, implementation: str, out: Tensor
-) -> None:
-    """Make masks of images that differ in size alike.
-
-    columns: float32 [N, P], of the ragged pass over the masks. masks: [P, 1], of up to 4 bytes a number. fill: what is beyond the
-    edges. out: [N, h, w] of their dtype, contiguous; filled.
-    """
-    filling = tuple(map(float, _filling(fill, masks.dtype).view(torch.uint8).tolist()))
-    to = out.view(torch.uint8).view(*out.shape, len(filling)).permute(0, 3, 1, 2)
-    stage.run_masks(masks.view(torch.uint8), columns, filling, implementation, to)
-
-
-def begin_soft(
-    stage: PassStage, columns: Tensor, maps: Tensor, fill: float, implementation: str, out: Tensor
-) -> None:
-    """Make soft maps of images that differ in size alike; the arguments are those of begin_masks."""
-    filling = (_soft_fill(fill, maps.dtype),)
-    moved = stage.run_masks(maps.float().contiguous(), columns, filling, implementation)
-    out.copy_(_rounded(moved, maps.dtype)[:, 0])
-
-
-def _soft_fill(fill: float, dtype: torch.dtype) -> float:
-    """Return what soft maps of this type get beyond the edges. Raises UsageError if they hold no such number."""
-    return fill if dtype.is_floating_point else float(_filling(fill, dtype, "soft_fill").item())
-
-
-def _rounded(maps: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return maps, float32, as another type, whole numbers rounded; the maps may be overwritten."""
-    if dtype.is_floating_point:
-        return maps.to(dtype)
-    limits = torch.iinfo(dtype)
-    return maps.add_(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)  # a copy of whole numbers
-
-
-def _moves(stage: Stage) -> bool:
-    """Return True if a stage moves or mixes pixels."""
-    if isinstance(stage, PassStage):
-        return stage.moves
-    return stage.warping is not None or stage.mixing is not None
-
-
-def _moved_soft(
-    stage: Stage, maps: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
-) -> Tensor:
-    """Move at most four soft maps of each image by a stage: float32 [N, K, H, W] -> [N, K, h, w]."""
-    if isinstance(stage, PassStage):
-        together = maps.contiguous(memory_format=torch.channels_last)
-        return stage.run_masks(together, columns, fill, implementation)
-    assert stage.warping is not None
-    return stage.warping.move_masks(maps, columns, fill)
+            own = stage.mixing.share(mine)[:, None]
+            soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
+    return soft
 
 
 def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
@@ -260,18 +239,3 @@ def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
             "Pass the right num_classes."
         )
     return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
-
-
-def _numbers(images: Tensor) -> Tensor:
-    """Return all numbers of [N, C, H, W], pixel after pixel."""
-    return images.permute(0, 2, 3, 1).reshape(-1).contiguous()
-
-
-def _filling(value: float, dtype: torch.dtype, name: str = "mask_fill") -> Tensor:
-    """Return one number of a mask's type. Raises UsageError if it holds no such number."""
-    fill = torch.tensor([value]).to(dtype)
-    if fill.to(torch.float64).item() != value:
-        raise UsageError(
-            f"Pipeline: {name} is {value} and the masks are {dtype}; a number that they hold is allowed. Pass another."
-        )
-    return fill

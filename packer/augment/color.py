@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -250,24 +248,19 @@ class Normalize(SinglePartTransform, ScalePart):
         if mean is None and std is None:
             return
         means, deviations = _numbers("mean", mean), _numbers("std", std)
-        self._every = means[1] and deviations[1]
-        count = max(len(means[0]), len(deviations[0]))
-        mean, std = (some * count if one else some for some, one in (means, deviations))
-        if len(mean) != len(std) or not len(mean):
+        self._every = not isinstance(means, tuple) and not isinstance(deviations, tuple)
+        counts = {len(n) for n in (means, deviations) if isinstance(n, tuple)} or {1}
+        if len(counts) > 1:
             raise UsageError(
-                f"Normalize: mean has {len(mean)} numbers and std has {len(std)}; "
-                "as many of each are allowed, at least one. Pass one a channel."
+                f"Normalize: mean and std have {' and '.join(map(str, sorted(counts)))} numbers; as many of each are allowed. "
+                "Pass one a channel."
             )
-        if not all(math.isfinite(number) for number in mean):
+        self.mean, self.std = (n if isinstance(n, tuple) else (n,) * max(counts) for n in (means, deviations))
+        if min(self.std) <= 0:
             raise UsageError(
-                f"Normalize: mean is {list(mean)}; finite numbers are allowed. Pass one a channel."
-            )
-        if not all(math.isfinite(number) and number > 0 for number in std):
-            raise UsageError(
-                f"Normalize: std is {list(std)}; finite numbers above 0 are allowed. "
+                f"Normalize: std is {list(self.std)}; finite numbers above 0 are allowed. "
                 "Pass 1 for a channel that never changes."
             )
-        self.mean, self.std = tuple(mean), tuple(std)
 
     @property
     def known(self) -> bool:
@@ -337,22 +330,13 @@ class ToDtype(SinglePartTransform, ScalePart):
         return [1 / limit] * channels, [0.0] * channels, 1.0
 
 
-def _numbers(what: str, value: Any) -> tuple[tuple[float, ...], bool]:
-    """Numbers, and whether one stands for all channels."""
-    given = value
+def _numbers(what: str, value: Any) -> float | tuple[float, ...]:
+    """Return one number, or several, of a tensor or array too."""
     if isinstance(value, Tensor | np.ndarray):
-        given = value.tolist() if not value.ndim else value.reshape(-1).tolist()
-    one = _is_number(given)
-    many = [given] if one else given
-    if not isinstance(many, Sequence) or isinstance(many, str) or not all(map(_is_number, many)):
-        raise UsageError(
-            f"Normalize: {what} is {value!r}; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1."
-        )
-    return tuple(float(number) for number in many), one
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+        value = value.reshape(-1).tolist() if value.ndim else value.item()
+    if value is None:
+        raise UsageError(f"Normalize: {what} is None; a number, or one a channel, is allowed. Pass such.")
+    return validation.colour("Normalize", what, value)
 
 
 def _dtype(name: str, dtype: torch.dtype | str) -> torch.dtype:

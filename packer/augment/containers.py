@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import validation
-from packer.augment.transform import Draws, ScalePart, Shape, Transform, TransformPart, check_no_class
+from packer.augment.transform import Draws, ScalePart, Shape, Transform, TransformPart, check_transform
 from packer.errors import UsageError
 
 
@@ -25,8 +25,7 @@ class GatedTransforms(Transform, ABC):
             )
         self.transforms: tuple[Transform, ...] = tuple(transforms)
         for transform in self.transforms:
-            check_no_class(name, transform)
-            if not isinstance(transform, Transform) or isinstance(transform, GatedTransforms | ScalePart):
+            if isinstance(check_transform(name, transform), GatedTransforms | ScalePart):
                 raise UsageError(
                     f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "
                     "allowed, not ToDtype, Normalize, RandomApply or RandomChoice. Put it outside."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +13,15 @@ from torch import Tensor
 from packer.augment.containers import GatedTransforms
 from packer.augment.filters import CustomPart
 from packer.augment.transform import (
+    ANY_SIDES,
     Draws,
     GeometryPart,
     Shape,
     Transform,
     TransformPart,
-    check_no_class,
+    check_transform,
 )
-from packer.augment.validation import ParamLayout, check_drawn
+from packer.augment.validation import ParamLayout, check_drawn, check_params
 from packer.errors import UsageError
 
 EQUAL_SIZES = (
@@ -88,13 +89,8 @@ def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
     return found
 
 
-def _checked(transform: Any) -> Transform:
-    check_no_class("Pipeline", transform)
-    if not isinstance(transform, Transform):
-        raise UsageError(
-            f"Pipeline: {transform!r} is no transform; those of packer.augment are allowed, and classes derived "
-            "from its Transform. Pass such."
-        )
+def _checked(given: Any) -> Transform:
+    transform = check_transform("augment", given)
     kind = type(transform)
     if kind.parts is Transform.parts and not _has_apply(transform):
         raise UsageError(
@@ -103,15 +99,116 @@ def _checked(transform: Any) -> Transform:
     return transform
 
 
-def check_any_size(step: DrawStep) -> None:
+class DrawPlan:
+    """What a pipeline draws for images of a shape.
+
+    steps: its transforms, those within others too. shape: (C, H, W), or (C, None, None) of images that differ in size.
+    output: the shape in the end. parts: of all transforms, each with its transform's number.
+    """
+
+    def __init__(self, steps: Sequence[DrawStep], shape: Any) -> None:
+        sides = shape[:1] if tuple(shape[1:]) == (None, None) else shape
+        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in sides):
+            raise UsageError(
+                f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
+            )
+        self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
+        now: Any = (shape[0], ANY_SIDES, ANY_SIDES) if self.ragged else shape
+        self._shapes, self._layouts, self.parts = [now], [], []
+        for number, step in enumerate(steps):
+            if isinstance(now[1], np.ndarray):
+                _check_any_size(step)
+                _check_least(step.transform, now)  # its sentence then names one size
+            if step.gate is not None:
+                step.gate[0].output_shape(now)  # raises if it changes the size
+            before, now = now, step.transform.output_shape(now)
+            self._shapes.append(now)
+            self._layouts.append(step.layout(before))
+            self.parts += [(part, number) for part in step.parts(self._layouts[-1])]
+
+    @property
+    def shape(self) -> Any:
+        """The images' shape, with arrays whose numbers mean nothing for heights and widths that differ."""
+        return self._shapes[0]
+
+    def check_alike(self) -> None:
+        """Raise UsageError unless the results have one size."""
+        if isinstance(self._shapes[-1][1], np.ndarray):
+            raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
+
+    def checked_sizes(self, sizes: Any, count: int) -> NDArray[np.int64]:
+        """Return sizes as int64 [N, 2]. Raises UsageError for others."""
+        found = np.asarray(sizes)
+        if not self.ragged or found.shape != (count, 2) or found.dtype.kind not in "iu" or (found < 1).any():
+            raise UsageError(
+                f"Pipeline: sizes are {found.dtype} {list(found.shape)} for {count} images; whole numbers [{count}, 2] are needed where "
+                "images differ in size, and nowhere else. Pass each image's height and width."
+            )
+        return found.astype(np.int64)
+
+    def sample(
+        self,
+        given: Any,
+        seed: int,
+        epoch: int,
+        sizes: Any,
+        counters: NDArray[np.int64] | None,
+    ) -> list[dict[str, Tensor]]:
+        """Draw for rows: see Pipeline.sample."""
+        rows = given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+        if rows.ndim != 1 or not (np.issubdtype(rows.dtype, np.integer) or not rows.size):
+            raise UsageError(
+                f"Pipeline: rows are {rows.dtype} {list(rows.shape)}; whole numbers [N] are allowed. Pass row numbers."
+            )
+        rows = rows.astype(np.int64)
+        now: Any = None
+        if sizes is not None or self.ragged:
+            now = (self._channels, *self.checked_sizes(sizes, len(rows)).T)
+        drawn = []
+        for step, known, after in zip(self.steps, self._shapes[:-1], self._shapes[1:], strict=True):
+            if isinstance(known[1], np.ndarray):
+                _check_least(step.transform, now)
+            else:
+                now = known
+            drawn.append(step.sample(rows, seed, epoch, now, counters))
+            if isinstance(after[1], np.ndarray):
+                now = step.transform.output_shape(now)
+        return drawn
+
+    def first_refused(self, sizes: NDArray[np.int64]) -> tuple[int, UsageError] | None:
+        """Return the number of the first image that is too small, and why; None if there is none. sizes: int64 [N, 2]."""
+        now: Any = (self._channels, *sizes.T)
+        for step, after in zip(self.steps, self._shapes[1:], strict=True):
+            if (found := _first_refused(step.transform, now)) is not None:
+                return found
+            if not isinstance(after[1], np.ndarray):
+                return None
+            now = step.transform.output_shape(now)
+        return None
+
+    def checked(self, params: Any, count: int | None) -> tuple[list[dict[str, NDArray[Any]]], int]:
+        """Return draws as arrays, and of how many samples they are. Raises UsageError unless they are such as `sample` makes."""
+        if not isinstance(params, Sequence) or not all(isinstance(each, Mapping) for each in params):
+            raise UsageError(
+                "Pipeline: params are no list of dictionaries, one a transform. Pass what sample() returned."
+            )
+        if len(params) != len(self.steps):
+            raise UsageError(
+                f"Pipeline: params has {len(params)} entries; {len(self.steps)} are allowed, one a transform. "
+                "Pass what sample() returned."
+            )
+        drawn = [p for each in params for p in each.values()]
+        count = count if count is not None else len(drawn[0]) if drawn else 1
+        for step, each, layout in zip(self.steps, params, self._layouts, strict=True):
+            check_params(type(step.transform).__name__, each, layout, count)
+        return [{name: p.numpy() for name, p in each.items()} for each in params], count
+
+
+def _check_any_size(step: DrawStep) -> None:
     """Raise UsageError unless a transform takes images that differ in size."""
     parts = step.transform.parts()
-    if (
-        step.gate is None
-        and parts
-        and all(isinstance(part, GeometryPart) and part.any_size for part in parts)
-        and not _has_apply(step.transform)
-    ):
+    level = parts and all(isinstance(part, GeometryPart) and not part.turns for part in parts)
+    if step.gate is None and level and not _has_apply(step.transform):
         return
     name = type(step.transform if step.gate is None else step.gate[0]).__name__
     raise UsageError(
@@ -119,24 +216,26 @@ def check_any_size(step: DrawStep) -> None:
     )
 
 
-def check_least(transform: Transform, shape: Any) -> None:
+def _check_least(transform: Transform, shape: Any) -> None:
     """Raise UsageError if one of the images is too small for a transform. shape: with heights and widths, int64 [N]."""
-    if (found := first_refused(transform, shape)) is not None:
+    if (found := _first_refused(transform, shape)) is not None:
         raise found[1]
 
 
-def first_refused(transform: Transform, shape: Any) -> tuple[int, UsageError] | None:
-    """Return the number of the first image that is too small for a transform, and why; None: there is none. shape: see check_least."""
+def _first_refused(transform: Transform, shape: Any) -> tuple[int, UsageError] | None:
+    """Return the number of the first image that is too small for a transform, and why; None: there is none. shape: see _check_least."""
     channels, heights, widths = shape
-    if not len(heights):
+
+    def refusal(height: int, width: int) -> UsageError | None:
+        try:
+            transform.output_shape((channels, height, width))
+        except UsageError as error:
+            return error
         return None
-    try:
-        transform.output_shape((channels, int(heights.min()), int(widths.min())))
-    except UsageError:
-        for number, (height, width) in enumerate(zip(heights.tolist(), widths.tolist(), strict=True)):
-            try:
-                transform.output_shape((channels, height, width))
-            except UsageError as error:
+
+    if len(heights) and refusal(int(heights.min()), int(widths.min())) is not None:
+        for number, size in enumerate(zip(heights.tolist(), widths.tolist(), strict=True)):
+            if (error := refusal(*size)) is not None:
                 return number, error
     return None
 

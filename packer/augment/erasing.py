@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.augment import validation
-from packer.augment.geometric import Whole, draw_rectangles
+from packer.augment.geometric import draw_rectangles
 from packer.augment.passes import pass_spec
 from packer.augment.transform import Columns, Draws, ErasePart, Params, Shape, SinglePartTransform
 from packer.errors import UsageError
@@ -44,12 +42,8 @@ class RandomErasing(SinglePartTransform, ErasePart):
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
         found = {name: np.zeros(len(draws), np.int64) for name in ("top", "left", "height", "width")}
 
-        def fits(h: Whole, w: Whole, own: tuple[Any, Any]) -> NDArray[np.bool_]:
-            fitting: NDArray[np.bool_] = (h < own[0]) & (w < own[1])
-            return fitting
-
         erased = np.flatnonzero(draws.happens("erase", self.p))
-        draw_rectangles(draws, erased, shape, self.scale, self.ratio, ("height", "width"), fits, found)
+        draw_rectangles(draws, erased, shape, self.scale, self.ratio, ("height", "width"), 0, found)
         if self.value is None:
             found["seed"] = draws.integers("seed", 1 << 24)
         return found

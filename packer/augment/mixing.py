@@ -66,10 +66,12 @@ class MixUp(_Ring):
         return images
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        raise UsageError(
-            "MixUp: there are masks, and between two classes there is no third; images and labels are allowed. "
-            "Use CutMix, or pass no masks."
-        )
+        if masks.dtype == torch.uint8:
+            raise UsageError(
+                "MixUp: there are masks, and between two classes there is no third; images and labels are allowed. "
+                "Use CutMix, or pass no masks."
+            )
+        return super().mix_masks(masks, columns)
 
 
 class CutMix(_Ring):
@@ -109,9 +111,6 @@ class CutMix(_Ring):
         else:
             selected(images, columns)
         return images
-
-    def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        return self.mix(masks.clone(), columns)
 
 
 def ring(columns: Tensor) -> Tensor:

@@ -26,8 +26,6 @@ class Pad(SinglePartTransform, GeometryPart):
         continued alike; boxes and points are not mirrored.
     """
 
-    any_size = True
-
     def __init__(
         self,
         padding: int | Sequence[int],
@@ -67,7 +65,6 @@ class LetterBox(SinglePartTransform, GeometryPart):
     "nearest". antialias: widen the filter when it shrinks, which Ultralytics does not.
     """
 
-    any_size = True
     outside: Outside | None = "fill"
 
     def __init__(

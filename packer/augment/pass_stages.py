@@ -48,7 +48,7 @@ IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
 
 
 class PreparedDraws:
-    """The numbers that stages need, one row a sample; slices are batches of fewer samples.
+    """The numbers that stages need, one row a sample.
 
     host: float32 [N, P].
     """
@@ -60,7 +60,8 @@ class PreparedDraws:
     def __len__(self) -> int:
         return len(self.host)
 
-    def __getitem__(self, samples: slice) -> PreparedDraws:
+    def __getitem__(self, samples: slice | tuple[slice, slice]) -> PreparedDraws:
+        """Return those of some samples, or with two slices also of some columns alone."""
         part = PreparedDraws(self.host[samples])
         if self._device is not None:
             part._device = self._device[samples]
@@ -381,6 +382,31 @@ def staged(entries: Sequence[StagedPart], source: PixelFormat, moves_first: bool
     return stages
 
 
+def run_stages(
+    stages: Sequence[Stage],
+    images: Tensor,
+    prepared: PreparedDraws,
+    rows: Tensor | None,
+    out: Tensor | None,
+    implementation: str,
+) -> Tensor:
+    """Take images through stages; prepared: theirs alone. rows, out: as run_pass has them, out is filled by the last stage."""
+    known = each_stage(stages, prepared.host)
+    for (stage, mine), (_, host) in zip(each_stage(stages, prepared.on(images.device)), known, strict=True):
+        if isinstance(stage, PassStage):
+            last = out if stage is stages[-1] else None
+            images = run_pass(stage.what, images, mine, rows, last, implementation)
+        else:
+            images = images if rows is None else take_rows(images, rows)
+            images = stage.run(images, mine, host.numpy())
+        rows = None
+    images = images if rows is None else take_rows(images, rows)
+    if out is not None and images is not out:
+        out.copy_(images)
+        return out
+    return images
+
+
 def each_stage(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage, Tensor]]:
     """Yield stages with their columns, of all columns float32 [N, P]."""
     at = 0
@@ -452,7 +478,10 @@ def _run_deep(
                 box_fill=what.box_fill[some],
                 dtype=dtype,
             )
-            source = source.contiguous() if what.ragged else source
+            if what.ragged:
+                source = source.contiguous()
+            else:  # pixel by pixel, as all passes take them
+                source = source.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
             made = new_images((len(result), *what.size, form.channels), getattr(torch, dtype), out.device)
             _module(implementation, form, source, made).run(form, source, columns[part], None, made)
             result.copy_(made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made)

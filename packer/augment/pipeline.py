@@ -7,7 +7,7 @@ are touched, the draws become one row of numbers a sample; pass_stages.py says h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,42 +15,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.annotations import (
-    begin_masks,
-    begin_soft,
-    move_masks,
-    move_soft,
-    moved_boxes,
-    moved_keypoints,
-    soft_labels,
-    warped_boxes,
-    warped_keypoints,
-)
-from packer.augment.draw_steps import EQUAL_SIZES, check_any_size, check_least, first_refused, steps
+from packer.augment.annotations import begin_layers, checked_layers, mixed_labels, move_layers, move_places
+from packer.augment.draw_steps import DrawPlan, steps
 from packer.augment.pass_stages import (
     CPU_STAGE_BYTES,
     IMPLEMENTATIONS,
-    PartStage,
     PassStage,
     PixelFormat,
     PreparedDraws,
     Stage,
     StagedPart,
-    each_stage,
     new_images,
     run_pass,
+    run_stages,
     staged,
-    take_rows,
 )
 from packer.augment.ragged_images import RaggedImages
-from packer.augment.transform import ANY_SIDES, MixPart, Shape, Transform, WarpPart
+from packer.augment.transform import MixPart, Shape, Transform, check_transform
 from packer.augment.validation import (
-    ParamLayout,
     check_images,
-    check_params,
+    check_out,
+    check_places,
     check_range,
     check_rows,
-    described,
+    one_of,
     whole,
 )
 from packer.augment.validation import (
@@ -94,25 +82,29 @@ class Pipeline:
             raise UsageError(
                 f"Pipeline: dtype is {dtype!r}; {', '.join(map(str, _DTYPES))} are allowed. Convert the images first."
             )
-        if implementation not in IMPLEMENTATIONS:
-            raise UsageError(
-                f"Pipeline: implementation is {implementation!r}; {', '.join(IMPLEMENTATIONS)} are allowed. "
-                "Pass one of them."
-            )
-        self.transforms = _listed(transforms)
+        self.transforms = listed(transforms)
         self.shape: Any = shape
         self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
         self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
         self.soft_fill = as_number("Pipeline", "soft_fill", soft_fill)
-        self.implementation = implementation
+        self.implementation = one_of("Pipeline", "implementation", implementation, IMPLEMENTATIONS)
         self.split = split
-        self._steps = steps(self.transforms)
         self._stages: list[Stage] = []
-        self._shapes: list[Any] = []  # before each transform, and at last
-        self._layouts: list[ParamLayout] = []
         self._checked = False
-        if shape is not None:
-            self._build(shape)
+        drawing = steps(self.transforms)
+        if shape is None:
+            return
+        self._plan = DrawPlan(drawing, shape)
+        source = PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
+        parts = [StagedPart(part, number) for part, number in self._plan.parts]
+        self._stages = staged(parts, source, split and self.ragged)
+        self._plan.check_alike()
+        if any(np.ndim(stage.result.size[0]) for stage in self._stages):
+            raise UsageError(
+                "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with "
+                "two colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and "
+                "give all operations before it the same fill."
+            )
 
     def __repr__(self) -> str:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
@@ -203,42 +195,17 @@ class Pipeline:
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
-        counted = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-        if counted.ndim != 1 or not (np.issubdtype(counted.dtype, np.integer) or not counted.size):
-            raise UsageError(
-                f"Pipeline: rows are {counted.dtype} {list(counted.shape)}; whole numbers [N] are allowed. Pass row numbers."
-            )
-        counted = counted.astype(np.int64)
         epoch = whole("Pipeline", "epoch", epoch, 0)
         seed = self.seed if seed is None else whole("Pipeline", "seed", seed, None)
-        now: Any = None
-        if sizes is not None or self.ragged:
-            heights, widths = self._checked_sizes(sizes, len(counted)).T
-            now = (self.shape[0], heights, widths)
-        drawn: Drawn = []
-        for step, known, after in zip(self._steps, self._shapes[:-1], self._shapes[1:], strict=True):
-            if isinstance(known[1], np.ndarray):
-                check_least(step.transform, now)
-            else:
-                now = known
-            drawn.append(step.sample(counted, seed, epoch, now, counters))
-            if isinstance(after[1], np.ndarray):
-                now = step.transform.output_shape(now)
-        return drawn
+        return self._plan.sample(rows, seed, epoch, sizes, counters)
 
     def first_refused(self, sizes: Sizes) -> tuple[int, UsageError] | None:
         """Return the number of the first image that is too small, and why; None if there is none.
 
         sizes: of images that differ in size, int64 [N, 2], heights and widths.
         """
-        now: Any = (self._known()[0], *sizes.T)
-        for step, after in zip(self._steps, self._shapes[1:], strict=True):
-            if (found := first_refused(step.transform, now)) is not None:
-                return found
-            if not isinstance(after[1], np.ndarray):
-                return None
-            now = step.transform.output_shape(now)
-        return None
+        self._known()
+        return self._plan.first_refused(sizes)
 
     def prepare(
         self, params: Drawn | PreparedDraws, count: int | None = None, *, sizes: Sizes | None = None
@@ -257,23 +224,10 @@ class Pipeline:
                 )
             found, prepared = len(params), params
         else:
-            if not isinstance(params, Sequence) or not all(isinstance(each, Mapping) for each in params):
-                raise UsageError(
-                    "Pipeline: params are no list of dictionaries, one a transform. Pass what sample() returned."
-                )
-            if len(params) != len(self._steps):
-                raise UsageError(
-                    f"Pipeline: params has {len(params)} entries; {len(self._steps)} are allowed, one a transform. "
-                    "Pass what sample() returned."
-                )
-            drawn = [p for each in params for p in each.values()]
             count = len(sizes) if count is None and sizes is not None else count
-            found = count if count is not None else len(drawn[0]) if drawn else 1
-            for step, each, layout in zip(self._steps, params, self._layouts, strict=True):
-                check_params(type(step.transform).__name__, each, layout, found)
-            draws = [{name: p.numpy() for name, p in each.items()} for each in params]
+            draws, found = self._plan.checked(params, count)
             if sizes is not None or self.ragged:
-                sizes = self._checked_sizes(sizes, found)
+                sizes = self._plan.checked_sizes(sizes, found)
             pieces = [stage.columns(draws, found, sizes) for stage in self._stages[:1]]
             pieces += [stage.columns(draws, found) for stage in self._stages[1:]]
             joined = np.concatenate(pieces, axis=1) if pieces else np.zeros((found, 0), np.float32)
@@ -321,32 +275,33 @@ class Pipeline:
         count = len(images) if rows is None else len(rows)
         prepared = self.prepare(params, count)
         if out is not None:
-            self._check_out(out, count, images.device)
-        mixing = [i for i, stage in enumerate(self._stages) if stage.mixing is not None]
-        each = mixing[0] if mixing else len(self._stages)  # stages that work on each image by itself
-        first = int(self.ragged)  # which `begin` has done
+            check_out(out, (count, *self.output_shape), self.output_dtype, images.device)
+        stages, prepared = self._after_begin(prepared)
+        each = next((i for i, stage in enumerate(stages) if stage.mixing is not None), len(stages))
+        mixing, at = stages[each:], sum(stage.width for stage in stages[:each])
+        stages, mine = stages[:each], prepared[:, :at]  # stages that work on each image by itself
         # A pass may write a pixel before it reads it for another one.
         target = None if mixing else out
         if out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr():
             target = None
         step = count
-        if images.device.type == "cpu" and each - first > 1:
+        if images.device.type == "cpu" and each > 1:
             step = max(1, CPU_STAGE_BYTES // max(1, images[:1].nbytes))
         if step >= count:
-            made = self._run(first, each, images, prepared, rows, target)
+            made = run_stages(stages, images, mine, rows, target, self.implementation)
         else:
-            result = self._stages[each - 1].result
+            result = stages[-1].result
             if target is None:
                 target = new_images((count, *result.size, result.channels), result.dtype, images.device)
             made = target
             for start in range(0, count, step):
                 part = slice(start, start + step)
                 source, chosen = (images[part], None) if rows is None else (images, rows[part])
-                self._run(first, each, source, prepared[part], chosen, made[part])
+                run_stages(stages, source, mine[part], chosen, made[part], self.implementation)
         if self._stages and not self.ragged and made.data_ptr() == images.data_ptr():
             # Operations may have had nothing to do, and mixing overwrites what it gets.
             made = made.clone(memory_format=torch.channels_last)
-        made = self._run(each, len(self._stages), made, prepared, None, None)
+        made = run_stages(mixing, made, prepared[:, at:], None, None, self.implementation)
         if out is not None and made is not out:
             out.copy_(made)
             return out
@@ -361,8 +316,8 @@ class Pipeline:
         """
         prepared = self.prepare(params, len(masks))
         columns = masks.placed(prepared.host[:, : self.first.what.width])
-        begin, fill = (begin_soft, self.soft_fill) if soft else (begin_masks, self.mask_fill)
-        begin(self.first, columns, masks.pixels, fill, self.implementation, out)  # type: ignore[arg-type]
+        fill = self.soft_fill if soft else self.mask_fill
+        begin_layers(self.first, columns, masks.pixels, fill, self.implementation, soft, out)
 
     def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
@@ -372,10 +327,7 @@ class Pipeline:
         Returns: the same with (h, w); the same memory if nothing moves.
         Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
         """
-        layers = self._layers("masks", masks)
-        columns = self.prepare(params, len(masks)).on(masks.device)
-        moved = move_masks(*self._rest(columns), layers, self.mask_fill, self.implementation)
-        return moved if masks.ndim == 4 else moved[:, 0]
+        return self._moved_layers("masks", masks, params, self.mask_fill, soft=False)
 
     def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
@@ -385,10 +337,7 @@ class Pipeline:
         Returns: the same dtype with (h, w), whole numbers rounded; the same memory if nothing moves.
         Raises UsageError if maps are of another size than the images.
         """
-        layers = self._layers("maps", maps)
-        columns = self.prepare(params, len(maps)).on(maps.device)
-        moved = move_soft(*self._rest(columns), layers, self.soft_fill, self.implementation)
-        return moved if maps.ndim == 4 else moved[:, 0]
+        return self._moved_layers("maps", maps, params, self.soft_fill, soft=True)
 
     def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move boxes as the images, and clip them to what is seen.
@@ -396,7 +345,7 @@ class Pipeline:
         boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device.
         Returns: the same, each the smallest upright box about the moved one; without area if nothing of it is seen.
         """
-        return self._moved("boxes", moved_boxes, warped_boxes, boxes, params, 4)
+        return self._moved("boxes", boxes, params, 4)
 
     def apply_keypoints(self, points: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move points as the images.
@@ -404,7 +353,7 @@ class Pipeline:
         points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
         Returns: the same; NaN for points that are not seen, so that none is taken for a point at an edge.
         """
-        return self._moved("points", moved_keypoints, warped_keypoints, points, params, 2)
+        return self._moved("points", points, params, 2)
 
     def apply_labels(
         self, labels: Tensor, params: Drawn | PreparedDraws, num_classes: int | None = None
@@ -422,57 +371,11 @@ class Pipeline:
                 "Pass such."
             )
         columns = self.prepare(params, len(labels)).on(labels.device)
-        soft = soft_labels(labels, self.num_classes or num_classes)
-        for stage, mine in each_stage(self._stages, columns):
-            if stage.mixing is not None:
-                own = stage.mixing.share(mine)[:, None]
-                soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
-        return soft
+        return mixed_labels(self._stages, columns, labels, self.num_classes or num_classes)
 
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
         return self.apply(images, self.sample(rows, epoch))
-
-    def _build(self, shape: Any) -> None:
-        sides = shape[:1] if tuple(shape[1:]) == (None, None) else shape
-        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in sides):
-            raise UsageError(
-                f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
-            )
-        entries: list[StagedPart] = []
-        now: Any = (shape[0], ANY_SIDES, ANY_SIDES) if self.ragged else shape
-        self._shapes.append(now)
-        for number, step in enumerate(self._steps):
-            if isinstance(now[1], np.ndarray):
-                check_any_size(step)
-                check_least(step.transform, now)  # its sentence then names one size
-            if step.gate is not None:
-                step.gate[0].output_shape(now)  # raises if it changes the size
-            before, now = now, step.transform.output_shape(now)
-            self._shapes.append(now)
-            self._layouts.append(step.layout(before))
-            entries += [StagedPart(part, number) for part in step.parts(self._layouts[-1])]
-        limit = _LIMITS.get(self.dtype, 1.0)
-        first = self._shapes[0]
-        source = PixelFormat(first[0], (first[1], first[2]), self.dtype, limit)
-        self._stages = staged(entries, source, self.split and self.ragged)
-        if isinstance(now[1], np.ndarray):
-            raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
-        if any(np.ndim(stage.result.size[0]) for stage in self._stages):
-            raise UsageError(
-                "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with "
-                "two colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and "
-                "give all operations before it the same fill."
-            )
-
-    def _checked_sizes(self, sizes: Any, count: int) -> Sizes:
-        found = np.asarray(sizes)
-        if not self.ragged or found.shape != (count, 2) or found.dtype.kind not in "iu" or (found < 1).any():
-            raise UsageError(
-                f"Pipeline: sizes are {found.dtype} {list(found.shape)} for {count} images and the shape is {self.shape}; whole numbers "
-                f"[{count}, 2] are needed where images differ in size, and nowhere else. Pass each image's height and width."
-            )
-        return found.astype(np.int64)
 
     def _known(self) -> Shape:
         if self.shape is None:
@@ -482,26 +385,22 @@ class Pipeline:
         shape: Shape = self.shape
         return shape
 
-    def _rest(self, columns: Tensor) -> tuple[list[Stage], Tensor]:
-        """Return the stages after the one that makes images alike, if there is such a one, and their columns."""
-        return (self._stages[1:], columns[:, self.first.width :]) if self.ragged else (self._stages, columns)
+    def _after_begin(self, prepared: PreparedDraws) -> tuple[list[Stage], PreparedDraws]:
+        """Return the stages that `begin` leaves, and their draws."""
+        return (
+            (self._stages[1:], prepared[:, self.first.width :]) if self.ragged else (self._stages, prepared)
+        )
 
-    def _layers(self, what: str, masks: Tensor) -> Tensor:
-        """Return masks as [N, K, H, W]. Raises UsageError unless they are of the images' size."""
-        _, height, width = self._known()
-        if self.ragged:
-            height, width = self.first.result.size
-        if (
-            not isinstance(masks, Tensor)
-            or masks.ndim not in (3, 4)
-            or tuple(masks.shape[-2:]) != (height, width)
-        ):
-            found = list(masks.shape) if isinstance(masks, Tensor) else f"a {type(masks).__name__}"
-            raise UsageError(
-                f"Pipeline: {what} are {found}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
-                f"allowed. Pass {what} of the images' size."
-            )
-        return masks if masks.ndim == 4 else masks[:, None]
+    def _moved_layers(
+        self, what: str, masks: Tensor, params: Drawn | PreparedDraws, fill: float, soft: bool
+    ) -> Tensor:
+        """Take masks or soft maps through the stages, but for the one that `begin_masks` did."""
+        size = self.first.result.size if self.ragged else self._known()[1:]
+        layers = checked_layers(what, masks, size)
+        stages, prepared = self._after_begin(self.prepare(params, len(masks)))
+        columns = prepared.on(masks.device)
+        moved = move_layers(stages, columns, layers, fill, self.implementation, soft)
+        return moved if masks.ndim == 4 else moved[:, 0]
 
     def _mixing(self) -> list[MixPart]:
         return [stage.mixing for stage in self._stages if stage.mixing is not None]
@@ -519,84 +418,26 @@ class Pipeline:
             check_range(who, images)
             self._checked = len(images) > 0
 
-    def _check_out(self, out: Tensor, count: int, device: torch.device) -> None:
-        shape = (count, *self.output_shape)
-        if (out.shape, out.dtype, out.device) != (shape, self.output_dtype, device):
-            raise UsageError(
-                f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {self.output_dtype} {list(shape)} on "
-                f"{device} is allowed. Allocate that, or pass none."
-            )
-
-    def _run(
-        self,
-        first: int,
-        stop: int,
-        images: Tensor,
-        prepared: PreparedDraws,
-        rows: Tensor | None,
-        out: Tensor | None,
-    ) -> Tensor:
-        """Take images through stages first..stop-1, the last of which fills out if that is given."""
-        at = sum(stage.width for stage in self._stages[:first])
-        columns = prepared.on(images.device)
-        for number in range(first, stop):
-            stage = self._stages[number]
-            span = slice(at, at + stage.width)
-            at += stage.width
-            if isinstance(stage, PassStage):
-                last = out if number == stop - 1 else None
-                images = run_pass(stage.what, images, columns[:, span], rows, last, self.implementation)
-            else:
-                if rows is not None:
-                    images = take_rows(images, rows)
-                images = stage.run(images, columns[:, span], prepared.host[:, span].numpy())
-            rows = None
-        if out is not None and images is not out:
-            out.copy_(images)
-            return out
-        return images if rows is None else take_rows(images, rows)
-
-    def _moved(
-        self,
-        what: str,
-        moved: Callable[[Tensor, Tensor, tuple[int, int]], Tensor],
-        warped: Callable[[Tensor, Tensor, tuple[int, int], WarpPart], Tensor],
-        places: Tensor,
-        params: Drawn | PreparedDraws,
-        width: int,
-    ) -> Tensor:
+    def _moved(self, what: str, places: Tensor, params: Drawn | PreparedDraws, width: int) -> Tensor:
         """Take boxes or points through the stages that move pixels."""
         self._known()
-        if (
-            not isinstance(places, Tensor)
-            or places.ndim != 3
-            or places.shape[-1] != width
-            or not places.is_floating_point()
-        ):
-            raise UsageError(
-                f"Pipeline: {what} are {described(places)}; floating point [N, K, {width}] is allowed. Pass such."
-            )
+        check_places(what, places, width)
         if self.mixes:
             raise UsageError(
                 f"{self._mixing()[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
             )
         columns = self.prepare(params, len(places)).on(places.device)
-        for stage, mine in each_stage(self._stages, columns):
-            if isinstance(stage, PassStage) and stage.moves:
-                places = moved(places, mine, stage.result.size)
-            elif isinstance(stage, PartStage) and stage.warping is not None:
-                places = warped(places, mine, stage.source.size, stage.warping)
-        return places
+        return move_places(self._stages, columns, places)
 
 
-def _listed(transforms: Any) -> tuple[Transform, ...]:
+def listed(transforms: Any) -> tuple[Transform, ...]:
     """Return a list of transforms, or the text of one."""
     if isinstance(transforms, str):
         from packer.augment.transform_text import parse  # it knows all operations by name
 
         return tuple(parse(transforms))
+    if isinstance(transforms, Transform):
+        raise UsageError(f"augment={transforms!r}: is no list. Pass [{type(transforms).__name__}(...)].")
     if not isinstance(transforms, Sequence):
-        raise UsageError(
-            f"Pipeline: transforms is {transforms!r}; a list of transforms is allowed. Put it in brackets."
-        )
+        check_transform("augment", transforms)
     return tuple(transforms)

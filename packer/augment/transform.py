@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from packer.augment.geometric import AffinePlacement
 
 Shape = tuple[int, int, int]
-"""Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only operations with
-`any_size` get such."""
+"""Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only operations that do
+not turn get such."""
 
 ANY_SIDES: NDArray[np.int64] = np.full(2, 1 << 20)
 """Heights or widths of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
@@ -166,13 +166,11 @@ class GeometryPart(TransformPart, ABC):
     """sampling: "shift" if it moves whole pixels.
 
     antialias: whether the filter widens when it shrinks, None if it does not resize.
-    turns: whether it may leave rows that are no longer level.
+    turns: whether it may leave rows that are no longer level. One that does not takes images that differ in size too.
     outside: what is seen beyond the image's edges, None if it never looks there.
     fill: for "fill", one number or one a channel, in the image's scale.
-    any_size: whether it takes images that differ in size, whose heights and widths are int64 [N] then.
     """
 
-    any_size: bool = False
     sampling: Sampling = "shift"
     antialias: bool | None = None
     turns: bool = False
@@ -298,9 +296,9 @@ class MixPart(TransformPart, ABC):
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
         """Return the mixed images: [N, C, H, W], same dtype; images may be overwritten."""
 
-    @abstractmethod
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        """Return the mixed masks, uint8 [N, K, H, W]. Raises UsageError if masks cannot be mixed so."""
+        """Return mixed masks, uint8 [N, K, H, W], or soft maps, float32. Raises UsageError if masks cannot be mixed so."""
+        return self.mix(masks.clone(), columns)
 
     @abstractmethod
     def partners(self, columns: Tensor) -> Tensor:
@@ -349,12 +347,37 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         raise NotImplementedError
 
 
-def check_no_class(name: str, transform: Any) -> None:
-    """Raise UsageError for a transform's class instead of an instance."""
-    if isinstance(transform, type) and issubclass(transform, Transform):
-        raise UsageError(
-            f"{name}: {transform.__name__} is a class; transforms are allowed. Write {transform.__name__}(...)."
-        )
+_TENSORS = "Leave it out: images are tensors already; Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point"
+_VIEWS = "It makes several images of one; average the model's results in the test loop, over images and images.flip(-1) for example"
+REMEDIES = {
+    **dict.fromkeys(("ToTensor", "ToImage", "ToImageTensor", "PILToTensor", "ToPureTensor"), _TENSORS),
+    **dict.fromkeys(("ToTensorV2", "ToTorchImage"), _TENSORS),
+    "ToPILImage": "Leave it out: images are tensors all along",
+    "ConvertImageDtype": "Take ToDtype(float32), which does the same",
+    "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
+    "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
+    **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips", "Shifts"), _VIEWS),
+    "RandomIoUCrop": "Take RandomResizedCrop, which moves boxes and drops those of which nothing is seen",
+    "RandomZoomOut": "Take RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
+    "ScaleJitter": "Take RandomResizedCrop, or RandomCrop with pad_if_needed=True",
+    "Lambda": "Pass a Python function to the dataset as transform=",
+}
+"""Names of other libraries that are not transforms of packer.augment -> the remedy."""
+
+
+def check_transform(name: str, given: Any) -> Transform:
+    """Return a transform. Raise UsageError, with what to write instead, for anything else. name: begins the sentence."""
+    if isinstance(given, Transform):
+        return given
+    from packer import augment  # which imports this
+
+    word = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+    remedy = REMEDIES.get(word, "Pass a list of these, or one text; a function of the sample is passed as transform=")
+    if word in augment.__all__:
+        remedy = f"Write {word}() of packer.augment"
+    elif isinstance(given, type) and issubclass(given, Transform):
+        remedy = f"Write {word}(...)"
+    raise UsageError(f"{name}: {word} is no transform of packer.augment. {remedy}.")
 
 
 class SinglePartTransform(Transform):

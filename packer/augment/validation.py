@@ -281,3 +281,21 @@ def check_rows(rows: Any) -> None:
     """Raise UsageError unless these are row numbers, int64 [N]."""
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.ndim != 1:
         raise UsageError(f"Pipeline: rows are {described(rows)}; a tensor int64 [N] is allowed. Pass such.")
+
+
+def check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    """Raise UsageError unless memory for a result is as it has to be."""
+    if (out.shape, out.dtype, out.device) != (shape, dtype, device):
+        raise UsageError(
+            f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {dtype} {list(shape)} on {device} is allowed. "
+            "Allocate that, or pass none."
+        )
+
+
+def check_places(what: str, places: Any, width: int) -> None:
+    """Raise UsageError unless boxes or points are floating point [N, K, width]."""
+    sound = isinstance(places, Tensor) and places.ndim == 3 and places.is_floating_point()
+    if not sound or places.shape[-1] != width:
+        raise UsageError(
+            f"Pipeline: {what} are {described(places)}; floating point [N, K, {width}] is allowed. Pass such."
+        )

@@ -263,33 +263,27 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     header: header of the pack; Normalize() without numbers means its normalization. Raises UsageError and MissingDependencyError.
     """
     try:
-        from packer.augment import Normalize, Pipeline, parse
+        from packer.augment import Normalize, Pipeline
+        from packer.augment.pipeline import listed
     except ImportError:
         raise MissingDependencyError("torch", "augment") from None
     if isinstance(augment, Pipeline):
         return augment
-    if isinstance(augment, str):
-        known = header.normalization
-        transforms = parse(augment, known.get("mean"), known.get("std"))
-        if not transforms:
-            raise UsageError(
-                "augment: the text names no transform; transforms with their arguments are allowed. "
-                "Write for example RandomCrop(32), or leave it out."
-            )
-        return Pipeline(transforms)
     if isinstance(augment, Mapping):
         raise UsageError(
             "augment: several views are given; one list of transforms is allowed. Pass one of them."
         )
-    for one in augment if isinstance(augment, Sequence) else [augment]:
-        _check_transform(one)
-    if not isinstance(augment, Sequence):
-        raise UsageError(f"augment={augment!r}: is no list. Pass [{type(augment).__name__}(...)].")
+    transforms = listed(augment)
+    if isinstance(augment, str) and not transforms:
+        raise UsageError(
+            "augment: the text names no transform; transforms with their arguments are allowed. "
+            "Write for example RandomCrop(32), or leave it out."
+        )
     known = header.normalization
     return Pipeline(
         [
             one.of_pack(known) if known and isinstance(one, Normalize) and not one.known else one
-            for one in augment
+            for one in transforms
         ]
     )
 
@@ -438,16 +432,3 @@ def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_cl
                 f"augment: MixUp blends images, and between two values of the mask {f.name!r} there is no third. "
                 "Use CutMix, or name the other fields."
             )
-
-
-def _check_transform(one: Any) -> None:
-    """Raise UsageError, with what to write instead, for anything but a transform of packer.augment."""
-    from packer import augment
-    from packer.augment.transform_text import REMEDIES
-
-    if isinstance(one, augment.Transform):
-        return
-    name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
-    remedy = f"Write {name}() of packer.augment" if name in augment.__all__ else REMEDIES.get(name)
-    remedy = remedy or "Pass a list of these, or one text; a function of the sample is passed as transform="
-    raise UsageError(f"augment: {name} is no transform of packer.augment. {remedy}.")

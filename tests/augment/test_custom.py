@@ -122,7 +122,7 @@ def test_mistakes_are_sentences() -> None:
         "Nothing: it has no apply(images, params); a transform of your own needs one. Add it."
     )
     assert refusal(lambda: Pipeline([Negative], SHAPE)) == (  # type: ignore[list-item]
-        "Pipeline: Negative is a class; transforms are allowed. Write Negative(...)."
+        "augment: Negative is no transform of packer.augment. Write Negative(...)."
     )
     assert refusal(lambda: Pipeline([Returns(None)], SHAPE)(images, np.arange(2))) == (
         "Returns: apply returned NoneType for torch.uint8 [2, 3, 24, 20]; the same shape and dtype are allowed. Return those."
@@ -211,7 +211,7 @@ class Draw(Transform):
         ),
         (
             lambda: RandomChoice([Negative]),  # type: ignore[list-item]
-            "RandomChoice: Negative is a class; transforms are allowed. Write Negative(...).",
+            "RandomChoice: Negative is no transform of packer.augment. Write Negative(...).",
         ),
         (
             lambda: RandomChoice([Negative()], 0.5),  # type: ignore[arg-type]

@@ -431,8 +431,8 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
     [
         (
             lambda: Pipeline([torch.nn.Identity()], SHAPE),  # type: ignore[list-item]
-            "Pipeline: Identity() is no transform; those of packer.augment are allowed, and classes derived "
-            "from its Transform. Pass such.",
+            "augment: Identity is no transform of packer.augment. Pass a list of these, or one text; a function of the sample is "
+            "passed as transform=.",
         ),
         (
             lambda: Pipeline([], SHAPE, dtype=torch.int64),
@@ -441,7 +441,7 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: Pipeline([], SHAPE, implementation="fast"),
-            "Pipeline: implementation is 'fast'; auto, plain, compiled, cuda are allowed. Pass one of them.",
+            "Pipeline: implementation is 'fast'; 'auto', 'plain', 'compiled', 'cuda' are allowed. Pass one of them.",
         ),
         (
             lambda: Pipeline([], (24, 20)),  # type: ignore[arg-type]

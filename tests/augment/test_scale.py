@@ -156,17 +156,15 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
     [
         (
             lambda: Normalize(MEAN, STD[:2]),
-            "Normalize: mean has 3 numbers and std has 2; as many of each are allowed, at least one. "
-            "Pass one a channel.",
+            "Normalize: mean and std have 2 and 3 numbers; as many of each are allowed. Pass one a channel.",
         ),
         (
             lambda: Normalize([], []),
-            "Normalize: mean has 0 numbers and std has 0; as many of each are allowed, at least one. "
-            "Pass one a channel.",
+            "Normalize: mean is []; a number, or one a channel, is allowed. Pass such.",
         ),
         (
             lambda: Normalize([float("nan")], [1]),
-            "Normalize: mean is [nan]; finite numbers are allowed. Pass one a channel.",
+            "Normalize: mean is [nan]; a number, or one a channel, is allowed. Pass such.",
         ),
         (
             lambda: Normalize([0.5], [0.0]),
@@ -178,7 +176,7 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
         ),
         (
             lambda: Normalize([0.5], [float("inf")]),
-            "Normalize: std is [inf]; finite numbers above 0 are allowed. Pass 1 for a channel that never changes.",
+            "Normalize: std is [inf]; a number, or one a channel, is allowed. Pass such.",
         ),
         (lambda: Normalize(MEAN, STD, torch.uint8), f"Normalize: dtype is torch.uint8; {DTYPES}"),
         (lambda: Normalize(MEAN, STD, torch.float64), f"Normalize: dtype is torch.float64; {DTYPES}"),
@@ -204,15 +202,15 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
         ),
         (
             lambda: Normalize(None, STD),  # type: ignore[arg-type]
-            "Normalize: mean is None; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1.",
+            "Normalize: mean is None; a number, or one a channel, is allowed. Pass such.",
         ),
         (
             lambda: Normalize(0.5, "0.5"),  # type: ignore[arg-type]
-            "Normalize: std is '0.5'; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1.",
+            "Normalize: std is '0.5'; a number, or one a channel, is allowed. Pass such.",
         ),
         (
             lambda: Normalize(["0.5"], 0.5),  # type: ignore[list-item]
-            "Normalize: mean is ['0.5']; a number, or one a channel, is allowed. Pass those of the scale of 0 to 1.",
+            "Normalize: mean is ['0.5']; a number, or one a channel, is allowed. Pass such.",
         ),
         (
             lambda: Normalize(0.5, 0),

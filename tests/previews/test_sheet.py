@@ -300,7 +300,8 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ),
         (
             {"augment": "Normalize()"},
-            "augment: 'Normalize()' has no mean and std, and there are no statistics of a pack's images. Write both of them.",
+            "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset passes on"
+            " where the pack has some. Pass both.",
         ),
         (
             {"augment": ""},

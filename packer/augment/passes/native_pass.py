@@ -69,32 +69,30 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         rows lead outside the images.
     """
     count = len(columns)
-    if not can(what, images, out) or not (
-        images.shape[1] == what.channels or (what.wider and images.shape[1] == 4)
-    ):
-        raise ValueError(
-            f"a pass: the images are {images.dtype} {list(images.shape)} and the result is {out.dtype}; "
-            "the compiled loops do not take such. Pass what native_pass.can says yes to."
-        )
-    if columns.shape != (count, what.width) or columns.dtype != torch.float32:
-        raise ValueError(
-            f"a pass: the columns are {columns.dtype} {list(columns.shape)}; float32 [N, {what.width}] is allowed. "
-            "Make them for this pass."
-        )
-    if out.shape != (count, what.channels, *what.size):
-        raise ValueError(
-            f"a pass: out is {list(out.shape)}; {[count, what.channels, *what.size]} is allowed. Pass one for this pass."
-        )
+    alike = images.shape[1] == what.channels or (what.wider and images.shape[1] == 4)
     if what.ragged:
-        if images.ndim != 2 or not images.is_contiguous() or rows is not None:
-            raise ValueError(
-                f"a pass: the images are {list(images.shape)}; contiguous [P, C] without rows is allowed for images that differ "
-                "in size. Pass such."
-            )
+        sourced = images.ndim == 2 and images.is_contiguous() and rows is None
+    elif rows is None:
+        sourced = len(images) == count
     else:
-        rows = _checked(rows, count, len(images))
+        sourced = rows.shape == (count,) and rows.dtype == torch.int64
+    if (
+        not (can(what, images, out) and alike and sourced and columns.dtype == torch.float32)
+        or columns.shape != (count, what.width)
+        or out.shape != (count, what.channels, *what.size)
+    ):
+        given = {"images": images, "columns": columns, "rows": rows, "out": out}
+        found = ", ".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in given.items() if p is not None)
+        raise ValueError(f"a pass: {found} do not go together, or the loops do not take such: {what}.")
     if not count:
         return
+    if rows is not None:
+        first, last = (int(end) for end in rows.aminmax())
+        if first < 0 or last >= len(images):
+            raise IndexError(
+                f"a pass: rows are {first} to {last}; 0 to {len(images) - 1} are allowed. Pass rows of these images."
+            )
+        rows = rows.contiguous()
     if what.ragged:
         source, sides = images, (len(images), 1)
     else:
@@ -155,28 +153,6 @@ def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[in
         wait(others)  # nobody may free the memory while a part is at work
     for other in others:
         other.result()
-
-
-def _checked(rows: Tensor | None, count: int, images: int) -> Tensor | None:
-    """Return contiguous row numbers, or None for all in order. Raise ValueError or IndexError unless they are of these images."""
-    if rows is None:
-        if images != count:
-            raise ValueError(
-                f"a pass: there are {images} images and {count} samples, and no rows; as many of both are allowed "
-                "without. Pass the rows."
-            )
-        return None
-    if rows.shape != (count,) or rows.dtype != torch.int64:
-        raise ValueError(
-            f"a pass: rows are {rows.dtype} {list(rows.shape)}; int64 [{count}] is allowed. Pass one a sample."
-        )
-    if count:
-        first, last = (int(end) for end in rows.aminmax())
-        if first < 0 or last >= images:
-            raise IndexError(
-                f"a pass: rows are {first} to {last}; 0 to {images - 1} are allowed. Pass rows of these images."
-            )
-    return rows.contiguous()
 
 
 def _by_pixels(images: Tensor) -> bool:

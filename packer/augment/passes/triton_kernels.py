@@ -571,8 +571,7 @@ def pixels(
 def _write(result, start, colors, C: tl.constexpr, PIXELS: tl.constexpr, SHAPE: tl.constexpr):
     """Write a block of pixels, numbers on end.
 
-    Of three channels: "join" has four threads a pixel, one of them idle, so that a warp writes whole sectors of 32 bytes;
-    "strided" writes each channel for itself, a third of every sector at a time, and leaves the rest to the cache.
+    Of three channels four threads write a pixel, one of them idle, so that a warp writes whole sectors of 32 bytes.
     """
     BLOCK: tl.constexpr = SHAPE.across
     red, green, blue, alpha = colors
@@ -584,20 +583,12 @@ def _write(result, start, colors, C: tl.constexpr, PIXELS: tl.constexpr, SHAPE: 
     elif C == 4:
         both = tl.interleave(tl.interleave(red, blue), tl.interleave(green, alpha))
         tl.store(result + number, both, mask=number < PIXELS * 4)
-    elif SHAPE.write == "join":
+    else:
         four = tl.reshape(tl.join(tl.join(red, blue), tl.join(green, green)), (BLOCK, 4))
         place = start + tl.arange(0, BLOCK)
         channel = tl.arange(0, 4)
-        tl.store(
-            result + (place * 3)[:, None] + channel[None, :],
-            four,
-            mask=(place < PIXELS)[:, None] & (channel < 3)[None, :],
-        )
-    else:
-        place = start + tl.arange(0, BLOCK)
-        tl.store(result + place * 3, red, mask=place < PIXELS)
-        tl.store(result + place * 3 + 1, green, mask=place < PIXELS)
-        tl.store(result + place * 3 + 2, blue, mask=place < PIXELS)
+        there = (place < PIXELS)[:, None] & (channel < 3)[None, :]
+        tl.store(result + (place * 3)[:, None] + channel[None, :], four, mask=there)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)

@@ -29,15 +29,13 @@ class LaunchShape:
     """The division of a pass among programs.
 
     across, down: what is made at a time, powers of 2: numbers of a line, and lines ("flat" kernel), or pixels on end, and 1.
-    loops: how often a program does so. warps: of 32 threads, a program. write: how three channels are written by the
-    "pixels" kernel, see `_write`.
+    loops: how often a program does so. warps: of 32 threads, a program.
     """
 
     across: int
     down: int
     loops: int
     warps: int
-    write: str = "join"
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:

@@ -385,11 +385,11 @@ def test_rows_that_are_not_there_are_an_error() -> None:
         rows[-1] = wrong
         with pytest.raises(IndexError, match=r"^a pass: rows are (-1 to 0|0 to 1); 0 to 0 are allowed\. "):
             native_pass.run(what, images, columns, rows, results(what, len(columns)))
-    with pytest.raises(ValueError, match=r"^a pass: there are 1 images and 3 samples, and no rows; "):
+    with pytest.raises(ValueError, match=" do not go together"):
         native_pass.run(what, images, columns[:1].repeat(3, 1), None, results(what, 3))
-    with pytest.raises(ValueError, match=r"^a pass: the columns are "):
+    with pytest.raises(ValueError, match=" do not go together"):
         native_pass.run(what, images, columns[:, :-1], None, results(what, len(columns)))
-    with pytest.raises(ValueError, match=r"^a pass: out is "):
+    with pytest.raises(ValueError, match=" do not go together"):
         native_pass.run(what, images, columns, None, results(what, len(columns))[..., :-1])
 
 
@@ -403,7 +403,7 @@ def test_it_says_what_it_does_not_take() -> None:
     assert not native_pass.can(dataclasses.replace(what, channels=4, steps=1), images, out)
     assert not native_pass.can(dataclasses.replace(what, channels=5, steps=0), images, out)
     assert not native_pass.can(what, images.to(torch.uint16), out)
-    with pytest.raises(ValueError, match=r"^a pass: the images are torch\.float16 "):
+    with pytest.raises(ValueError, match=r"^a pass: images torch\.float16 "):
         native_pass.run(what, images.half(), columns, rows, out)
 
 
