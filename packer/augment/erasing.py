@@ -63,7 +63,7 @@ class Cutout(SinglePartTransform, ErasePart):
     """
 
     def __init__(self, size: int, value: float | Sequence[float] = 0.0) -> None:
-        self.size = validation.side("Cutout", "size", size)
+        self.size = validation.whole("Cutout", "size", size, 1)
         self.value = validation.colour("Cutout", "value", value)
 
     def check(self, shape: Shape) -> Shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,15 +70,40 @@ def _sent(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
     return sent.to(device, non_blocking=True)
 
 
-class RandomAdjustSharpness(RandomChange, WholeImagePart):
+class FilterPart(WholeImagePart):
+    """One of FILTERS for each image, or none.
+
+    Columns: the filter's number, 0 for images that stay as they are; the smoothed image's share for sharpness.
+    """
+
+    width = 2
+    bytes_only = True
+
+    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+        chosen = [(known[:, 0] == number, change) for number, change in enumerate(FILTERS.values(), 1)]
+        return changed(images, columns, known, chosen)
+
+
+class _RandomFilter(RandomChange, FilterPart):
+    """The filter called `filter` with probability p. share: the smoothed image's, which is below 0 for a sharper one."""
+
+    filter = ""
+    share = 0.0
+
+    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+        number = 1 + list(FILTERS).index(self.filter)
+        change = np.asarray(params[self.drawn])
+        return np.stack([number * change, self.share * change], axis=1).astype(np.float32)
+
+
+class RandomAdjustSharpness(_RandomFilter):
     """Change the sharpness of each image with probability p, as torchvision.transforms.v2.RandomAdjustSharpness.
 
     sharpness_factor: from 0 up: 0 is smoothed, 1 as it is, 2 twice as sharp. p: 0 <= p <= 1. uint8 images only.
     """
 
     drawn = "sharpen"
-    width = 1  # the smoothed image's share, which is below 0 for a sharper one
-    bytes_only = True
+    filter = "Sharpness"
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         self.sharpness_factor = validation.number(
@@ -87,11 +111,27 @@ class RandomAdjustSharpness(RandomChange, WholeImagePart):
         )
         super().__init__(p)
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        return np.where(params["sharpen"], np.float32(1 - self.sharpness_factor), np.float32(0))[:, None]
+    @property
+    def share(self) -> float:  # type: ignore[override]
+        return 1 - self.sharpness_factor
 
-    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        return changed(images, columns, known, [(known[:, 0] != 0, sharpened)])
+
+class RandomAutocontrast(_RandomFilter):
+    """Stretch each channel to 0..255 with probability p, as torchvision.transforms.v2.RandomAutocontrast.
+
+    p: 0 <= p <= 1. uint8 images only.
+    """
+
+    filter = "AutoContrast"
+
+
+class RandomEqualize(_RandomFilter):
+    """Equalise each channel's histogram with probability p, as torchvision.transforms.v2.RandomEqualize.
+
+    p: 0 <= p <= 1. uint8 images only.
+    """
+
+    filter = "Equalize"
 
 
 def sharpened(pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
@@ -120,48 +160,6 @@ def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
     result = pixels.clone()
     result[:, 1:-1, 1:-1] = smooth.view(count, height - 2, width - 2, channels)
     return result
-
-
-class _RandomLevels(RandomChange, WholeImagePart):
-    """New values for each channel with probability p, by the values that it has."""
-
-    width = 1
-    bytes_only = True
-
-    @staticmethod
-    @abstractmethod
-    def levels(pixels: Tensor) -> Tensor:
-        """Return the new values, uint8 [N, H, W, C]."""
-
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        return params["change"].astype(np.float32)[:, None]
-
-    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        return changed(
-            images, columns, known, [(known[:, 0] > 0, lambda p, c, _: without_alpha(p, self.levels))]
-        )
-
-
-class RandomAutocontrast(_RandomLevels):
-    """Stretch each channel to 0..255 with probability p, as torchvision.transforms.v2.RandomAutocontrast.
-
-    p: 0 <= p <= 1. uint8 images only.
-    """
-
-    @staticmethod
-    def levels(pixels: Tensor) -> Tensor:
-        return autocontrast(pixels)
-
-
-class RandomEqualize(_RandomLevels):
-    """Equalise each channel's histogram with probability p, as torchvision.transforms.v2.RandomEqualize.
-
-    p: 0 <= p <= 1. uint8 images only.
-    """
-
-    @staticmethod
-    def levels(pixels: Tensor) -> Tensor:
-        return equalized(pixels)
 
 
 def autocontrast(pixels: Tensor) -> Tensor:
@@ -201,6 +199,14 @@ def equalized(pixels: Tensor) -> Tensor:
     same = torch.arange(256, device=pixels.device)
     table = torch.where(step > 0, made.clamp(0, 255), same).to(torch.uint8)
     return table.view(-1).index_select(0, places).view(pixels.shape)
+
+
+FILTERS: dict[str, Change] = {
+    "Sharpness": sharpened,
+    "AutoContrast": lambda pixels, *_: without_alpha(pixels, autocontrast),
+    "Equalize": lambda pixels, *_: without_alpha(pixels, equalized),
+}
+"""Name, as policies have it -> what it does."""
 
 
 _ROWS = 32  # of a result that one product of matrices makes; it reads these and half a kernel above and below

@@ -276,7 +276,9 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         self.height, self.width = validation.sides("RandomCrop", "size", size)
         self.left, self.top, self.right, self.bottom = validation.margins("RandomCrop", "padding", padding)
         self.pad_if_needed = validation.flag("RandomCrop", "pad_if_needed", pad_if_needed)
-        self.padding_mode = validation.padding_mode("RandomCrop", padding_mode)
+        self.padding_mode = validation.one_of(
+            "RandomCrop", "padding_mode", padding_mode, tuple(pass_spec.OUTSIDES)
+        )
         self.fill = validation.colour("RandomCrop", "fill", fill)
         self._padded = any((self.left, self.top, self.right, self.bottom))
         if self._padded or self.pad_if_needed:
@@ -385,7 +387,7 @@ class Resize(SinglePartTransform, GeometryPart):
     ) -> None:
         self.interpolation, self.sampling = resize_sampling("Resize", interpolation, antialias)
         self._shorter = not (isinstance(size, Sequence) and len(size) == 2)
-        self._longer = None if max_size is None else validation.side("Resize", "max_size", max_size)
+        self._longer = None if max_size is None else validation.whole("Resize", "max_size", max_size, 1)
         self._longest = size is None and max_size is not None
         self.size = validation.sides("Resize", "size", max_size if self._longest else size)
         if self._longer is not None and not (

@@ -39,7 +39,7 @@ class Pad(SinglePartTransform, GeometryPart):
             )
         self.padding = validation.margins("Pad", "padding", padding)
         self.fill = validation.colour("Pad", "fill", fill)
-        self.padding_mode = validation.padding_mode("Pad", padding_mode)
+        self.padding_mode = validation.one_of("Pad", "padding_mode", padding_mode, tuple(pass_spec.OUTSIDES))
         self.outside = pass_spec.OUTSIDES[self.padding_mode] if any(self.padding) else None
 
     def check(self, shape: Shape) -> Shape:

@@ -98,37 +98,16 @@ class Pipeline:
         source = PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
         parts = [StagedPart(part, number) for part, number in self._plan.parts]
         self._stages = staged(parts, source, split and self.ragged)
-        self._plan.check_alike()
-        if any(np.ndim(stage.result.size[0]) for stage in self._stages):
-            raise UsageError(
-                "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with "
-                "two colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and "
-                "give all operations before it the same fill."
-            )
+        self._plan.check_alike([stage.result.size for stage in self._stages])
 
     def __repr__(self) -> str:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
         return f"Pipeline({list(self.transforms)}, {about})"
 
-    def at(
-        self,
-        shape: Shape | tuple[int, None, None],
-        seed: int | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        split: bool | None = None,
-    ) -> Pipeline:
-        """Return the same transforms for images of this (C, H, W), and with another seed, dtype or `split` if given."""
-        return Pipeline(
-            self.transforms,
-            shape,
-            seed=self.seed if seed is None else seed,
-            dtype=dtype or self.dtype,
-            mask_fill=self.mask_fill,
-            soft_fill=self.soft_fill,
-            implementation=self.implementation,
-            split=self.split if split is None else split,
-        )
+    def at(self, shape: Shape | tuple[int, None, None] | None, **changes: Any) -> Pipeline:
+        """Return the same pipeline for images of this (C, H, W), and with other arguments if given."""
+        names = ("transforms", "seed", "dtype", "mask_fill", "soft_fill", "implementation", "split")
+        return Pipeline(**{name: getattr(self, name) for name in names} | changes, shape=shape)
 
     @property
     def ragged(self) -> bool:
@@ -157,11 +136,6 @@ class Pipeline:
     def stages(self) -> tuple[str, ...]:
         """For each stage "pass", or the name of the transform that stands between passes, in order."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
-
-    @property
-    def passes(self) -> int:
-        """The number of stages that are one pass over the pixels."""
-        return self.stages.count("pass")
 
     @property
     def num_classes(self) -> int | None:

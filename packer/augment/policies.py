@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from packer.augment import color, validation
-from packer.augment.filters import Change, autocontrast, changed, equalized, sharpened
+from packer.augment.filters import FILTERS, FilterPart
 from packer.augment.geometric import SAMPLINGS, AffinePlacement
 from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside
@@ -24,7 +23,6 @@ from packer.augment.transform import (
     Shape,
     Transform,
     TransformPart,
-    WholeImagePart,
 )
 from packer.augment.validation import whole
 
@@ -191,30 +189,15 @@ class _PolicyPart(TransformPart):
         return drew
 
 
-class _PolicyFilter(_PolicyPart, WholeImagePart):
-    """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image.
-
-    Columns: the operation's number, 0 for images that stay as they are; the smoothed image's share for Sharpness.
-    """
-
-    width = 2
-    bytes_only = True
+class _PolicyFilter(_PolicyPart, FilterPart):
+    """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image."""
 
     def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
         columns = np.zeros((count, 2), np.float32)
-        columns[:, 0] = params["operation"][:, self._slot]
-        columns[~self.drew(params, "Sharpness", "AutoContrast", "Equalize"), 0] = 0
+        for number, name in enumerate(FILTERS, 1):
+            columns[self.drew(params, name), 0] = number
         columns[:, 1] = -self.magnitudes(params, "Sharpness")
         return columns
-
-    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        changes: dict[str, Change] = {
-            "Sharpness": sharpened,
-            "AutoContrast": lambda p, c, _: color.without_alpha(p, autocontrast),
-            "Equalize": lambda p, c, _: color.without_alpha(p, equalized),
-        }
-        chosen = [(known[:, 0] == NUMBER[name], change) for name, change in changes.items()]
-        return changed(images, columns, known, chosen)
 
 
 class _PolicyGeometry(_PolicyPart, GeometryPart):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -33,12 +32,12 @@ class RandomRotation(SinglePartTransform, GeometryPart):
         center: Sequence[float] | None = None,
         fill: float | Sequence[float] = 0,
     ) -> None:
-        self.degrees = _degrees("RandomRotation", "degrees", degrees)
+        self.degrees = validation.around("RandomRotation", "degrees", degrees, 0)
         self.interpolation = validation.one_of(
             "RandomRotation", "interpolation", interpolation, tuple(SAMPLINGS)
         )
         self.sampling = SAMPLINGS[self.interpolation]
-        self.center = _center("RandomRotation", center)
+        self.center = None if center is None else validation.pair("RandomRotation", "center", center)
         self.fill = validation.colour("RandomRotation", "fill", fill)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -73,15 +72,10 @@ class RandomAffine(SinglePartTransform, GeometryPart):
         center: Sequence[float] | None = None,
     ) -> None:
         name = "RandomAffine"
-        self.degrees = _degrees(name, "degrees", degrees)
-        self.translate = (0.0, 0.0)
-        if translate is not None:
-            if not isinstance(translate, Sequence) or len(translate) != 2:
-                raise UsageError(
-                    f"{name}: translate is {translate!r}; two shares from 0 to 1 are allowed. Pass (across, down)."
-                )
-            across, down = (validation.number(name, "translate", t, 0, 1) for t in translate)
-            self.translate = across, down
+        self.degrees = validation.around(name, "degrees", degrees, 0)
+        self.translate = (
+            (0.0, 0.0) if translate is None else validation.pair(name, "translate", translate, 0, 1)
+        )
         self.scale = (1.0, 1.0) if scale is None else validation.interval(name, "scale", scale, 1e-6)
         if isinstance(shear, Sequence) and len(shear) == 4:
             self.shear = (
@@ -89,7 +83,7 @@ class RandomAffine(SinglePartTransform, GeometryPart):
                 validation.interval(name, "shear", shear[2:]),
             )
         else:
-            self.shear = _degrees(name, "shear", 0 if shear is None else shear), (0.0, 0.0)
+            self.shear = validation.around(name, "shear", 0 if shear is None else shear, 0), (0.0, 0.0)
         if any(abs(angle) >= 90 for pair in self.shear for angle in pair):
             raise UsageError(
                 f"{name}: shear is {shear!r}; degrees between -90 and 90 are allowed. Pass smaller ones."
@@ -97,7 +91,7 @@ class RandomAffine(SinglePartTransform, GeometryPart):
         self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
         self.sampling = SAMPLINGS[self.interpolation]
         self.fill = validation.colour(name, "fill", fill)
-        self.center = _center(name, center)
+        self.center = None if center is None else validation.pair(name, "center", center)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""
@@ -147,24 +141,3 @@ def transform_about(
     a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
     from_x, from_y = x + move_x, y + move_y
     placement.turn(a, b, x - a * from_x - b * from_y, c, d, y - c * from_x - d * from_y)
-
-
-def _degrees(name: str, what: str, value: Any) -> tuple[float, float]:
-    if validation.is_number(value) and value >= 0:
-        return -float(value), float(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return validation.interval(name, what, value)
-    raise UsageError(
-        f"{name}: {what} is {value!r}; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees."
-    )
-
-
-def _center(name: str, center: Sequence[float] | None) -> tuple[float, float] | None:
-    if center is None:
-        return None
-    if not isinstance(center, Sequence) or len(center) != 2:
-        raise UsageError(
-            f"{name}: center is {center!r}; two numbers (x, y) in pixels are allowed. Pass those."
-        )
-    x, y = (validation.number(name, "center", v) for v in center)
-    return x, y

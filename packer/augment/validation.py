@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from packer.arguments import as_whole
-from packer.augment.passes.pass_spec import OUTSIDES
 from packer.errors import UsageError
 from packer.sentence import Option
 
@@ -22,17 +21,7 @@ ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 def probability(name: str, p: Any) -> float:
     """Return a number from 0 to 1."""
-    if not is_number(p) or not 0 <= p <= 1:
-        raise UsageError(f"{name}: p is {p!r}; 0 to 1 is allowed. Pass a probability.")
-    return float(p)
-
-
-def side(name: str, what: str, value: Any) -> int:
-    """Return a whole number from 1 up."""
-    number = as_whole(value)
-    if number is None or number < 1:
-        raise UsageError(f"{name}: {what} is {value!r}; whole numbers from 1 up are allowed. Pass pixels.")
-    return number
+    return number(name, "p", p, 0, 1)
 
 
 def whole(name: str, what: str, value: Any, least: int | None, most: int | None = None) -> int:
@@ -44,13 +33,15 @@ def whole(name: str, what: str, value: Any, least: int | None, most: int | None 
     return number
 
 
+def _listed(value: Any) -> list[Any]:
+    """Return the elements of a sequence, or a value alone."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
 def sides(name: str, what: str, value: Any) -> tuple[int, int]:
     """(height, width): both from one whole number, or two of them."""
-    many = [
-        as_whole(v)
-        for v in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
-    ]
-    if len(many) not in (1, 2) or any(v is None or v < 1 for v in many):
+    many = [as_whole(v, 1) for v in _listed(value)]
+    if len(many) not in (1, 2) or None in many:
         raise UsageError(
             f"{name}: {what} is {value!r}; a whole number from 1 up, or two (height, width), are allowed. "
             "Pass the side in pixels."
@@ -60,20 +51,26 @@ def sides(name: str, what: str, value: Any) -> tuple[int, int]:
 
 def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
     """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given; 0 for None."""
-    given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    whole = [0] if value is None else [w for w in map(as_whole, given) if w is not None and w >= 0]
-    if len(whole) != len(given) or len(whole) not in (1, 2, 4):
+    many = [as_whole(v, 0) for v in _listed(0 if value is None else value)]
+    if len(many) not in (1, 2, 4) or None in many:
         raise UsageError(
             f"{name}: {what} is {value!r}; one, two or four whole numbers from 0 up are allowed. "
             "Pass (left, top, right, bottom)."
         )
-    left, top, right, bottom = whole * (4 // len(whole))
+    left, top, right, bottom = [v or 0 for v in many] * (4 // len(many))
     return left, top, right, bottom
 
 
-def padding_mode(name: str, value: Any) -> str:
-    """Return torchvision's word for what is beyond an image's edges."""
-    return one_of(name, "padding_mode", value, tuple(OUTSIDES))
+def pair(
+    name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
+) -> tuple[float, float]:
+    """(across, down), both within bounds."""
+    given = _listed(value)
+    if len(given) != 2 or not all(is_number(v) and least <= v <= most for v in given):
+        raise UsageError(
+            f"{name}: {what} is {value!r}; two numbers (across, down){_bounds(least, most)} are allowed. Pass those."
+        )
+    return float(given[0]), float(given[1])
 
 
 def check_padding(name: str, padding: tuple[Any, Any, Any, Any], mode: str, height: Any, width: Any) -> None:
@@ -106,7 +103,7 @@ def interval(
 
 
 def around(
-    name: str, what: str, value: Any, middle: float, least: float, most: float = math.inf
+    name: str, what: str, value: Any, middle: float, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
     if is_number(value) and 0 <= value <= most - middle:
@@ -213,24 +210,22 @@ def check_params(name: str, params: Mapping[str, Any], layout: ParamLayout, coun
         )
     for key, (shape, dtype) in layout.items():
         p = params[key]
-        if not isinstance(p, Tensor):
+        wanted = torch.from_numpy(np.empty(0, dtype)).dtype
+        plain = isinstance(p, Tensor) and p.device.type == "cpu" and not p.requires_grad
+        if (
+            not plain
+            or not p.ndim
+            or p.dtype == torch.bfloat16
+            or p.shape[1:] != shape
+            or _kind(p.dtype) != _kind(wanted)
+        ):
             raise UsageError(
-                f"{name}: {key} is a {type(p).__name__}; a tensor on the CPU is allowed. Pass such."
-            )
-        if p.device.type != "cpu" or p.ndim == 0 or p.dtype == torch.bfloat16 or p.requires_grad:
-            raise UsageError(
-                f"{name}: {key} is {p.dtype} {list(p.shape)} on {p.device}{', with gradients' * p.requires_grad}; a plain "
-                "tensor on the CPU, an entry an image, is allowed. Pass such."
+                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, {wanted} {[count, *shape]}, is allowed. Keep its type."
             )
         if len(p) != count:
             raise UsageError(
                 f"{name}: {key} was drawn for {len(p)} rows and there are {count} images; one draw an image is "
                 "allowed. Sample the batch's rows."
-            )
-        wanted = torch.from_numpy(np.empty(0, dtype)).dtype
-        if tuple(p.shape[1:]) != shape or _kind(p.dtype) != _kind(wanted):
-            raise UsageError(
-                f"{name}: {key} is {p.dtype} {list(p.shape)}; {wanted} {[count, *shape]} is allowed. Keep its type."
             )
 
 

@@ -226,8 +226,8 @@ class ElasticTransform(SinglePartTransform, GridPart):
         fill: float | Sequence[float] = 0,
     ) -> None:
         name = "ElasticTransform"
-        self.alpha = _pair(name, "alpha", alpha)
-        self.sigma = _pair(name, "sigma", sigma)
+        self.alpha = _both(name, "alpha", alpha)
+        self.sigma = _both(name, "sigma", sigma)
         if min(self.sigma) == 0 < max(self.sigma):
             raise UsageError(
                 f"{name}: sigma is {sigma!r}; two numbers above 0, or 0 for no smoothing, are allowed. Pass both, or 0."
@@ -308,11 +308,6 @@ def _kernel_size(sigma: float) -> int:
     return int(8 * sigma + 1) | 1
 
 
-def _pair(name: str, what: str, value: Any) -> tuple[float, float]:
+def _both(name: str, what: str, value: Any) -> tuple[float, float]:
     """(across, down) of one number for both, or two, from 0 up."""
-    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    if len(given) not in (1, 2) or not all(validation.is_number(number) and number >= 0 for number in given):
-        raise UsageError(
-            f"{name}: {what} is {value!r}; a number from 0 up, or two (across, down), are allowed. Pass pixels."
-        )
-    return float(given[0]), float(given[-1])
+    return validation.pair(name, what, (value, value) if validation.is_number(value) else value, 0)

@@ -389,13 +389,13 @@ def _fitted(
         )
     dtype = torch.from_numpy(np.empty(0, dtype_of(image))).dtype
     if pipeline.dtype == torch.uint8 and dtype == torch.uint16:  # made for whole numbers
-        return pipeline.at(found, dtype=dtype, split=split or None)
+        return pipeline.at(found, dtype=dtype, split=split or pipeline.split)
     if pipeline.dtype != dtype:
         raise UsageError(
             f"augment: the pipeline is for images of {pipeline.dtype} and those of {path} are {dtype}; the same is "
             f"allowed. Pass Pipeline([...], dtype={dtype})."
         )
-    return pipeline.at(found, split=split or None)
+    return pipeline.at(found, split=split or pipeline.split)
 
 
 def _check_ragged(fields: Sequence[Field], path: str) -> None:

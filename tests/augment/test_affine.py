@@ -265,15 +265,15 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
     [
         (
             lambda: RandomRotation(-5),
-            "RandomRotation: degrees is -5; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees.",
+            "RandomRotation: degrees is -5; a number from 0 up, or two (low, high), is allowed. Pass how far it may go.",
         ),
         (
             lambda: RandomRotation("5"),  # type: ignore[arg-type]
-            "RandomRotation: degrees is '5'; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees.",
+            "RandomRotation: degrees is '5'; a number from 0 up, or two (low, high), is allowed. Pass how far it may go.",
         ),
         (
             lambda: RandomRotation(True),
-            "RandomRotation: degrees is True; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees.",
+            "RandomRotation: degrees is True; a number from 0 up, or two (low, high), is allowed. Pass how far it may go.",
         ),
         (
             lambda: RandomRotation((5, -5)),
@@ -285,7 +285,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomRotation(5, center=(1, 2, 3)),
-            "RandomRotation: center is (1, 2, 3); two numbers (x, y) in pixels are allowed. Pass those.",
+            "RandomRotation: center is (1, 2, 3); two numbers (across, down) are allowed. Pass those.",
         ),
         (
             lambda: RandomRotation(5, center=(1, float("inf"))),
@@ -303,7 +303,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomAffine(5, translate=0.1),  # type: ignore[arg-type]
-            "RandomAffine: translate is 0.1; two shares from 0 to 1 are allowed. Pass (across, down).",
+            "RandomAffine: translate is 0.1; two numbers (across, down) from 0 to 1 are allowed. Pass those.",
         ),
         (
             lambda: RandomAffine(5, translate=(0.1, 1.5)),
@@ -323,7 +323,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomAffine(5, shear=-1),
-            "RandomAffine: shear is -1; a number of degrees from 0 up, or (least, most), is allowed. Pass degrees.",
+            "RandomAffine: shear is -1; a number from 0 up, or two (low, high), is allowed. Pass how far it may go.",
         ),
     ],
 )

@@ -114,7 +114,7 @@ def test_masks_of_spared_images_stay() -> None:
         assert torch.equal(mask, source.flip(1) if chosen else source)
 
 
-@pytest.mark.parametrize("transform", [ToDtype(), Normalize([0.5], [0.5]), RandomApply([]), "RandomInvert"])
+@pytest.mark.parametrize("transform", [ToDtype(), Normalize([0.5], [0.5]), RandomApply([])])
 def test_what_cannot_be_left_out_is_refused(transform: Transform) -> None:
     assert refusal(lambda: RandomApply([RandomInvert(), transform])) == (
         f"RandomApply: {transform!r} is among the transforms; those that can be left out for an image are allowed, "
@@ -131,7 +131,7 @@ def test_transforms_that_change_the_size_are_refused() -> None:
 
 def test_a_p_above_1_is_refused() -> None:
     assert refusal(lambda: RandomApply([], 1.5)) == (
-        "RandomApply: p is 1.5; 0 to 1 is allowed. Pass a probability."
+        "RandomApply: p is 1.5; numbers from 0 to 1 are allowed. Pass one of them."
     )
 
 

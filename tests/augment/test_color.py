@@ -271,7 +271,7 @@ TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed
         ),
         (
             lambda: RandomGrayscale(2),
-            "RandomGrayscale: p is 2; 0 to 1 is allowed. Pass a probability.",
+            "RandomGrayscale: p is 2; numbers from 0 to 1 are allowed. Pass one of them.",
         ),
         (
             lambda: Pipeline([ColorJitter(0.4)], (5, 8, 8)),

@@ -205,7 +205,10 @@ def test_later_boxes_win(implementation: str) -> None:
 @pytest.mark.parametrize(
     ("attempt", "sentence"),
     [
-        (lambda: RandomErasing(-1), "RandomErasing: p is -1; 0 to 1 is allowed. Pass a probability."),
+        (
+            lambda: RandomErasing(-1),
+            "RandomErasing: p is -1; numbers from 0 to 1 are allowed. Pass one of them.",
+        ),
         (
             lambda: RandomErasing(scale=(0.3, 0.1)),
             "RandomErasing: scale is (0.3, 0.1); two numbers (low, high) from 0 to 1 are allowed. "
@@ -256,11 +259,11 @@ def test_later_boxes_win(implementation: str) -> None:
         ),
         (
             lambda: Cutout(0),
-            "Cutout: size is 0; whole numbers from 1 up are allowed. Pass pixels.",
+            "Cutout: size is 0; whole numbers from 1 up are allowed. Pass one of them.",
         ),
         (
             lambda: Cutout(2.5),  # type: ignore[arg-type]
-            "Cutout: size is 2.5; whole numbers from 1 up are allowed. Pass pixels.",
+            "Cutout: size is 2.5; whole numbers from 1 up are allowed. Pass one of them.",
         ),
         (
             lambda: Cutout(4, value="random"),  # type: ignore[arg-type]

@@ -101,5 +101,5 @@ def test_alternating_flips_alternate_by_row_where_rows_repeat() -> None:
 @pytest.mark.parametrize("p", [-0.1, 1.5, float("nan"), float("inf"), "0.5", None, True])
 def test_what_is_no_probability_is_refused(flip: type[RandomHorizontalFlip], p: float) -> None:
     assert refusal(lambda: flip(p)) == (
-        f"{flip.__name__}: p is {p!r}; 0 to 1 is allowed. Pass a probability."
+        f"{flip.__name__}: p is {p!r}; numbers from 0 to 1 are allowed. Pass one of them."
     )

@@ -80,7 +80,7 @@ def test_what_stands_around_it_sees_the_padding_as_it_was_made(mode: str, implem
 
 def test_it_shares_the_pass_of_its_neighbours() -> None:
     def passes(*transforms: Any) -> int:
-        return Pipeline([*transforms, Normalize(0.5, 0.5)], (3, 32, 32)).passes
+        return Pipeline([*transforms, Normalize(0.5, 0.5)], (3, 32, 32)).stages.count("pass")
 
     assert passes(Pad(4), RandomResizedCrop(16)) == 1
     assert passes(Pad(4), RandomRotation(10)) == 1

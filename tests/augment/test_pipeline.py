@@ -628,7 +628,7 @@ def test_a_text_is_a_list() -> None:
         ),
         (
             {"flip": torch.tensor([1, 0, 1, 0])},
-            "RandomHorizontalFlip: flip is torch.int64 [4]; torch.bool [4] is allowed. Keep its type.",
+            "RandomHorizontalFlip: flip is torch.int64 [4]; a plain tensor on the CPU, torch.bool [4], is allowed. Keep its type.",
         ),
         (
             {"flip": torch.ones(3, dtype=torch.bool)},
@@ -637,7 +637,7 @@ def test_a_text_is_a_list() -> None:
         ),
         (
             {"flip": np.ones(4, np.bool_)},
-            "RandomHorizontalFlip: flip is a ndarray; a tensor on the CPU is allowed. Pass such.",
+            "RandomHorizontalFlip: flip is a ndarray; a plain tensor on the CPU, torch.bool [4], is allowed. Keep its type.",
         ),
     ],
 )

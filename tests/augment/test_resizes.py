@@ -169,7 +169,7 @@ def test_bicubic_shares_the_pass_and_masks_move_as_ever(implementation: str) -> 
         RandomCrop(12),
     ]
     pipeline = Pipeline([*stack, Normalize(0.5, 0.5)], (3, 24, 20), implementation=implementation)
-    assert pipeline.passes == 1
+    assert pipeline.stages.count("pass") == 1
     params = pipeline.sample(np.arange(5))
     masks = images[:, 0]
     linear = Pipeline(
@@ -180,7 +180,7 @@ def test_bicubic_shares_the_pass_and_masks_move_as_ever(implementation: str) -> 
     still = one(RandomResizedCrop((24, 20), interpolation="bicubic"), images, implementation)
     assert torch.equal(still.apply(images, whole), images)
     turned = Pipeline([Resize(16, "bicubic"), RandomRotation(9, "bilinear")], (3, 24, 20))
-    assert turned.passes == 2
+    assert turned.stages.count("pass") == 2
 
 
 def test_a_size_that_is_the_images_own_changes_nothing(implementation: str) -> None:

@@ -257,7 +257,8 @@ def test_only_texts_are_taken() -> None:
 
 def test_an_operations_own_complaint_is_kept() -> None:
     with pytest.raises(
-        UsageError, match=r"^RandomHorizontalFlip: p is 2; 0 to 1 is allowed\. Pass a probability\.$"
+        UsageError,
+        match=r"^RandomHorizontalFlip: p is 2; numbers from 0 to 1 are allowed\. Pass one of them\.$",
     ):
         parse("RandomHorizontalFlip(2)")
 
