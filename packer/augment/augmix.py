@@ -13,7 +13,7 @@ from torch import Tensor
 from packer.augment import validation
 from packer.augment.filters import changed
 from packer.augment.geometric import SAMPLINGS
-from packer.augment.pass_stages import PartStage, PassStage, PixelFormat, StagedPart, run_pass, staged
+from packer.augment.pass_stages import PartStage, PassStage, PixelFormat, run_pass, staged
 from packer.augment.policies import NUMBER, OPERATIONS, SIGNED, magnitudes, slot_parts
 from packer.augment.transform import Columns, Draws, Params, Shape, Transform, TransformPart, WarpPart
 from packer.augment.validation import whole
@@ -117,7 +117,7 @@ class _BlendedChains(WarpPart):
         super().check(shape)
         transform = self._transform
         parts = [
-            StagedPart(part, 0)
+            (part, 0)
             for slot in range(transform.deepest)
             for part in slot_parts(transform, slot, transform.interpolation, transform.fill)
         ]

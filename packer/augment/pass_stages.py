@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,13 +79,6 @@ class PreparedDraws:
         return self._device
 
 
-class StagedPart(NamedTuple):
-    """A part of a transform. transform: its number in the pipeline, and so in the draws."""
-
-    part: TransformPart
-    transform: int
-
-
 @dataclass(frozen=True)
 class PixelFormat:
     """The size, channels and type of images between two stages. limit: their largest value, None after Normalize.
@@ -110,19 +102,22 @@ class PassStage:
 
     def __init__(self, source: PixelFormat, moves_only: bool = False) -> None:
         self.source = self.result = source
+        self.what = Pass(
+            channels=source.channels,
+            size=source.size,
+            limit=source.limit or 1.0,
+            dtype=str(source.dtype).removeprefix("torch."),
+            ragged=isinstance(source.size[0], np.ndarray),
+        )
         self._moves_only = moves_only
         self._geometry: list[tuple[GeometryPart, int]] = []
         self._colours: list[tuple[ColorPart, int]] = []
         self._erasers: list[tuple[ErasePart, int]] = []
-        self._scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-        self._fill: tuple[float, ...] = ()
-        self._box_fill: tuple[float, ...] = ()
-        self._noise = False
 
     @property
     def empty(self) -> bool:
         """True if no part was taken yet."""
-        return not (self._geometry or self._colours or self._scale or self._erasers)
+        return not (self._geometry or self._colours or self.what.scaled or self._erasers)
 
     @property
     def width(self) -> int:
@@ -144,43 +139,18 @@ class PassStage:
         """True if it has geometry, which masks, boxes and points follow."""
         return bool(self._geometry)
 
-    @cached_property
-    def what(self) -> Pass:
-        """The pass, once all parts are taken."""
-        outside = next((part.outside for part, _ in self._geometry if part.outside is not None), None)
-        scale, shift = self._scale or (None, None)
-        return Pass(
-            channels=self.source.channels,
-            size=self.result.size,
-            sampling=next((p.sampling for p, _ in self._geometry if p.sampling != "shift"), "shift"),
-            outside=outside or "fill",
-            framed=outside == "fill",
-            fill=self._fill,
-            steps=sum(part.steps for part, _ in self._colours),
-            contrast=any(part.contrast for part, _ in self._colours),
-            limit=self.source.limit or 1.0,
-            scale=scale,
-            shift=shift,
-            boxes=sum(part.boxes for part, _ in self._erasers),
-            box_fill=self._box_fill,
-            noise=self._noise,
-            dtype=str(self.result.dtype).removeprefix("torch."),
-            ragged=isinstance(self.source.size[0], np.ndarray),
-        )
-
-    def take(self, entry: StagedPart) -> bool:
-        """Take one more part if that keeps the meaning; False if a new stage must begin."""
-        part = entry.part
+    def take(self, part: TransformPart, transform: int) -> bool:
+        """Take one more part if that keeps the meaning; False if a new stage must begin. transform: its number in the pipeline."""
         if isinstance(part, GeometryPart):
-            return self._take_geometry(part, entry.transform)
+            return self._take_geometry(part, transform)
         if self._moves_only:
             return False
         if isinstance(part, ColorPart):
-            return self._take_colour(part, entry.transform)
+            return self._take_colour(part, transform)
         if isinstance(part, ScalePart):
             return self._take_scale(part)
         assert isinstance(part, ErasePart)
-        return self._take_erase(part, entry.transform)
+        return self._take_erase(part, transform)
 
     def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
         """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew.
@@ -204,17 +174,12 @@ class PassStage:
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run_masks(
-        self,
-        masks: Tensor,
-        columns: Tensor,
-        fill: tuple[float, ...],
-        implementation: str,
-        out: Tensor | None = None,
+        self, masks: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
     ) -> Tensor:
         """Move masks as the images: [N, K, h, w].
 
         masks: [N, K, H, W]: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images; of a ragged pass
-            [P, K]. fill: K numbers. out: takes the result if given.
+            [P, K]. fill: K numbers.
         """
         soft, ragged = masks.dtype == torch.float32, self.what.ragged
         what = Pass(
@@ -231,33 +196,37 @@ class PassStage:
         numbers = columns[:, : pass_spec.STEPS_AT]
         if ragged:
             numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
-        return run_pass(what, masks, numbers, None, out, implementation)
+        return run_pass(what, masks, numbers, None, None, implementation)
 
     def _take_geometry(self, part: GeometryPart, transform: int) -> bool:
-        if self._colours or self._scale or self._erasers:
+        if self._colours or self.what.scaled or self._erasers:
             return False
         mine = [p for p, _ in self._geometry]
-        samplings = {p.sampling for p in (*mine, part)} - {"shift"}
-        resizes = [p for p in (*mine, part) if p.antialias is not None]
-        looking = [p for p in mine if p.outside is not None]
-        if len(samplings) > 1 or len(resizes) > 1:
+        looking = next((p for p in mine if p.outside is not None), None)
+        if self.what.sampling != "shift" and part.sampling not in ("shift", self.what.sampling):
             return False
-        if looking and looking[0].outside != "fill" and part.sampling != "shift":
+        if part.antialias is not None and any(p.antialias is not None for p in mine):
             return False
-        if part.outside in ("edge", *pass_spec.MIRRORED) and (
-            looking or any(p.sampling != "shift" for p in mine)
-        ):
+        if looking and looking.outside != "fill" and part.sampling != "shift":
+            return False
+        if part.outside not in ("fill", None) and (looking or self.what.sampling != "shift"):
             return False
         if part.outside == "fill" and looking:
-            if looking[0].outside != "fill" or looking[0].fill != part.fill:
+            if looking.outside != "fill" or looking.fill != part.fill:
                 return False
             if any(p.turns for p in mine) and not part.turns:
                 return False
+        what = self.what if part.sampling == "shift" else replace(self.what, sampling=part.sampling)
         if part.outside == "fill":
-            self._fill = _colour(part.name, part.fill, self.result)
-        channels, height, width = part.check((self.source.channels, *self.result.size))
+            what = replace(what, framed=True, fill=_colour(part.name, part.fill, self.result))
+        elif part.outside is not None:
+            what = replace(what, outside=part.outside)
         self._geometry.append((part, transform))
-        self.result = replace(self.result, channels=channels, size=(height, width))
+        _, height, width = part.check((self.source.channels, *self.result.size))
+        self.what, self.result = (
+            replace(what, size=(height, width)),
+            replace(self.result, size=(height, width)),
+        )
         return True
 
     def _take_colour(self, part: ColorPart, transform: int) -> bool:
@@ -266,24 +235,28 @@ class PassStage:
                 f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
                 "Put it before Normalize."
             )
-        if self._scale or self._erasers:
+        if self.what.scaled or self._erasers:
             return False
         part.check((self.source.channels, *self.result.size))
         part.accept(self.result.limit)
         self._colours.append((part, transform))
+        steps, contrast = self.what.steps + part.steps, self.what.contrast or part.contrast
+        self.what = replace(self.what, steps=steps, contrast=contrast)
         return True
 
     def _take_scale(self, part: ScalePart) -> bool:
         channels = self.source.channels
         part.check((channels, *self.result.size))
         scale, shift, limit = part.scale(self.result.limit, channels)
-        before = self._scale or ((1.0,) * channels, (0.0,) * channels)
-        self._scale = (
-            tuple(new * old for new, old in zip(scale, before[0], strict=True)),
-            tuple(new * old + s for new, old, s in zip(scale, before[1], shift, strict=True)),
-        )
-        self._box_fill = tuple(v * f + s for v, f, s in zip(self._box_fill, scale, shift, strict=False))
+        before = self.what.scale or (1.0,) * channels, self.what.shift or (0.0,) * channels
         self.result = replace(self.result, dtype=part.dtype or self.result.dtype, limit=limit)
+        self.what = replace(
+            self.what,
+            scale=tuple(new * old for new, old in zip(scale, before[0], strict=True)),
+            shift=tuple(new * old + s for new, old, s in zip(scale, before[1], shift, strict=True)),
+            box_fill=tuple(v * f + s for v, f, s in zip(self.what.box_fill, scale, shift, strict=False)),
+            dtype=str(self.result.dtype).removeprefix("torch."),
+        )
         return True
 
     def _take_erase(self, part: ErasePart, transform: int) -> bool:
@@ -294,11 +267,11 @@ class PassStage:
                 "that is allowed after Normalize. Put it there, or pass a number."
             )
         fill = () if part.value is None else _colour(part.name, part.value, self.result, "value")
-        if self._erasers and (self._box_fill != fill or noise != self._noise):
+        if self._erasers and (self.what.box_fill != fill or noise != self.what.noise):
             return False
         part.check((self.source.channels, *self.result.size))
-        self._box_fill, self._noise = fill, noise
         self._erasers.append((part, transform))
+        self.what = replace(self.what, boxes=self.what.boxes + part.boxes, box_fill=fill, noise=noise)
         return True
 
 
@@ -362,21 +335,26 @@ class PartStage:
 Stage = PassStage | PartStage
 
 
-def staged(entries: Sequence[StagedPart], source: PixelFormat, moves_first: bool = False) -> list[Stage]:
-    """Put parts into stages. moves_first: the first is geometry alone. Raises UsageError if one cannot take the images it would get."""
+def staged(
+    parts: Sequence[tuple[TransformPart, int]], source: PixelFormat, moves_first: bool = False
+) -> list[Stage]:
+    """Put parts of transforms, each with its transform's number in the pipeline, into stages.
+
+    moves_first: the first is geometry alone. Raises UsageError if one cannot take the images it would get.
+    """
     stages: list[Stage] = []
     current = PassStage(source, moves_first)
-    for entry in entries:
-        whole = entry.part if isinstance(entry.part, WholeImagePart | MixPart) else None
-        if whole is None and current.take(entry):
+    for part, transform in parts:
+        whole = isinstance(part, WholeImagePart | MixPart)
+        if not whole and current.take(part, transform):
             continue
         if not current.empty:
             stages.append(current)
-        if whole is not None:
-            stages.append(PartStage(current.result, whole, entry.transform))
+        if isinstance(part, WholeImagePart | MixPart):
+            stages.append(PartStage(current.result, part, transform))
         current = PassStage(current.result)
-        if whole is None and not current.take(entry):
-            raise AssertionError(f"{entry.part.name}: no pass takes it")
+        if not whole and not current.take(part, transform):
+            raise AssertionError(f"{part.name}: no pass takes it")
     if not current.empty:
         stages.append(current)
     return stages

@@ -24,7 +24,6 @@ from packer.augment.pass_stages import (
     PixelFormat,
     PreparedDraws,
     Stage,
-    StagedPart,
     new_images,
     run_pass,
     run_stages,
@@ -96,8 +95,7 @@ class Pipeline:
             return
         self._plan = DrawPlan(drawing, shape)
         source = PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
-        parts = [StagedPart(part, number) for part, number in self._plan.parts]
-        self._stages = staged(parts, source, split and self.ragged)
+        self._stages = staged(self._plan.parts, source, split and self.ragged)
         self._plan.check_alike([stage.result.size for stage in self._stages])
 
     def __repr__(self) -> str:

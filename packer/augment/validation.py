@@ -239,25 +239,19 @@ def _named(names: Mapping[str, Any]) -> str:
 
 def check_images(who: str, images: Any, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     """Raise UsageError for another type, layout or size. who: begins the sentence."""
+    shape = (shape[0], shape[1], shape[2])
+    remedy = "Pass such a batch."
     if not isinstance(images, Tensor):
-        raise UsageError(
-            f"{who}: the images are a {type(images).__name__}; a tensor [N, {', '.join(map(str, shape))}] is allowed. "
-            "Pass torch.from_numpy(images) or the like."
-        )
-    if images.ndim != 4 or tuple(images.shape[1:]) != tuple(shape):
-        found = tuple(images.shape[1:])
-        turned = len(found) == 3 and (found[2], found[0], found[1]) == tuple(shape)
-        remedy = (
-            "They look channels-last: pass images.permute(0, 3, 1, 2)." if turned else "Pass such a batch."
-        )
-        raise UsageError(
-            f"{who}: the images are {list(images.shape)}; [N, {', '.join(map(str, shape))}] is allowed. {remedy}"
-        )
-    if images.dtype != dtype:
-        raise UsageError(
-            f"{who}: the images are {images.dtype}; {dtype} is allowed. Pass such, or make the pipeline with "
-            f"dtype={images.dtype}."
-        )
+        remedy = "Pass torch.from_numpy(images) or the like."
+    elif images.ndim != 4 or images.shape[1:] != shape:
+        if images.ndim == 4 and images.shape[1:] == (*shape[1:], shape[0]):
+            remedy = "They look channels-last: pass images.permute(0, 3, 1, 2)."
+    elif images.dtype == dtype:
+        return
+    else:
+        remedy = f"Pass such, or make the pipeline with dtype={images.dtype}."
+    wanted = f"{dtype} [N, {', '.join(map(str, shape))}]"
+    raise UsageError(f"{who}: the images are {described(images)}; {wanted} is allowed. {remedy}")
 
 
 def check_range(who: str, images: Tensor) -> None:

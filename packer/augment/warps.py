@@ -48,36 +48,29 @@ class GridPart(WarpPart):
         """
 
     def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        return changed(images, columns, known, [(known[:, 0] != 0, self._sampled)])
+        channels = images.shape[1]
+        fill = (self.fill,) * channels if isinstance(self.fill, int | float) else tuple(self.fill)
+
+        def sampled(pixels: Tensor, mine: Tensor, _: Columns) -> Tensor:
+            return self._sampled(pixels, mine, fill, self.sampling == "linear")
+
+        return changed(images, columns, known, [(known[:, 0] != 0, sampled)])
 
     def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[float]) -> Tensor:
-        taken = bilinear if masks.dtype == torch.float32 and self.sampling == "linear" else nearest
+        linear = masks.dtype == torch.float32 and self.sampling == "linear"
         pixels = masks.permute(0, 2, 3, 1).contiguous()
-        result = torch.empty_like(pixels)
-        for start in range(0, len(masks), _TOGETHER):
+        return self._sampled(pixels, columns, fill, linear).permute(0, 3, 1, 2)
+
+    def _sampled(self, pixels: Tensor, columns: Tensor, fill: Sequence[float], linear: bool) -> Tensor:
+        """Return moved pixels [N, H, W, C]; those of images that stay too."""
+        height, width = pixels.shape[1:3]
+        result, same = torch.empty_like(pixels), _pixels(height, width, columns.device)
+        for start in range(0, len(pixels), _TOGETHER):
             some = slice(start, start + _TOGETHER)
-            result[some] = taken(pixels[some], self._all_positions(columns[some], masks.shape[2:]), fill)
-        return result.permute(0, 3, 1, 2)
-
-    def _all_positions(self, columns: Tensor, size: Sequence[int]) -> Tensor:
-        """Return positions, for images that stay too."""
-        height, width = size
-        moved = self.positions(columns, (height, width))
-        there = columns[:, 0] != 0
-        return torch.where(there[:, None, None, None], moved, _pixels(height, width, columns.device))
-
-    def _sampled(self, pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
-        made = [
-            self._taken(pixels[start : start + _TOGETHER], columns[start : start + _TOGETHER])
-            for start in range(0, len(pixels), _TOGETHER)
-        ]
-        return made[0] if len(made) == 1 else torch.cat(made)
-
-    def _taken(self, pixels: Tensor, columns: Tensor) -> Tensor:
-        positions = self.positions(columns, (pixels.shape[1], pixels.shape[2]))
-        channels = pixels.shape[3]
-        fill = (self.fill,) * channels if isinstance(self.fill, int | float) else tuple(self.fill)
-        return (nearest if self.sampling == "nearest" else bilinear)(pixels, positions, fill)
+            there = (columns[some, 0] != 0)[:, None, None, None]
+            positions = torch.where(there, self.positions(columns[some], (height, width)), same)
+            result[some] = (bilinear if linear else nearest)(pixels[some], positions, fill)
+        return result
 
 
 def nearest(pixels: Tensor, positions: Tensor, fill: Sequence[float]) -> Tensor:

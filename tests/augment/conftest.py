@@ -14,7 +14,7 @@ from torch import Tensor
 
 from packer.augment import Pipeline, Transform
 from packer.augment.draw_steps import steps
-from packer.augment.pass_stages import PassStage, PixelFormat, StagedPart, run_pass, staged
+from packer.augment.pass_stages import PassStage, PixelFormat, run_pass, staged
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
@@ -95,7 +95,7 @@ def separately(
     for step, drawn in zip(steps(transforms), params, strict=True):
         layout = {name: (tuple(p.shape[1:]), p.numpy().dtype) for name, p in drawn.items()}
         for part in step.parts(layout):
-            (stage,) = staged([StagedPart(part, 0)], pixels)
+            (stage,) = staged([(part, 0)], pixels)
             columns = stage.columns([arrays(drawn)], len(images))
             if isinstance(stage, PassStage):
                 numbers = torch.from_numpy(columns)

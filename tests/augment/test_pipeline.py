@@ -457,25 +457,26 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: make_stack()(noise_images(4, 3, 20, 24), np.arange(4)),
-            "AlternatingHorizontalFlip: the images are [4, 3, 20, 24]; [N, 3, 24, 20] is allowed. Pass such a batch.",
+            "AlternatingHorizontalFlip: the images are torch.uint8 [4, 3, 20, 24]; torch.uint8 [N, 3, 24, 20] is allowed. "
+            "Pass such a batch.",
         ),
         (
             lambda: make_stack()(noise_images(4, *SHAPE).permute(0, 2, 3, 1), np.arange(4)),
-            "AlternatingHorizontalFlip: the images are [4, 24, 20, 3]; [N, 3, 24, 20] is allowed. "
+            "AlternatingHorizontalFlip: the images are torch.uint8 [4, 24, 20, 3]; torch.uint8 [N, 3, 24, 20] is allowed. "
             "They look channels-last: pass images.permute(0, 3, 1, 2).",
         ),
         (
             lambda: make_stack()(noise_images(4, *SHAPE)[0], np.arange(1)),
-            "AlternatingHorizontalFlip: the images are [3, 24, 20]; [N, 3, 24, 20] is allowed. Pass such a batch.",
+            "AlternatingHorizontalFlip: the images are torch.uint8 [3, 24, 20]; torch.uint8 [N, 3, 24, 20] is allowed. Pass such a batch.",
         ),
         (
             lambda: make_stack()(noise_images(4, *SHAPE).float(), np.arange(4)),
-            "AlternatingHorizontalFlip: the images are torch.float32; torch.uint8 is allowed. "
+            "AlternatingHorizontalFlip: the images are torch.float32 [4, 3, 24, 20]; torch.uint8 [N, 3, 24, 20] is allowed. "
             "Pass such, or make the pipeline with dtype=torch.float32.",
         ),
         (
             lambda: make_stack(dtype=torch.float32)(noise_images(4, *SHAPE), np.arange(4)),
-            "AlternatingHorizontalFlip: the images are torch.uint8; torch.float32 is allowed. "
+            "AlternatingHorizontalFlip: the images are torch.uint8 [4, 3, 24, 20]; torch.float32 [N, 3, 24, 20] is allowed. "
             "Pass such, or make the pipeline with dtype=torch.uint8.",
         ),
         (
