@@ -372,7 +372,9 @@ def check_transform(name: str, given: Any) -> Transform:
     from packer import augment  # which imports this
 
     word = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
-    remedy = REMEDIES.get(word, "Pass a list of these, or one text; a function of the sample is passed as transform=")
+    remedy = REMEDIES.get(
+        word, "Pass a list of these, or one text; a function of the sample is passed as transform="
+    )
     if word in augment.__all__:
         remedy = f"Write {word}() of packer.augment"
     elif isinstance(given, type) and issubclass(given, Transform):
