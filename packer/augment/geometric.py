@@ -317,13 +317,9 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         """Return by how much images are narrower, and lower, than the crop, if that is padded."""
         if not self.pad_if_needed:
             return 0, 0
-        across, down = (
-            self.width - width - self.left - self.right,
-            self.height - height - self.top - self.bottom,
-        )
-        if isinstance(height, np.ndarray):
-            return np.maximum(across, 0), np.maximum(down, 0)
-        return max(across, 0), max(down, 0)
+        sides = self.width - width - self.left - self.right, self.height - height - self.top - self.bottom
+        across, down = (np.maximum(n, 0) if isinstance(n, np.ndarray) else max(n, 0) for n in sides)
+        return across, down
 
 
 class CenterCrop(SinglePartTransform, GeometryPart):

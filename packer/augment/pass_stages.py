@@ -299,19 +299,17 @@ class PartStage:
 
     def __init__(self, source: PixelFormat, part: WholeImagePart | MixPart, transform: int) -> None:
         part.check((source.channels, *source.size))
-        if isinstance(part, WholeImagePart) and part.bytes_only and source.dtype != torch.uint8:
-            raise UsageError(
-                f"{part.name}: the images are {source.dtype}; torch.uint8 is allowed. "
-                + (
-                    "Leave it out."
-                    if source.dtype == torch.uint16
-                    else "Put it before ToDtype and Normalize."
+        bytes_only = isinstance(part, WholeImagePart) and part.bytes_only
+        if source.dtype == torch.uint16 or (bytes_only and source.dtype != torch.uint8):
+            remedy = "Put ToDtype() or Normalize before it."
+            if bytes_only:
+                remedy = (
+                    "Put it before ToDtype and Normalize."
+                    if source.dtype != torch.uint16
+                    else "Leave it out."
                 )
-            )
-        if source.dtype == torch.uint16:
-            raise UsageError(
-                f"{part.name}: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize before it."
-            )
+            allowed = "torch.uint8" if bytes_only else "floating point"
+            raise UsageError(f"{part.name}: the images are {source.dtype}; {allowed} is allowed. {remedy}")
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
