@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -219,8 +218,8 @@ class ElasticTransform(SinglePartTransform, GridPart):
         fill: float | Sequence[float] = 0,
     ) -> None:
         name = "ElasticTransform"
-        self.alpha = _both(name, "alpha", alpha)
-        self.sigma = _both(name, "sigma", sigma)
+        self.alpha = validation.pair(name, "alpha", alpha, 0, one=True)
+        self.sigma = validation.pair(name, "sigma", sigma, 0, one=True)
         if min(self.sigma) == 0 < max(self.sigma):
             raise UsageError(
                 f"{name}: sigma is {sigma!r}; two numbers above 0, or 0 for no smoothing, are allowed. Pass both, or 0."
@@ -299,8 +298,3 @@ _ROUNDS = 20  # with moves that differ by half a pixel from one pixel to the nex
 def _kernel_size(sigma: float) -> int:
     """Return the pixels of a kernel, an odd number, as torchvision has them."""
     return int(8 * sigma + 1) | 1
-
-
-def _both(name: str, what: str, value: Any) -> tuple[float, float]:
-    """(across, down) of one number for both, or two, from 0 up."""
-    return validation.pair(name, what, (value, value) if validation.is_number(value) else value, 0)

@@ -289,7 +289,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomRotation(5, center=(1, float("inf"))),
-            "RandomRotation: center is inf; numbers are allowed. Pass one of them.",
+            "RandomRotation: center is (1, inf); two numbers (across, down) are allowed. Pass those.",
         ),
         (
             lambda: Pipeline([RandomRotation(5, fill=(1, 2))], (3, 8, 8)),
@@ -307,7 +307,7 @@ def test_nothing_drawn_is_no_change(implementation: str) -> None:
         ),
         (
             lambda: RandomAffine(5, translate=(0.1, 1.5)),
-            "RandomAffine: translate is 1.5; numbers from 0 to 1 are allowed. Pass one of them.",
+            "RandomAffine: translate is (0.1, 1.5); two numbers (across, down) from 0 to 1 are allowed. Pass those.",
         ),
         (
             lambda: RandomAffine(5, scale=(0, 1)),

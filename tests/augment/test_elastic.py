@@ -242,7 +242,7 @@ def test_the_text_names_it() -> None:
     assert (made.alpha, made.sigma) == ((20, 30), (4, 4))
 
 
-NUMBERS = "two numbers (across, down) from 0 up are allowed. Pass those."
+NUMBERS = "a number, or two (across, down) from 0 up are allowed. Pass those."
 
 
 @pytest.mark.parametrize(
