@@ -100,7 +100,7 @@ def _checked(given: Any) -> Transform:
 
 
 class DrawPlan:
-    """What a pipeline draws for images of a shape.
+    """The draws of a pipeline for images of a shape.
 
     steps: its transforms, those within others too. shape: (C, H, W), or (C, None, None) of images that differ in size.
     output: the shape in the end. parts: of all transforms, each with its transform's number.
