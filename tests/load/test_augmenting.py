@@ -602,7 +602,7 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     )
     bound = order.bind(order_choice.context(reader, subset, 8))
     epoch = Epoch(bound, subset, 5, 1)
-    request = ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16), True)
+    request = ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16))
     fetched = prefetcher._sources[0].fetch(request, lend=unasked)
     assert fetched is not None
     assert (
