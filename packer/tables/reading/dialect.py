@@ -20,7 +20,7 @@ from packer.tables.reading.record_parser import (
     split_records,
 )
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.column_types import TableColumn, read_cells
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
@@ -204,13 +204,30 @@ def _check_single(
         counts = Counter(len(line.split()) - 1 if mark == b" " else line.count(mark) for line in rows)
         ((count, alike),) = counts.most_common(1) or [(0, 0)]
         if count and alike > _LEAST * len(rows) and mark != dialect.thousands:
+            one: list[Part] = [Option("Csv.delimiter", _absent(text)), " if it has one column"]
+            several: list[Part] = [Option("Csv.delimiter", mark.decode()), f" if {_shown(mark)} parts cells"]
+            # Runs of marks alone part cells as one mark does; each mark would make an empty column.
+            single = [mark in re.sub(re.escape(mark) + b"{2,}", b"", line) for line in lines]
+            if any(mark * 2 in line for line in lines) and (mark == b" " or not any(single)):
+                several = [
+                    f"replace several {_shown(mark)} between cells by one first: a delimiter has one character"
+                ]
+            ways = [several, one]
+            if len(several) == 1 or mark not in lines[0] or _are_times(rows):
+                ways = [one, several]
             raise SourceError(
                 f"{name}: most of its lines hold as many {_shown(mark)} each, which may part cells. Pass ",
-                Option("Csv.delimiter", mark.decode()),
+                *ways[0],
                 ", or ",
-                Option("Csv.delimiter", _absent(text)),
-                " if it has one column.",
+                *ways[1],
+                ".",
             )
+
+
+def _are_times(lines: Sequence[bytes]) -> bool:
+    """Tell whether most lines are times of day, or timestamps."""
+    texts = [line.decode(errors="replace") for line in lines]
+    return any(read_cells(texts, kind)[1].mean() > _LEAST for kind in ("time", "timestamp"))
 
 
 def _absent(text: bytes) -> str:

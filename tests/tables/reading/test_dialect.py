@@ -139,9 +139,29 @@ def test_another_mark_in_most_lines_is_an_error(mark: str) -> None:
     assert refused(text).startswith(
         f"a.csv: most of its lines hold as many {mark!r} each, which may part cells. Pass --delimiter "
     )
-    assert refused(text).endswith(", or --delimiter ';' if it has one column.")
+    assert refused(text).endswith(f" if {mark!r} parts cells, or --delimiter ';' if it has one column.")
     assert found(text, delimiter=mark) == mark
     assert found(text, delimiter=";") == ";"
+
+
+def test_several_marks_between_cells_are_no_delimiter() -> None:
+    for text, mark in (("a::b\n1::2\n3::4\n", ":"), ("a  b\n1  2\n3  4\n", " "), ("a^^^b\n1^^^2\n", "^")):
+        assert refused(text).endswith(
+            f"Pass --delimiter ';' if it has one column, or replace several {mark!r} between cells by one first: a delimiter"
+            " has one character."
+        )
+    assert "--delimiter : if" in refused("a:b:c\n1::2\n3::4\n")  # a column without values
+
+
+def test_one_column_of_times_or_names_is_read_as_the_remedy_says() -> None:
+    for text in (
+        "when\n12:30\n12:31\n",
+        "12:30\n12:31\n",
+        "t\n2020-01-02 12:30\n2020-01-02 12:31\n",
+        "name\nAnna Smith\nBob Jones\n",
+    ):
+        assert "Pass --delimiter ';' if it has one column, or" in refused(text)
+        assert found(text, delimiter=";") == ";"
 
 
 def test_spaces_are_an_error() -> None:
