@@ -473,7 +473,7 @@ def test_masks_and_boxes(photos: Path, run: Run):
     assert done.code == 0, done.err
     assert [f.name for f in open_pack("b.h5").fields] == ["image", "boxes", "key"]
     assert run("convert", photos, "q.h5", "--pair", "mask").err == (
-        "Error: --pair mask: is not NAME=DIR, each name once. Pass for example mask=masks/.\n"
+        "Error: --pair mask: is not NAME=DIR, each name once. Pass --pair NAME=DIR.\n"
     )
 
 
@@ -870,7 +870,7 @@ def test_a_shell_completes(typed: str, offered: list[str]) -> None:
         (
             ("repack", "p.h5", "d.h5"),
             "Make it again from the packs it was made of",
-            "It was made of other packs: make it again from them",
+            None,
         ),
         (
             ("convert", "t.csv", "d.h5"),
@@ -880,7 +880,7 @@ def test_a_shell_completes(typed: str, offered: list[str]) -> None:
         (
             ("convert", "a.npy", "d.h5"),
             "Pack the samples again",
-            "It was made of samples from Python or of arrays: pack them again to replace it",
+            None,
         ),
     ],
 )
@@ -898,7 +898,7 @@ def test_verify_advises_what_fits_a_pack(
     said = run("verify", "d.h5")
     assert said.code == 1
     assert again in said.err
-    assert said.err.splitlines()[-1] == remedy
+    assert said.err.splitlines()[1:] == ([] if remedy is None else [remedy])
 
 
 def test_too_few_files_are_a_sentence(

@@ -101,20 +101,20 @@ def test_what_was_found_is_said() -> None:
         (["data.h5", "out.h5", "--rename", "image"], "--rename image: is not NAME=FIELD"),
         (
             ["data.npz", "out.h5", "--labels", "x"],
-            "--labels: is about images; data.npz is a file of arrays. Leave it out.",
+            "--labels: is about images; data.npz is read as arrays. Leave it out.",
         ),
         (
             ["data.npz", "out.h5", "--header"],
-            "--header: is about tables; data.npz is a file of arrays. Leave it out.",
+            "--header: is about tables; data.npz is read as arrays. Leave it out.",
         ),
         (
             ["data.npz", "out.h5", "--like", "x.h5"],
-            "--like: is about images; data.npz is a file of arrays. Leave it out.",
+            "--like: is about images and tables; data.npz is read as arrays. Leave it out.",
         ),
         (["photos.npy", "photos.jpg", "out.h5"], "photos.jpg: is no file of arrays"),
         (
             ["photos", "out.h5", "--rename", "a=b"],
-            "--rename: is about arrays; photos is none (its name ends in neither .h5 nor .npy ...).",
+            "--rename: is about arrays; photos is read as images.",
         ),
     ],
     ids=str,

@@ -79,7 +79,7 @@ def test_parquet_with_images_is_no_table(place: Path) -> None:
     with h5py.File("a.h5") as file:
         assert file["label"][:].tolist() == [0, 1, 0, 1]
     assert Path("a.h5").read_bytes() == Path("b.h5").read_bytes()
-    with pytest.raises(UsageError, match=r"--missing: is about tables; 0\.parquet is none"):
+    with pytest.raises(UsageError, match=r"--missing: is about tables; 0\.parquet is read as images"):
         run("convert", "0.parquet", "c.h5", "--missing", "mean")
     parquet.write_table(pyarrow.table({"x": [1.0, 2.0], "y": [0, 1]}), "table.parquet")
     run("convert", "table.parquet", "t.h5", "--label", "y")

@@ -105,8 +105,8 @@ def test_a_pack_that_is_there_is_told(table: Path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--size", "32"], "--size: is about images; sales.csv is a table. Leave it out."),
-        (["--type", "price"], "--type price: is not COLUMN=TYPE. Pass for example --type zip=category."),
+        (["--size", "32"], "--size: is about images and arrays; sales.csv is read as a table. Leave it out."),
+        (["--type", "price"], "--type price: is not COLUMN=TYPE, each name once. Pass --type COLUMN=TYPE."),
         (
             ["--label", "shops"],
             "--label shops: no column has that name; the nearest is 'shop'. Pass one that is in the table.",
@@ -124,7 +124,7 @@ def test_wrong_usage_is_one_sentence(table: Path, arguments: list[str], sentence
 
 
 def test_options_of_tables_are_refused_for_images(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"--missing: is about tables; .* is none"):
+    with pytest.raises(UsageError, match=r"--missing: is about tables; .* is read as images"):
         run("convert", tmp_path, tmp_path / "x.h5", "--missing", "mean")
     with pytest.raises(UsageError, match=r"is a second SRC; images come from one"):
         run("convert", tmp_path, tmp_path, tmp_path / "x.h5")
@@ -135,7 +135,8 @@ def test_packs_of_tables_are_put_together_split_and_stored_anew(table: Path):
     run("convert", table, "a.h5", *options)
     run("convert", table, "b.h5", "--like", "a.h5", "--quiet")
     assert re.fullmatch(
-        r"packed 8 rows, .*, in .* rows/s\)\n", run("merge", "a.h5", "b.h5", "-o", "m.h5", *twice).stdout
+        r"packed 8 rows, .*, in .* rows/s, .* workers?\)\n",
+        run("merge", "a.h5", "b.h5", "-o", "m.h5", *twice).stdout,
     )
     assert (
         "measured   4 rows: ranges and shares of the columns are theirs"

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from packer.cli.console import in_options, json_text, print_json, say_lines
+from packer.cli.console import in_options, json_text, say_lines
 from packer.cli.options import PATH, QUIET, option, options
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.progress import Status
@@ -77,7 +77,7 @@ def bench(
             source[0] if len(source) == 1 else source, pack, workers=counts, progress=status.say, **given
         )
     if json_file == "-":
-        print_json("bench", report.to_dict())
+        say_lines(json_text("bench", report.to_dict()))
     elif json_file:
         _write(json_file, json_text("bench", report.to_dict()) + "\n")
     if plot:

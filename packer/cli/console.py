@@ -6,25 +6,27 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 
-from packer.cli.options import COMPRESS
 from packer.path_text import UNSEEN
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
-# Keywords whose option has another name.
-_OPTIONS = {
+COMPRESS = ("none", "gzip", "zstd", "blosc2")
+"""Values of --compress."""
+OPTIONS = {
     "pairs": "pair",
     "types": "type",
     "Labels.as_": "label-as",
     "Labels.column": "label",
+    "Labels.file": "labels",
     "Labels.file_column": "label-file-column",
     "Labels.separator": "label-separator",
 }
+"""Keyword -> the option, where that has another name."""
 # Values that the command line spells otherwise.
 _SPELLED = {("Csv.quote", ""): "none"}
 # The one option in reasons that packs record, which hold text.
@@ -64,7 +66,7 @@ def _typed(part: Option | Call) -> str:
 
 
 def _typed_option(option: Option) -> str:
-    name = _OPTIONS.get(option.name, option.name.rpartition(".")[2]).replace("_", "-")
+    name = OPTIONS.get(option.name, option.name.rpartition(".")[2]).replace("_", "-")
     if option.name == "shards":
         name = "shard-rows" if isinstance(option.value, int) else "shard-size"
     elif option.name == "store" and option.value in COMPRESS:
@@ -84,9 +86,31 @@ def _typed_option(option: Option) -> str:
             return f'{name} "{text}"' if text == "'" else f"{name} {shlex.quote(text)}"
 
 
-def print_json(command: str, record: Mapping[str, Any]) -> None:
-    """Print what a command did as one JSON object."""
-    click.echo(json_text(command, record))
+class Output:
+    """The output of one command: text, or with --json one JSON object, or with --quiet nothing; errors apart."""
+
+    def __init__(self, command: str, *, as_json: bool, quiet: bool) -> None:
+        self._command, self.as_json, self.quiet = command, as_json, quiet
+        self._noted: set[str] = set()
+
+    def say(self, *lines: str) -> None:
+        """Print lines of text, unless JSON or nothing is asked for."""
+        if not (self.as_json or self.quiet):
+            for line in lines:
+                say(line)
+
+    def note(self, notes: Iterable[str]) -> None:
+        """Print the notes that were not printed before."""
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                self.say(f"note: {in_options(note)}")
+
+    def tell(self, record: Mapping[str, Any], *lines: str) -> None:
+        """Print what the command did: the record as JSON, or the lines."""
+        if self.as_json:
+            click.echo(json_text(self._command, record))
+        self.say(*lines)
 
 
 def json_text(command: str, record: Mapping[str, Any]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import click
 
 from packer import units
-from packer.cli.console import in_options, print_json, say
+from packer.cli.console import Output, in_options, say
 
 if TYPE_CHECKING:
     from packer.convert.conversion_run import Report
@@ -20,19 +19,18 @@ SHOWN = 20  # skipped inputs printed; all are in the pack's header
 _LISTED = 8  # columns named in a sentence
 
 
-def announce_plan(source: str, out: str, plan: ConversionPlan) -> None:
+def announce_plan(output: Output, source: str, out: str, plan: ConversionPlan) -> None:
     """Print what is about to be done to images."""
     classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
     shape = plan.sizes if plan.shape is None else "x".join(map(str, plan.shape))
-    say(
-        f"{source}: {units.count(plan.rows, 'image')}{classes} -> {out}: {shape} each, about {units.size(plan.bytes)}"
-    )
+    images = units.count(plan.rows, "image") + classes
+    output.say(f"{source}: {images} -> {out}: {shape} each, about {units.size(plan.bytes)}")
     if plan.splits:
-        say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
-    tell_notes(plan.notes)
+        output.say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
+    output.note(plan.notes)
 
 
-def announce_table_plan(sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
+def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
     """Print what is about to be done to a table."""
     name = sources[0] if len(sources) == 1 else units.count(len(sources), "file")
     parts = [
@@ -40,73 +38,46 @@ def announce_table_plan(sources: tuple[str, ...], out: str, plan: TablePlan) -> 
         for role, columns in plan.roles.items()
     ]
     rows = "" if plan.rows is None else f"{units.count(plan.rows, 'row')}, "
-    say(
-        f"{name}: {rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)} -> {out}: {'; '.join(parts)}"
-    )
-    tell_notes(plan.notes)
+    table = f"{rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)}"
+    output.say(f"{name}: {table} -> {out}: {'; '.join(parts)}")
+    output.note(plan.notes)
 
 
-def tell_cleared(report: Report | TableReport) -> None:
-    """Print that what an interrupted run had done was cleared, if it was."""
-    if report.cleared:
-        say(f"note: an interrupted conversion was cleared, since it differed ({report.cleared})")
-
-
-def tell_notes(notes: Iterable[str], said: Collection[str] = ()) -> None:
-    """Print the notes that were not printed before."""
-    for note in notes:
-        if note not in said:
-            say(f"note: {in_options(note)}")
-
-
-def tell_conversion(
-    report: Report | TableReport, said: Collection[str], noun: str, *, as_json: bool, quiet: bool
+def tell_report(
+    output: Output, report: Report | TableReport, noun: str, verb: str = "packed", where: str = ""
 ) -> None:
-    """Print what packer convert did. said: the notes that were printed before; noun: "image" or "row"."""
-    if as_json:
-        print_json("convert", report.to_dict())
-    if as_json or quiet:
-        return
-    tell_cleared(report)
+    """Print what a report says. noun: "image" or "row"; verb: what was done; where: the pack, of several."""
     rows = units.count(report.rows, noun)
+    if report.cleared:
+        output.note([f"an interrupted conversion was cleared, since it differed ({report.cleared})"])
     if report.already:
-        say(f"{report.out}: holds all {rows} already")
+        output.tell(report.to_dict(), f"{report.out}: holds all {rows} already")
         return
-    tell_notes(report.notes, said)
-    read, speed = "", f"{report.rows_per_second:,.0f} {noun}s/s, {units.count(report.workers, 'worker')}"
-    if noun == "row":
-        read = "read "
-        speed = (f"{units.size(report.bytes_read / report.seconds)}/s, " if report.bytes_read else "") + speed
-    resumed = f", {report.resumed:,} of them {read}before it was interrupted" if report.resumed else ""
-    say(
-        f"packed {rows}{resumed}, {units.size(report.bytes_read)} -> {units.size(report.bytes_written)},"
-        f" in {units.duration(report.seconds)} ({speed})"
+    output.note(report.notes)
+    resumed = f", {report.resumed:,} of them read before it was interrupted" if report.resumed else ""
+    read = f"{units.size(report.bytes_read)} -> " if report.bytes_read else ""
+    output.tell(
+        report.to_dict(),
+        f"{verb} {rows}{where}{resumed}, {read}{units.size(report.bytes_written)},"
+        f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} {noun}s/s,"
+        f" {units.count(report.workers, 'worker')})",
     )
 
 
-def tell_skipped(skipped: tuple[dict[str, str], ...], out: str, *, listed: bool) -> None:
-    """List images that were left out, and exit with the code for that; do nothing if there are none. listed: print them."""
-    if skipped:
-        title = f"skipped {units.count(len(skipped), 'input')}:"
-        _list_skipped(title, skipped, len(skipped), f"packer info {out} --json lists them all", listed)
-
-
-def tell_left_out(report: TableReport, out: str, *, listed: bool) -> None:
-    """List rows of a table that were left out, and exit with the code for that; do nothing if there are none."""
-    if report.skipped_rows and not report.already:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
-        title = f"left out {units.count(report.skipped_rows, 'row')} ({why}):"
-        remedy = f"packer info {out} --json lists the first {len(report.skipped):,}"
-        _list_skipped(title, report.skipped, report.skipped_rows, remedy, listed)
-
-
-def _list_skipped(
-    title: str, skipped: tuple[dict[str, str], ...], count: int, remedy: str, listed: bool
-) -> None:
-    if listed:
-        say(title, err=True)
-        for item in skipped[:SHOWN]:
+def tell_skipped(output: Output, report: Report | TableReport, out: str) -> None:
+    """List what was left out on stderr, and exit with the code for that; do nothing if nothing was."""
+    if report.already or not report.skipped:
+        return
+    count, listed = len(report.skipped), "them all"
+    title = f"skipped {units.count(count, 'input')}"
+    if reasons := vars(report).get("reasons"):
+        count, listed = sum(reasons.values()), f"the first {count:,}"
+        why = ", ".join(f"{rows:,} {reason}" for reason, rows in reasons.items())
+        title = f"left out {units.count(count, 'row')} ({why})"
+    if not output.as_json:
+        say(f"{title}:", err=True)
+        for item in report.skipped[:SHOWN]:
             say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
         if count > SHOWN:
-            say(f"  and {count - SHOWN:,} more; {remedy}", err=True)
+            say(f"  and {count - SHOWN:,} more; packer info {out} --json lists {listed}", err=True)
     raise click.exceptions.Exit(SKIPPED)

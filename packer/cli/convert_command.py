@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from packer.cli.console import say
-from packer.cli.conversion_output import (
-    announce_plan,
-    announce_table_plan,
-    tell_conversion,
-    tell_left_out,
-    tell_notes,
-    tell_skipped,
-)
+from packer.cli.console import OPTIONS, Output
+from packer.cli.conversion_output import announce_plan, announce_table_plan, tell_report, tell_skipped
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
-from packer.path_text import as_text
 from packer.source_kinds import PARQUET, is_array_file, is_table
 
 if TYPE_CHECKING:
-    from packer.convert.image_conversion import ConversionPlan
     from packer.inputs.image_pairs import Soft
     from packer.inputs.label_options import Labels
-    from packer.tables.table_conversion import TablePlan
 
 
 @click.command()
@@ -37,14 +28,7 @@ if TYPE_CHECKING:
 @CONVERT
 @click.pass_context
 def convert(
-    context: click.Context,
-    /,
-    sources: tuple[str, ...],
-    out: str,
-    *,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
+    context: click.Context, /, sources: tuple[str, ...], out: str, *, output: Output, **options: Any
 ) -> None:
     """Pack images, or a table, into one file.
 
@@ -76,31 +60,13 @@ def convert(
         name = str(parameter.name)
         if isinstance(parameter, InputOption) and not parameter.is_about(kind):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                about = parameter.about[-1] if kind == IMAGES else parameter.about[0]
-                found = {
-                    TABLES: "a table",
-                    ARRAYS: "a file of arrays",
-                    IMAGES: f"none ({_otherwise(sources[0], about)})",
-                }
+                found = "a table" if kind == TABLES else kind
                 raise UsageError(
-                    f"{parameter.opts[0]}: is about {about}; {sources[0]} is {found[kind]}. Leave it out."
+                    f"{parameter.opts[0]}: is about {' and '.join(parameter.about)}; {sources[0]} is read as {found}. Leave it out."
                 )
             del options[name]
-    run(sources, out, as_json=as_json, quiet=quiet, **merge_values(options))
-
-
-_ENDINGS = {TABLES: "neither .csv nor .parquet ...", ARRAYS: "neither .h5 nor .npy ..."}
-
-
-def _otherwise(source: str, kind: str) -> str:
-    """Return why a source of images is not of another kind."""
-    if _is_parquet(source):
-        return "it holds images"
-    return f"its name ends in {_ENDINGS.get(kind, '')}"
-
-
-def _is_parquet(source: str) -> bool:
-    return source.lower().endswith(PARQUET)
+    given = {name: value for name, value in merge_values(options).items() if value is not None}
+    run(sources, out, output, progress=not output.quiet, **given)
 
 
 def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
@@ -109,7 +75,7 @@ def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
         return ARRAYS, _convert_arrays
     if not is_table(source):
         return IMAGES, _convert_images
-    if _is_parquet(source):
+    if source.lower().endswith(PARQUET):
         from packer.inputs.dataset_layouts import holds_images
 
         if holds_images(source):
@@ -120,84 +86,55 @@ def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
 def _convert_images(
     sources: tuple[str, ...],
     out: str,
+    output: Output,
     *,
-    pairs: tuple[str, ...],
-    soft: str | None,
-    as_json: bool,
-    quiet: bool,
+    pairs: Mapping[str, str],
+    soft: str = "",
     **options: Any,
 ) -> None:
     """Run packer.convert_images and tell of it."""
     from packer.convert.image_conversion import convert_images
 
     source, *others = sources
-    if options["max_pixels"] is None:
-        del options["max_pixels"]
-    said: list[str] = []
-
-    def announce(plan: ConversionPlan) -> None:
-        said.extend(plan.notes)
-        announce_plan(source if not others else f"{source} and {len(others):,} more", out, plan)
-
+    subject = f"{source} and {len(others):,} more" if others else source
     report = convert_images(
         sources if others else source,
         out,
         labels=_labels(options),
-        pairs=_with_soft(parse_pairs(pairs), _names(soft) or ()),
-        progress=not quiet,
-        on_plan=None if quiet or as_json else announce,
+        pairs=_with_soft(pairs, _names(soft)),
+        on_plan=partial(announce_plan, output, subject, out),
         **options,
     )
-    tell_conversion(report, said, "image", as_json=as_json, quiet=quiet)
-    if not report.already:
-        tell_skipped(report.skipped, out, listed=not as_json)
+    tell_report(output, report, "image")
+    tell_skipped(output, report, out)
 
 
-def _convert_tables(
-    sources: tuple[str, ...], out: str, *, types: tuple[str, ...], as_json: bool, quiet: bool, **options: Any
-) -> None:
+def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.convert_table and tell of it."""
     from packer.tables.table_conversion import convert_table
     from packer.tables.table_options import Csv, Encode
 
-    if options["dtype"] is None:
-        del options["dtype"]
-    for name in ("label", "features"):
-        options[name] = _names(options[name])
-    for name in ("keep", "drop", "log1p", "one_hot"):
-        options[name] = "all" if (name, options[name]) == ("one_hot", "all") else _names(options[name]) or ()
-    csv, encode = ({f.name: options.pop(f.name) for f in fields(kind)} for kind in (Csv, Encode))
-    csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
-    csv["delimiter"] = _mark(csv["delimiter"])
-    said: list[str] = []
-
-    def announce(plan: TablePlan) -> None:
-        said.extend(plan.notes)
-        if not (quiet or as_json):
-            announce_table_plan(sources, out, plan)
-
-    report = convert_table(
-        sources,
-        out,
-        types=_types(types),
-        csv=Csv(**csv),
-        encode=Encode(**encode),
-        progress=not quiet,
-        on_plan=announce,
-        **options,
+    for name in {"label", "features", "keep", "drop", "log1p", "one_hot"} & set(options):
+        if (name, options[name]) != ("one_hot", "all"):
+            options[name] = _names(options[name])
+    csv, encode = (
+        {f.name: options.pop(f.name) for f in fields(kind) if f.name in options} for kind in (Csv, Encode)
     )
-    tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
-    tell_left_out(report, out, listed=not as_json)
+    csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
+    csv["delimiter"] = _mark(csv.get("delimiter"))
+    announce = partial(announce_table_plan, output, sources, out)
+    report = convert_table(sources, out, csv=csv, encode=encode, on_plan=announce, **options)
+    tell_report(output, report, "row")
+    tell_skipped(output, report, out)
 
 
 def _convert_arrays(
     sources: tuple[str, ...],
     out: str,
+    output: Output,
     *,
-    rename: tuple[str, ...],
-    on_error: str,
-    as_json: bool,
-    quiet: bool,
+    rename: Mapping[str, str],
+    boxes_unit: str | None = None,
     **options: Any,
 ) -> None:
     """Run packer.pack_dataset on files of arrays and tell of it."""
@@ -209,65 +146,30 @@ def _convert_arrays(
             raise UsageError(
                 f"{source}: is no file of arrays (.h5, .npy, .npz), as the first SRC is; all are. Leave it out."
             )
-    said: list[str] = []
 
     def announce(notes: Sequence[str]) -> None:
-        if not (quiet or as_json):
-            said.extend(notes)
-            say(notes[0])
-            tell_notes(notes[1:])
+        output.say(notes[0])
+        output.note(notes[1:])
 
-    names = {}
-    for text in rename:
-        name, equals, field = text.rpartition("=")
-        if not (name and equals and field) or name in names:
-            raise UsageError(
-                f"--rename {text}: is not NAME=FIELD, each name once. Pass for example X_train=image."
-            )
-        names[name] = field
-    options["fit"] = options["fit"] or "crop"
-    report = pack_dataset(
-        list(sources),
-        out,
-        fields=Fields(rename=names, boxes_unit=options.pop("boxes_unit")),
-        on_error=on_error,
-        progress=not quiet,
-        on_plan=announce,
-        **options,
-    )
-    tell_conversion(report, said, "row", as_json=as_json, quiet=quiet)
+    form = Fields(rename=dict(rename), boxes_unit=boxes_unit)
+    report = pack_dataset(list(sources), out, fields=form, on_plan=announce, **options)
+    tell_report(output, report, "row")
 
 
-def parse_pairs(given: tuple[str, ...]) -> dict[str, str]:
-    """Return {"mask": "masks/"} from ("mask=masks/",)."""
-    pairs = {}
-    for text in given:
-        name, equals, folder = text.partition("=")
-        if not (name and equals and folder) or name in pairs:
-            raise UsageError(f"--pair {text}: is not NAME=DIR, each name once. Pass for example mask=masks/.")
-        pairs[as_text(name)] = folder
-    return pairs
-
-
-def _labels(options: dict[str, Any]) -> Labels | None:
+def _labels(options: dict[str, Any]) -> Labels:
     """Return the value of `labels`, made of the options about labels, which are removed."""
     from packer.inputs.label_options import Labels
     from packer.inputs.label_values import BARS
 
-    multi, separator = options.pop("multi_label"), options.pop("label_separator")
-    return Labels(
-        options.pop("labels"),
-        options.pop("label"),
-        BARS if multi and separator is None else separator,
-        options.pop("label_file_column"),
-        options.pop("label_as"),
-        options.pop("boxes"),
-        options.pop("keypoints"),
-        options.pop("boxes_unit"),
-    )
+    names = {field.name: OPTIONS.get(f"Labels.{field.name}", field.name) for field in fields(Labels)}
+    typed = {member: name.replace("-", "_") for member, name in names.items()}
+    given = {member: options.pop(name) for member, name in typed.items() if name in options}
+    if options.pop("multi_label"):
+        given.setdefault("separator", BARS)
+    return Labels(**given)
 
 
-def _with_soft(pairs: dict[str, str], names: Iterable[str]) -> dict[str, str | Soft]:
+def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str | Soft]:
     """Return the pairs, those of these names as soft maps."""
     from packer.inputs.image_pairs import Soft
 
@@ -287,15 +189,5 @@ def _mark(text: str | None) -> str | None:
     return "\t" if text == "tab" else text
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _types(given: Iterable[str]) -> dict[str, str]:
-    types = {}
-    for text in given:
-        name, equals, kind = text.rpartition("=")
-        if not (name and equals and kind):
-            raise UsageError(f"--type {text}: is not COLUMN=TYPE. Pass for example --type zip=category.")
-        types[name] = kind
-    return types
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

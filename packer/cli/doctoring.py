@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from packer.cli.console import print_json, say_lines
+from packer.cli.console import json_text, say_lines
 from packer.cli.options import JSON, PATH
 from packer.progress import Status
 
@@ -25,7 +25,4 @@ def doctor(folder: str, *, as_json: bool) -> None:
 
     with Status(not as_json) as status:
         found = examine(folder, progress=status.say)
-    if as_json:
-        print_json("doctor", found.to_dict())
-    else:
-        say_lines(str(found))
+    say_lines(json_text("doctor", found.to_dict()) if as_json else str(found))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.console import in_options, print_json, say
-from packer.cli.convert_command import parse_pairs
-from packer.cli.options import JSON, PATH, QUIET, option, options
+from packer.cli.console import Output, in_options, json_text, say, say_lines
+from packer.cli.options import JSON, OUTPUT, PATH, WORKERS, option, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,11 +49,9 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
         if figures is not None:
             orders = {name: quality._asdict() for name, quality in figures.items()}
             record["shuffle"] = {"batch_size": batch_size, "orders": orders}
-        print_json("info", record)
+        say_lines(json_text("info", record))
         return
-    for line in describe(opened, _columns(opened)) + (
-        [] if figures is None else _compare(figures, batch_size)
-    ):
+    for line in describe(opened, _columns(opened)) + (_compare(figures, batch_size) if figures else []):
         say(line)
 
 
@@ -64,19 +61,10 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
     option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
     option("--labels", "FILE", "The CSV that PACK was converted with, for --repair."),
     option("--pair pairs", "NAME=DIR", "The masks it was converted with, for --repair.", multiple=True),
-    option("--workers", "N", "Parallel workers of --repair; default: the cores at hand."),
-    JSON,
-    option("--quiet", None, "Print nothing but problems."),
+    WORKERS,
+    OUTPUT,
 )
-def verify(
-    pack: str,
-    *,
-    source: str | None,
-    pairs: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    **given: Any,
-) -> None:
+def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> None:
     """Compare every byte of a pack with its checksums.
 
     Names the damaged blocks and their rows, and exits with 1 if there are any. With --repair SRC it makes them anew.
@@ -87,40 +75,38 @@ def verify(
     """
     from packer.format.verify import verify_pack
 
-    verdict = verify_pack(pack, progress=not quiet)
+    verdict = verify_pack(pack, progress=not output.quiet)
     record = {"pack": pack, "ok": verdict.ok, "problems": [vars(problem) for problem in verdict.problems]}
     record |= {"bytes": verdict.nbytes, "seconds": verdict.seconds, "repaired": None}
-    if as_json and (verdict.ok or source is None):
-        print_json("verify", record)
-    if not as_json:
+    if verdict.ok:
+        speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
+        took = units.duration(verdict.seconds)
+        output.tell(record, f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
+        return
+    if not output.as_json:
         for problem in verdict.problems[:_PROBLEMS]:
             say(in_options(problem.text), err=True)
         if len(verdict.problems) > _PROBLEMS:
             say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
-    if verdict.ok:
-        if not (quiet or as_json):
-            speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
-            took = units.duration(verdict.seconds)
-            say(f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
-        return
     if source is None:
-        if not as_json and (remedy := _remedy(pack, verdict)):
+        output.tell(record)
+        if not output.as_json and (remedy := _how_to_repair(pack, verdict)):
             say(remedy, err=True)
         raise click.exceptions.Exit(1)
     from packer.convert.repair import repair_pack
 
-    repair = repair_pack(pack, source, pairs=parse_pairs(pairs), progress=not quiet, **given)
-    if as_json:
-        print_json("verify", record | {"ok": True, "repaired": vars(repair)})
-    elif not quiet:
-        said = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
-        say(f"{pack}: repaired ({', '.join(said)}), and whole again")
+    repair = repair_pack(pack, source, progress=not output.quiet, **given)
+    mended = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
+    output.tell(
+        record | {"ok": True, "repaired": vars(repair)},
+        f"{pack}: repaired ({', '.join(mended)}), and whole again",
+    )
 
 
 @click.command()
 @click.argument("pack", metavar="PACK", type=PATH)
-@options(JSON, QUIET)
-def seal(pack: str, *, as_json: bool, quiet: bool) -> None:
+@OUTPUT
+def seal(pack: str, *, output: Output) -> None:
     """Seal a pack that was edited in place.
 
     Its blocks are hashed, mean and std of its images computed again, its labels and arrays compared with its header. Loading an HDF5
@@ -131,37 +117,30 @@ def seal(pack: str, *, as_json: bool, quiet: bool) -> None:
     """
     from packer.convert.sealing import seal_pack
 
-    sealed = seal_pack(pack, progress=not quiet)
-    if as_json:
-        print_json("seal", {"pack": pack, "rows": sealed.rows, "statistics": sealed.header.statistics})
-    elif not quiet:
-        say(f"{pack}: sealed; {units.count(sealed.rows, 'row')}, {units.size(sealed.nbytes)}")
+    sealed = seal_pack(pack, progress=not output.quiet)
+    output.tell(
+        {"pack": pack, "rows": sealed.rows, "statistics": sealed.header.statistics},
+        f"{pack}: sealed; {units.count(sealed.rows, 'row')}, {units.size(sealed.nbytes)}",
+    )
 
 
-def _remedy(path: str, verdict: Verdict) -> str:
-    """Return what can be done about a damaged pack, where the problems do not say it."""
+def _how_to_repair(path: str, verdict: Verdict) -> str:
+    """Return the command that repairs a damaged pack; "" where none does, and the problems say what does."""
     from packer.errors import FormatError
     from packer.format.header import PACK_OPTIONS
     from packer.format.pack import open_damaged
 
-    if any("packer seal" in problem.text for problem in verdict.problems):
+    if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
         return ""
-    beyond = "Its header, trailer or index is beyond repair: make it again from its inputs"
     try:
         pack = open_damaged(path)
     except FormatError:
-        return beyond
+        return ""
     files = [problem.file for problem in verdict.problems]
     parts = [part for part in pack.parts if any(file.startswith(part.path) for file in files)]
     options = {name for part in parts for name in part.header.provenance.get("options", {})}
-    if any(problem.kind == "index" for problem in verdict.problems):
-        return beyond
-    if PACK_OPTIONS & options:
-        return "It was made of other packs: make it again from them"
-    if "fields" in options:
-        return "It was made of samples from Python or of arrays: pack them again to replace it"
-    if {"append", "like", "duplicates"} & options:
-        return "Rows that were appended, or mapped as another pack's, are not repaired: make them again from their inputs"
+    if options & {*PACK_OPTIONS, "fields", "append", "like", "duplicates"}:
+        return ""
     made_of = "images" if pack.parts[0].header.table is None else "table"
     edited = f". If you edited the arrays yourself: packer seal {path}" if pack.format == "npy" else ""
     return f"To make damaged blocks anew from the {made_of}: packer verify {path} --repair SRC{edited}"
@@ -186,14 +165,14 @@ def _columns(pack: Pack) -> list[str]:
 
 def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:
     """Return how well orders shuffle, as a table."""
-    lines = [f"shuffle    in batches of {batch_size:,}  label mix  neighbours  repeats  score"]
-    for name, (mix, neighbours, repeats, score) in figures.items():
-        mixed = "-" if mix is None else f"{mix:.2f}"
-        lines.append(
-            f"  {name:<{len(lines[0]) - 41}} {mixed:>10}  {neighbours:>10.2%}  {repeats:>7.2%}  {score:>5.2f}"
-        )
-    lines.append(
+    head = f"shuffle    in batches of {batch_size:,}  label mix  neighbours  repeats  score"
+    lines = [
+        f"  {name:<{len(head) - 41}} {'-' if mix is None else f'{mix:.2f}':>10}"
+        f"  {neighbours:>10.2%}  {repeats:>7.2%}  {score:>5.2f}"
+        for name, (mix, neighbours, repeats, score) in figures.items()
+    ]
+    legend = (
         "  label mix: spread of class counts over batches; neighbours: rows batched with the next row of the file; "
         "repeats: pairs that meet again in the next epoch; score: 1 is as good as a uniform shuffle"
     )
-    return lines
+    return [head, *lines, legend]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
+from packer.cli.console import COMPRESS, Output
 from packer.errors import UsageError
 from packer.path_text import as_text
 
@@ -18,7 +20,6 @@ IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
 _PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
 UNITS = ("relative", "pixels")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
-COMPRESS = ("none", "gzip", "zstd", "blosc2")
 
 PATH = click.Path(readable=False)
 """A path, which shells complete; whether it can be read is said elsewhere."""
@@ -68,6 +69,8 @@ def option(
         settings["is_flag"] = True
     else:
         settings["metavar"] = kind
+        if "=" in kind and settings.get("multiple"):
+            settings["callback"] = _mapping
         if kind == "N":
             settings["type"] = int
         elif kind in ("FILE", "DIR", "PACK", "OUT", "SRC"):
@@ -75,6 +78,21 @@ def option(
         elif not isinstance(default, (int, float)) and kind not in ("NAME=DIR", "'CMD'"):
             settings.setdefault("type", Word(file=kind.startswith("FILE|")))
     return click.option(*names.split(), cls=InputOption, help=text, **settings)
+
+
+def _mapping(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return {"mask": "masks/"} for --pair mask=masks/."""
+    given = {}
+    for text in texts:
+        folder = option.metavar == "NAME=DIR"
+        name, equals, value = text.partition("=") if folder else text.rpartition("=")
+        name = as_text(name) if folder else name
+        if not (name and equals and value) or name in given:
+            raise UsageError(
+                f"{option.opts[0]} {text}: is not {option.metavar}, each name once. Pass {option.opts[0]} {option.metavar}."
+            )
+        given[name] = value
+    return given
 
 
 def options(*decorators: Decorator[Any]) -> Decorator[Any]:
@@ -90,6 +108,18 @@ def options(*decorators: Decorator[Any]) -> Decorator[Any]:
 
 JSON = option("--json as_json", None, "Print one JSON object on stdout instead of text.")
 QUIET = option("--quiet", None, "Print nothing but errors.")
+
+
+def OUTPUT(command: _Command) -> Any:
+    """Give a command --json and --quiet, which it takes as `output`."""
+
+    @wraps(command)
+    def run(*args: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+        command(*args, output=Output(command.__name__, as_json=as_json, quiet=quiet), **given)
+
+    return JSON(QUIET(run))
+
+
 WORKERS = option("--workers", "N", "Parallel workers; default: the cores at hand.")
 DUPLICATES = option("--duplicates", ("error", "skip", "keep"),
                     "Rows that are there already, of the same key and the same bytes (of tables: files): refuse them, leave them out, or"
@@ -99,7 +129,7 @@ SPLIT = option("--split", "NAME", "Only the rows of one split.")
 SHARD_SIZE = option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB.")
 ON_ERROR = option("--on-error", ("stop", "skip"),
                   "At an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop")  # fmt: skip
-REWORKING = options(WORKERS, JSON, QUIET)
+REWORKING = options(WORKERS, OUTPUT)
 
 
 def merge_values(given: dict[str, Any]) -> dict[str, Any]:
@@ -176,8 +206,7 @@ CONVERT = options(
     option("--overwrite", None, "Replace OUT if it is a pack."),
     option("--resume", None,
            "Go on only with a conversion of the same inputs and options; done already, it is left as it is."),
-    JSON,
-    QUIET,
+    OUTPUT,
     option("--features", "COLUMN,...", "Tables: only these columns are features; default: all.", about=TABLES),
     option("--drop", "COLUMN,...", "Tables: leave columns out.", about=TABLES),
     option("--keep", "COLUMN,...", "Tables: fields of their own instead of features.", about=TABLES),

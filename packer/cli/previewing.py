@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from packer import units
-from packer.cli.console import print_json, say
-from packer.cli.options import JSON, PATH, QUIET, SPLIT, option, options
+from packer.cli.console import Output
+from packer.cli.options import OUTPUT, PATH, SPLIT, option, options
 
 
 @click.command()
@@ -24,10 +24,9 @@ from packer.cli.options import JSON, PATH, QUIET, SPLIT, option, options
     option("--epoch", "N", "Whose draws, the first of --repeat.", 0),
     option("--order", "NAME", "Which rows: the first that this order of the loader gives.", "sequential"),
     SPLIT,
-    JSON,
-    QUIET,
+    OUTPUT,
 )  # fmt: skip
-def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """Draw a contact sheet of one batch, as the network will see it.
 
     Labels stand under the images; masks, boxes and keypoints are drawn over them.
@@ -40,13 +39,11 @@ def preview(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) ->
     from packer.previews.contact_sheet import preview as run
 
     made = run(pack, out, **given)
-    if as_json:
-        print_json("preview", made._asdict())
-    elif not quiet:
-        times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
-        over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
-        width, height = made.size
-        say(
-            f"{made.path}: {units.count(made.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels,"
-            f" {units.size(made.nbytes)}; {', '.join((*made.transforms, made.text))}"
-        )
+    times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
+    over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
+    width, height = made.size
+    output.tell(
+        made._asdict(),
+        f"{made.path}: {units.count(made.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels,"
+        f" {units.size(made.nbytes)}; {', '.join((*made.transforms, made.text))}",
+    )

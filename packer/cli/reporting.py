@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from packer.cli.console import print_json, say
-from packer.cli.options import JSON, PATH, QUIET, option, options
+from packer.cli.console import Output
+from packer.cli.options import OUTPUT, PATH, option, options
 
 
 @click.command()
@@ -17,10 +17,9 @@ from packer.cli.options import JSON, PATH, QUIET, option, options
     option("--rows", "N", "Rows on the contact sheet, at most; spread evenly over the classes.", 200),
     option("--workers", "N", "Threads that read and decode; default: the cores at hand."),
     option("--overwrite", None, "Replace FILE if it is an earlier report."),
-    JSON,
-    QUIET,
+    OUTPUT,
 )
-def report(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+def report(packs: tuple[str, ...], out: str, *, output: Output, **given: Any) -> None:
     """Write the data card of PACK, or of several together: one HTML page that loads nothing and runs no script.
 
     Classes, a contact sheet, sizes, what was left out; rows that are (nearly) the same, in several splits or packs or with
@@ -32,8 +31,5 @@ def report(packs: tuple[str, ...], out: str, *, as_json: bool, quiet: bool, **gi
     """
     from packer.reports.data_card import report as run
 
-    made = run(packs, out, progress=not quiet, **given)
-    if as_json:
-        print_json("report", made._asdict())
-    elif not quiet:
-        say(str(made))
+    made = run(packs, out, progress=not output.quiet, **given)
+    output.tell(made._asdict(), str(made))

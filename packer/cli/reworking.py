@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import print_json, say
-from packer.cli.conversion_output import announce_plan, tell_cleared, tell_left_out, tell_notes, tell_skipped
-from packer.cli.convert_command import parse_pairs
+from packer.cli.console import COMPRESS, Output
+from packer.cli.conversion_output import announce_plan, tell_report, tell_skipped
 from packer.cli.options import (
-    COMPRESS,
     DUPLICATES,
     FIT,
     FORMAT,
@@ -31,11 +29,6 @@ from packer.cli.options import (
 )
 from packer.errors import UsageError
 
-if TYPE_CHECKING:
-    from packer.convert.conversion_run import Report
-    from packer.convert.image_conversion import ConversionPlan
-    from packer.tables.table_conversion import TableReport
-
 
 @click.command()
 @click.argument("pack", metavar="PACK", type=PATH)
@@ -48,14 +41,7 @@ if TYPE_CHECKING:
     REWORKING,
 )
 def append(
-    pack: str,
-    source: str,
-    *,
-    labels: str | None,
-    pairs: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    **given: Any,
+    pack: str, source: str, *, labels: str | None, pairs: dict[str, str], output: Output, **given: Any
 ) -> None:
     """Convert MORE images with the options of PACK, or map MORE rows of a table as PACK's were, and add them to it.
 
@@ -65,28 +51,24 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
-    said: list[str] = []
-    if _is_table(pack):
+    from packer.format.pack import open_pack
+
+    given["progress"] = not output.quiet
+    if open_pack(pack).parts[0].header.table is None:
+        from packer.convert.repacking import append_images
+
+        announce = partial(announce_plan, output, source, pack)
+        report = append_images(pack, source, labels=labels, pairs=pairs, on_plan=announce, **given)
+        noun = "image"
+    else:
+        from packer.tables.table_conversion import append_table
+
         for name, value in (("--labels", labels), ("--pair", pairs)):
             if value:
                 raise UsageError(f"{name}: is about images; {pack} was made of a table. Leave it out.")
-        from packer.tables.table_conversion import append_table
-
-        report = append_table(pack, source, progress=not quiet, **given)
-        _tell("append", report, said, as_json=as_json, quiet=quiet)
-        tell_left_out(report, pack, listed=not as_json)
-        return
-    from packer.convert.repacking import append_images
-
-    def announce(plan: ConversionPlan) -> None:
-        if not (quiet or as_json):
-            said.extend(plan.notes)
-            announce_plan(source, pack, plan)
-
-    given |= {"labels": labels, "pairs": parse_pairs(pairs)}
-    appended = append_images(pack, source, progress=not quiet, on_plan=announce, **given)
-    _tell("append", appended, said, as_json=as_json, quiet=quiet)
-    tell_skipped(appended.skipped, pack, listed=not as_json)
+        report, noun = append_table(pack, source, **given), "row"
+    tell_report(output, report, noun, "added")
+    tell_skipped(output, report, pack)
 
 
 @click.command()
@@ -111,8 +93,7 @@ def merge(
     out: str | None,
     *,
     index: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     **given: Any,
 ) -> None:
     """Put packs with equal fields together into one; or, with --index, list the shards of one that several machines have made.
@@ -131,14 +112,14 @@ def merge(
                 raise UsageError(
                     f"--{name}: is of the packs that are merged; --index lists shards as they are. Leave it out."
                 )
-        listed = merge_shards(packs[0], overwrite=given["overwrite"])
-        _tell("merge", listed, as_json=as_json, quiet=quiet)
-        tell_skipped(listed.skipped, packs[0], listed=not as_json)
+        report = merge_shards(packs[0], overwrite=given["overwrite"])
+        tell_report(output, report, _noun(report.out))
+        tell_skipped(output, report, packs[0])
         return
     if out is None:
         raise UsageError("-o: is missing. Pass the pack to make.")
-    report = merge_packs(packs, out, progress=not quiet, **given)
-    _tell("merge", report, as_json=as_json, quiet=quiet)
+    report = merge_packs(packs, out, progress=not output.quiet, **given)
+    tell_report(output, report, _noun(out))
 
 
 @click.command()
@@ -150,7 +131,7 @@ def merge(
     OVERWRITE,
     REWORKING,
 )
-def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
     """Deal the rows of PACK out to new packs, each with equal shares of each class.
 
     The new packs are called like PACK, with the split's name: photos.train.h5 and photos.val.h5.
@@ -160,13 +141,12 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
     """
     from packer.convert.repacking import split_pack
 
-    reports = split_pack(pack, shares, progress=not quiet, **given)
-    if as_json:
-        print_json("split", {"packs": {name: report.to_dict() for name, report in reports.items()}})
-    elif not quiet:
-        for report in reports.values():
-            tell_cleared(report)
-            _tell_rows("packed", report, f" -> {report.out}")
+    reports = split_pack(pack, shares, progress=not output.quiet, **given)
+    if output.as_json:
+        output.tell({"packs": {name: report.to_dict() for name, report in reports.items()}})
+        return
+    for report in reports.values():
+        tell_report(output, report, _noun(report.out), where=f" -> {report.out}")
 
 
 @click.command()
@@ -191,7 +171,7 @@ def split(pack: str, shares: str, *, as_json: bool, quiet: bool, **given: Any) -
     OVERWRITE,
     REWORKING,
 )
-def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """Write PACK anew: smaller, stored another way, in another format or number of files. Rows keep their order, but for --shuffle.
 
     \b
@@ -201,8 +181,8 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
     """
     from packer.convert.repacking import repack as run
 
-    report = run(pack, out, progress=not quiet, **merge_values(given))
-    _tell("repack", report, as_json=as_json, quiet=quiet)
+    report = run(pack, out, progress=not output.quiet, **merge_values(given))
+    tell_report(output, report, _noun(out))
 
 
 @click.command()
@@ -219,7 +199,7 @@ def repack(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
     SPLIT,
     REWORKING,
 )
-def export(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> None:
+def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """Write the rows of PACK as image files in the folder OUT.
 
     Images lie in class folders, with masks, labels and boxes beside them.
@@ -230,43 +210,17 @@ def export(pack: str, out: str, *, as_json: bool, quiet: bool, **given: Any) -> 
     """
     from packer.convert.export import export_images
 
-    report = export_images(pack, out, progress=not quiet, **given)
-    if as_json:
-        record = {"out": out, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
-        print_json("export", record | {"notes": list(report.notes)})
-    elif not quiet:
-        tell_notes(report.notes)
-        files, took = units.count(report.files, "file"), units.duration(report.seconds)
-        say(f"wrote {files}, {units.size(report.nbytes)}, in {took}")
+    report = export_images(pack, out, progress=not output.quiet, **given)
+    record = {"out": out, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
+    output.note(report.notes)
+    files, took = units.count(report.files, "file"), units.duration(report.seconds)
+    output.tell(
+        record | {"notes": list(report.notes)}, f"wrote {files}, {units.size(report.nbytes)}, in {took}"
+    )
 
 
-def _is_table(path: str) -> bool:
-    """Return True if a pack was made of a table."""
+def _noun(path: str) -> str:
+    """Return what the rows of a pack are."""
     from packer.format.pack import open_pack
 
-    return open_pack(path).parts[0].header.table is not None
-
-
-def _tell(
-    command: str, report: Report | TableReport, said: Sequence[str] = (), *, as_json: bool, quiet: bool
-) -> None:
-    """Print what a command did. said: of append, the notes that were printed before."""
-    if as_json:
-        print_json(command, report.to_dict())
-    elif not quiet:
-        tell_cleared(report)
-        tell_notes(report.notes, said)
-        _tell_rows("added" if command == "append" else "packed", report)
-
-
-def _tell_rows(verb: str, report: Report | TableReport, where: str = "") -> None:
-    from packer.format.pack import open_pack
-
-    unit = "image" if any(f.name == "image" for f in open_pack(report.out).fields) else "row"
-    if report.already:
-        say(f"{report.out}: holds all {units.count(report.rows, unit)} already")
-    else:
-        say(
-            f"{verb} {units.count(report.rows, unit)}{where}, {units.size(report.bytes_written)},"
-            f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} {unit}s/s)"
-        )
+    return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"
