@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import multiprocessing.util
 import os
-import resource
 import signal
 import sys
 import threading
@@ -25,7 +24,6 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from packer.errors import PackerError
-from packer.units import size
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -231,18 +229,10 @@ def refused(error: BaseException) -> bool:
 
 
 def no_more(what: str, error: BaseException) -> str:
-    """Return a sentence for a thread or process that could not be started: the limits that this process has, and what to do."""
-    limits = []
-    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if processes != resource.RLIM_INFINITY:
-        limits.append(f"{processes:,} processes and threads of its user (ulimit -u)")
-    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if address_space != resource.RLIM_INFINITY:
-        limits.append(f"{size(address_space)} of address space (ulimit -v)")
+    """Return a sentence for a thread or process that could not be started."""
     return (
-        f"loading: another {what} cannot be started ({getattr(error, 'strerror', None) or error}); this process is allowed"
-        f" {' and '.join(limits) or 'what its control group says (pids.max, memory.max)'}."
-        " Raise that limit, or pass fewer threads or processes."
+        f"loading: another {what} cannot be started ({getattr(error, 'strerror', None) or error}). Raise the limit of this process"
+        " (ulimit -u, ulimit -v) or container (pids.max, memory.max), or pass fewer threads or processes."
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import packer
 from packer import progress
-from packer.progress import Lines, Progress
+from packer.progress import Progress, line
 
 
 class Terminal(io.StringIO):
@@ -35,7 +35,7 @@ def test_a_line_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "unit", "line"),
+    ("done", "total", "unit", "text"),
     [
         (5_000_000, None, "B", "5 MB, 500 kB/s"),
         (5_000_000, 20_000_000, "B", "5 MB of 20 MB, 500 kB/s, 30 s left"),
@@ -43,8 +43,8 @@ def test_a_line_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch):
         (7, None, "rows", "7 rows, 1 rows/s"),
     ],
 )
-def test_what_a_line_says(done: int, total: int | None, unit: str, line: str):
-    assert Lines.text(done, total, unit, 10.0) == line
+def test_what_a_line_says(done: int, total: int | None, unit: str, text: str):
+    assert line(done, total, unit, 10.0) == text
 
 
 def test_a_terminal_gets_a_bar_and_keeps_none_of_it(monkeypatch: pytest.MonkeyPatch):
