@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from packer.convert.export_files import fits_png, png
 from packer.errors import MissingDependencyError, PackerError, UsageError
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
     from packer.convert.conversion_run import Report
     from packer.format.header import Field
 
+_ARRAYS: dict[int, Any] = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}
+_TEXTS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
+_NUMBERS = (
+    *("bool", "float16", "float32", "float64"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 _PIECE_BYTES = 16 << 20
 _GROUP_ROWS = 100
 """Rows that datasets writes at once, as it does for images."""
@@ -94,18 +103,13 @@ def to_hf(
     chosen = stored(select_fields(opened, [f.name for f in opened.fields] if fields is None else fields))
     own = [opened.header.field(field.name) for field in chosen]
     features = datasets.Features({field.name: _feature(opened, field) for field in own})
-    told = [
-        opened.seal or os.urandom(16),
-        *(f.name.encode() for f in own),
-        str(split).encode(),
-        __version__.encode(),
-    ]
+    told = repr(([field.name for field in own], split, __version__)).encode()
     try:
         return datasets.Dataset.from_generator(
             partial(_rows, opened, own, select(opened, split=split)),
             features=features,
             cache_dir=None if cache_dir is None else os.fspath(cache_dir),
-            fingerprint=digest(told).hex(),
+            fingerprint=digest([opened.seal or os.urandom(16), told]).hex(),
             split=datasets.NamedSplit(split if split and split != ALL and split.isidentifier() else "train"),
             writer_batch_size=_GROUP_ROWS,
         )
@@ -119,71 +123,54 @@ def to_hf(
 
 def _feature(pack: Pack, field: Field) -> Any:
     """Return the feature whose values are a field's. Raises UsageError."""
-    shape, about = field.shape, field.about
-    if field.ragged:
-        if (field.codec or {}).get("name") == "jpeg":
-            return datasets.Image()
-        if "row_shape" not in about:
-            return datasets.Value("string" if "encoding" in about else "binary")
-        inner = tuple(about["row_shape"])
-        value = datasets.Value(_name(about["dtype"]))
-        return _array(pack, field.name, (None, *inner), value) if inner else datasets.List(value)
-    assert shape is not None
+    about = field.about
     if _is_image(field):
         return datasets.Image()
-    if field.name == LABEL and shape == () and pack.header.classes:
+    if field.ragged and "row_shape" not in about:
+        return datasets.Value("string" if "encoding" in about else "binary")
+    if field.name == LABEL and field.shape == () and pack.header.classes:
         return datasets.ClassLabel(names=list(pack.header.classes))
-    value = datasets.Value(_name(field.dtype))
+    shape = (-1, *about["row_shape"]) if field.shape is None else field.shape
+    value = datasets.Value(np.dtype(about["dtype"] if field.ragged else field.dtype).name)
     if len(shape) < 2:
         return datasets.List(value, length=shape[0]) if shape else value
-    return _array(pack, field.name, shape, value)
+    if len(shape) not in _ARRAYS:
+        raise UsageError(
+            f"{pack.path}: rows of {field.name!r} have {len(shape)} axes; datasets has arrays of 2 to 5. Leave it out by fields."
+        )
+    return _ARRAYS[len(shape)]((None if field.ragged else shape[0], *shape[1:]), value.dtype)
 
 
 def _is_image(field: Field) -> bool:
+    """Return True for a field whose rows are, or become, files of images."""
+    if field.ragged:
+        return (field.codec or {}).get("name") == "jpeg"
     return field.about.get("layout") == "HWC" and fits_png(field)
-
-
-def _name(dtype: str) -> str:
-    import numpy as np
-
-    return np.dtype(dtype).name
-
-
-def _array(pack: Pack, name: str, shape: tuple[int | None, ...], value: Any) -> Any:
-    kinds = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}
-    if len(shape) not in kinds:
-        raise UsageError(
-            f"{pack.path}: rows of {name!r} have {len(shape)} axes; datasets has arrays of 2 to 5. Leave it out by fields."
-        )
-    return kinds[len(shape)](shape, value.dtype)
 
 
 def _rows(pack: Pack, fields: Sequence[Field], subset: Subset) -> Iterator[dict[str, Any]]:
     """Yield rows as `datasets` encodes them, read and encoded some at a time."""
     row_bytes = sum(field.row_bytes for field in fields if not field.ragged)
     step = max(1, min(_GROUP_ROWS, _PIECE_BYTES // max(1, row_bytes)))
-    reader = RowReader(pack, fields, verify=True)
-    try:
-        with ThreadPoolExecutor(cores(), thread_name_prefix="packer-to-hf") as threads:
-            for start in range(0, subset.rows, step):
-                runs = subset.place(one_run(start, min(start + step, subset.rows)))
-                columns = []
-                for field in fields:
-                    if field.ragged:
-                        rows: Any = reader.read_ragged(field.name, runs)
-                        if (field.codec or {}).get("name") == "jpeg":
-                            rows = [{"bytes": row, "path": None} for row in rows]
-                        else:
-                            rows = decode_ragged(pack, field, rows, runs.rows().tolist())
-                    else:
-                        rows = reader.array(field, runs)
-                        if _is_image(field):
-                            rows = [{"bytes": bytes(file), "path": None} for file in threads.map(png, rows)]
-                    columns.append(rows)
-                for values in zip(*columns, strict=True):
-                    yield dict(zip((field.name for field in fields), values, strict=True))
-    finally:
-        reader.close()
+    with (
+        closing(RowReader(pack, fields, verify=True)) as reader,
+        ThreadPoolExecutor(cores(), thread_name_prefix="packer-to-hf") as threads,
+    ):
+        for start in range(0, subset.rows, step):
+            runs = subset.place(one_run(start, min(start + step, subset.rows)))
+            columns = {}
+            for field in fields:
+                rows: Any = (
+                    reader.read_ragged(field.name, runs) if field.ragged else reader.array(field, runs)
+                )
+                if _is_image(field):
+                    files = rows if field.ragged else map(bytes, threads.map(png, rows))
+                    rows = [{"bytes": file, "path": None} for file in files]
+                elif field.ragged:
+                    rows = decode_ragged(pack, field, rows, runs.rows().tolist())
+                columns[field.name] = rows
+            for values in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, values, strict=True))
 
 
 def from_hf(
@@ -298,28 +285,20 @@ def _form(name: str, feature: Any) -> str | None:
         return None
     if isinstance(feature, datasets.ClassLabel):
         return "int64"
-    if (
-        isinstance(feature, datasets.Value)
-        and (text := str(_VALUES.get(feature.dtype, feature.dtype))) in _FORMS
-    ):
-        return text
-    sides: list[int | None] = []
     inner = feature
-    if isinstance(feature, (datasets.Array2D, datasets.Array3D, datasets.Array4D, datasets.Array5D)):
-        sides, inner = list(feature.shape), datasets.Value(feature.dtype)
+    sides: tuple[int | None, ...] = ()
+    if type(feature) in _ARRAYS.values():
+        sides, inner = tuple(feature.shape), datasets.Value(feature.dtype)
     while isinstance(inner, datasets.List):
-        sides.append(None if inner.length == -1 else inner.length)
-        inner = inner.feature
-    if sides and isinstance(inner, datasets.Value) and inner.dtype in _FORMS[2:] and None not in sides[1:]:
-        return f"{inner.dtype}[{','.join('*' if side is None else str(side) for side in sides)}]"
+        sides, inner = (*sides, None if inner.length == -1 else inner.length), inner.feature
+    dtype = inner.dtype if isinstance(inner, datasets.Value) else ""
+    if not sides and dtype in _TEXTS:
+        return _TEXTS[dtype]
+    if dtype in _NUMBERS and None not in sides[1:]:
+        return (
+            f"{dtype}[{','.join('*' if side is None else str(side) for side in sides)}]" if sides else dtype
+        )
     raise UsageError(
         f"{name}: is {feature}, which no field of a pack holds; images, numbers, text, bytes, arrays and lists of one kind of number are"
         " packed. Leave it out by fields, or map it to such columns."
     )
-
-
-_VALUES = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
-_FORMS = (
-    *("text", "bytes", "bool", "float16", "float32", "float64"),
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-)
