@@ -6,19 +6,19 @@ stay texts, nothing else is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from packer.tables.reading.record_parser import BEYOND_SINGLE_FROM, VALUE_CHARACTERS, parse_records
+from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform import data_frames
-from packer.tables.transform.cell_values import DAY
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES
+from packer.tables.transform.raw_values import RawValues, of_arrow, raw_values
 from packer.tables.transform.records import (
     MAX_BAD,
     BadRow,
@@ -29,21 +29,17 @@ from packer.tables.transform.records import (
 )
 
 Arrow = Any  # an object of pyarrow's, which has no annotations
-Wrong = Sequence[tuple[NDArray[np.bool_], str]]
-"""[N] whether a value cannot be taken, and why, the end of a sentence."""
 
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_ALSO = {
+    "number": ("number", "integer", "boolean"),
+    "integer": ("number", "integer", "boolean"),
+    "boolean": ("boolean", "integer"),
+    "date": ("date", "timestamp"),
+    "timestamp": ("date", "timestamp"),
+}
+"""Column types whose values can be read as another."""
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
 _TEXTS = 1000  # read at once; at most as many are listed as bad
-
-
-class _RawValues(NamedTuple):
-    values: NDArray[Any]
-    wrong: Wrong = ()
-
-
-def _raw(values: NDArray[Any], *wrong: tuple[NDArray[np.bool_], str]) -> _RawValues:
-    return _RawValues(values, [(mask, why) for mask, why in wrong if mask.any()])
 
 
 def type_of(type: Arrow) -> str | None:
@@ -69,9 +65,10 @@ def type_of(type: Arrow) -> str | None:
 
 def readable(type: Arrow, wanted: str) -> bool:
     """Tell whether values of an Arrow type can be read as a column type."""
-    if type_of(type) is None:
-        return False
-    return not TYPES[wanted].numeric or _reader(_plain(type), wanted) is not None
+    found = type_of(type)
+    if found is None or found == "category" or pa.types.is_null(_plain(type)):
+        return found is not None
+    return not TYPES[wanted].numeric or found in _ALSO.get(wanted, (wanted,))
 
 
 def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
@@ -157,185 +154,44 @@ def _listed(
     return found
 
 
-def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
+def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     """Read a column that is neither categories nor text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_null(column.type):
+        missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
+        return RawValues(np.full(len(column), missing, w.dtype))
     if _is_text(column.type):
         return _from_texts(column, w, dialect)
-    reader = _reader(column.type, w.column.type)
-    assert reader is not None
-    return reader(column, w)
+    if pa.types.is_decimal(column.type):
+        return _decimals(column, w)
+    return raw_values(*of_arrow(column), w)
 
 
-ValueReader = Callable[[Arrow, RecordMember], _RawValues]
-
-
-def _reader(type: Arrow, wanted: str) -> ValueReader | None:
-    """Return the function that reads values of an Arrow type, no dictionary, as a column type; None if nothing does."""
-    t = pa.types
-    if _is_text(type) or t.is_null(type):
-        return _nothing
-    known: dict[str, tuple[tuple[Callable[[Arrow], bool], ValueReader], ...]] = {
-        "number": (
-            (t.is_floating, _floats),
-            (t.is_integer, _whole_numbers),
-            (t.is_decimal, _decimals),
-            (t.is_boolean, _booleans),
-        ),
-        "integer": (
-            (t.is_integer, _integers),
-            (t.is_floating, _whole_floats),
-            (t.is_decimal, _whole_decimals),
-            (t.is_boolean, _integers),
-        ),
-        "boolean": ((t.is_boolean, _booleans), (t.is_integer, _flags)),
-        "date": ((t.is_date, _dates), (t.is_timestamp, _dates)),
-        "time": ((t.is_time, _times),),
-        "timestamp": ((t.is_timestamp, _times), (t.is_date, _times)),
-    }
-    return next((reader for test, reader in known.get(wanted, ()) if test(type)), None)
-
-
-def _nothing(column: Arrow, w: RecordMember) -> _RawValues:
-    """Read nulls alone."""
-    missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
-    return _RawValues(np.full(len(column), missing, w.dtype))
-
-
-def _missing(column: Arrow) -> NDArray[np.bool_] | None:
-    return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-
-
-def _floats(column: Arrow, w: RecordMember) -> _RawValues:
-    return _numbers(column.to_numpy(zero_copy_only=False), w)
-
-
-def _numbers(values: NDArray[Any], w: RecordMember) -> _RawValues:
-    infinite = np.isinf(values)
-    if not (w.single and values.dtype.itemsize > 4):
-        return _raw(values, (infinite, CellFault.INFINITE))
-    beyond = (np.abs(values) >= BEYOND_SINGLE_FROM) & ~infinite
-    if beyond.any():
-        values = np.where(beyond, np.nan, values)
-    return _raw(values, (infinite, CellFault.INFINITE), (beyond, CellFault.BEYOND_SINGLE))
-
-
-def _whole_numbers(column: Arrow, w: RecordMember) -> _RawValues:
-    missing = _missing(column)
-    given = (column if missing is None else column.fill_null(0)).to_numpy(zero_copy_only=False)
-    values = given.astype(np.float64)
-    if missing is not None:
-        values[missing] = np.nan
-    if not w.exact:
-        return _RawValues(values)
-    # 2**63 and 2**64, which the largest become, are no int64 and no uint64.
-    inside = values < float(np.iinfo(given.dtype).max) + 1
-    whole = np.where(inside, values, 0).astype(given.dtype)
-    rounded = whole != given
-    return _raw(values, (rounded if missing is None else rounded & ~missing, CellFault.ROUNDED))
-
-
-def _decimals(column: Arrow, w: RecordMember) -> _RawValues:
-    """Read decimals by their texts: Arrow's own way is not to the nearest."""
-    texts = column.cast(pa.string()).to_pylist()
-    found = _numbers(np.array([np.nan if text is None else float(text) for text in texts], np.float64), w)
-    if not w.exact:
-        return found
-    rounded = [v is not None and v == (n := int(v)) and int(float(n)) != n for v in column.to_pylist()]
-    return _RawValues(
-        found.values, [*found.wrong, *_raw(found.values, (np.array(rounded), CellFault.ROUNDED)).wrong]
-    )
-
-
-def _booleans(column: Arrow, w: RecordMember) -> _RawValues:
-    return _RawValues(column.cast(pa.int8()).cast(pa.float32()).to_numpy(zero_copy_only=False))
-
-
-def _flags(column: Arrow, w: RecordMember) -> _RawValues:
-    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    wrong = ~((values == 0) | (values == 1) | np.isnan(values))
-    return _raw(values, (wrong, "is neither 0 nor 1"))
-
-
-def _integers(column: Arrow, w: RecordMember) -> _RawValues:
-    if pa.types.is_uint64(column.type):
-        missing = _missing(column)
-        unsigned = column.fill_null(0).to_numpy(zero_copy_only=False)
-        beyond = unsigned > np.uint64(2**63 - 1)
-        values = unsigned.astype(np.int64)
-        if missing is not None:
-            values[missing] = MISSING_INTEGER
-    else:
-        column = column.cast(pa.int64())
-        missing = _missing(column)
-        values = column.fill_null(MISSING_INTEGER).to_numpy(zero_copy_only=False)
-        beyond = values == MISSING_INTEGER
-        if missing is not None:
-            beyond &= ~missing
-    return _raw(values, (beyond, CellFault.TOO_LONG))
-
-
-def _whole_floats(column: Arrow, w: RecordMember) -> _RawValues:
-    given = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    missing = np.isnan(given)
-    infinite, beyond = np.isinf(given), np.abs(given) >= 2.0**63
-    broken = ~missing & ~infinite & (given != np.floor(given))
-    values = np.where(missing | beyond | broken, 0, given).astype(np.int64)
-    values[missing] = MISSING_INTEGER
-    return _raw(
-        values,
-        (infinite, CellFault.INFINITE),
-        (beyond & ~infinite, CellFault.TOO_LONG),
-        (broken, CellFault.NOT_WHOLE),
-    )
-
-
-def _whole_decimals(column: Arrow, w: RecordMember) -> _RawValues:
+def _decimals(column: Arrow, w: RecordMember) -> RawValues:
+    """Read decimals by their texts, as Arrow's own way is not to the nearest; whole ones at once where all fit."""
+    if w.column.type != "integer":
+        texts = column.cast(pa.string()).to_pylist()
+        floats = np.array([np.nan if text is None else float(text) for text in texts], np.float64)
+        values, wrong = raw_values(floats, None, w)
+        if w.exact:
+            cells = column.to_pylist()
+            rounded = [v is not None and v == (n := int(v)) and int(float(n)) != n for v in cells]
+            wrong = [*wrong, *([(np.array(rounded), CellFault.ROUNDED)] if any(rounded) else [])]
+        return RawValues(values, wrong)
     try:
-        return _integers(column.cast(pa.int64()), w)  # exact, or an error
+        return raw_values(*of_arrow(column.cast(pa.int64())), w)  # exact, or an error
     except pa.lib.ArrowInvalid:
-        pass
-    values = np.full(len(column), MISSING_INTEGER, np.int64)
-    broken, beyond = np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_)
-    for row, value in enumerate(column.to_pylist()):
-        if value is not None:
-            whole = int(value)
-            broken[row] = value != whole
-            beyond[row] = not MISSING_INTEGER < whole <= -(MISSING_INTEGER + 1)
-            values[row] = 0 if beyond[row] else whole
-    return _raw(values, (beyond, CellFault.TOO_LONG), (broken, CellFault.NOT_WHOLE))
+        cells = column.to_pylist()
+    whole = [0 if v is None else int(v) for v in cells]
+    broken = np.array([v is not None and v != n for v, n in zip(cells, whole, strict=True)])
+    beyond = np.array([not MISSING_INTEGER < n < 2**63 for n in whole])
+    values = np.where(beyond, 0, np.array(whole, object)).astype(np.int64)
+    values[[v is None for v in cells]] = MISSING_INTEGER
+    return RawValues(values, [(beyond, CellFault.TOO_LONG), (broken, CellFault.NOT_WHOLE)])
 
 
-def _dates(column: Arrow, w: RecordMember) -> _RawValues:
-    seconds = _times(column, w).values
-    return _RawValues(np.floor(seconds / DAY))
-
-
-def _times(column: Arrow, w: RecordMember) -> _RawValues:
-    """Return seconds since midnight, or since 1970-01-01 UTC. Of a fraction six digits count, as of those in texts."""
-    type, missing = column.type, _missing(column)
-    if pa.types.is_date32(type):
-        ticks, unit = column.cast(pa.int32()).cast(pa.int64()), None
-    else:
-        ticks, unit = (
-            column.view(pa.int32() if type.bit_width == 32 else pa.int64()),
-            getattr(type, "unit", "ms"),
-        )
-    whole = ticks.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    if unit is None:
-        values = whole * float(DAY)
-    else:
-        per = _UNITS[unit]
-        seconds, rest = np.divmod(whole, per)
-        micros = rest * 10**6 // per if per <= 10**6 else rest // (per // 10**6)
-        values = seconds + micros / 1e6
-    if missing is not None:
-        values[missing] = np.nan
-    return _RawValues(values)
-
-
-def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawValues:
+def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
@@ -356,7 +212,7 @@ def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> _RawVal
             reasons.setdefault(bad.reason, np.zeros(len(texts) + 1, np.bool_))[start + bad.line] = True
         values[start + np.flatnonzero(good)] = parsed.records[layout.members[0].name]
     codes = _codes(encoded.indices)
-    return _RawValues(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
+    return RawValues(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
 
 
 def _codes(indices: Arrow) -> NDArray[np.int32]:
@@ -388,9 +244,8 @@ def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
     places: NDArray[np.void] = np.zeros(len(texts), TEXT)
     places["at"] = before + bounds[:-1] - bounds[0]
     places["length"] = np.diff(bounds)
-    missing = _missing(texts)
-    if missing is not None:
-        places["length"][missing] = 0
+    if texts.null_count:
+        places["length"][texts.is_null().to_numpy(zero_copy_only=False)] = 0
     if data is None:
         return places, b""
     return places, memoryview(data)[int(bounds[0]) : int(bounds[-1])].tobytes()

@@ -21,6 +21,7 @@ from packer import native
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, read_cells
 from packer.tables.transform.column_types import TEXT as TEXTS
+from packer.tables.transform.raw_values import BEYOND_SINGLE_FROM
 from packer.tables.transform.records import (
     MAX_BAD,
     BadRow,
@@ -196,7 +197,6 @@ def powers_of_ten() -> bytes:
 VALUE_BYTES = 320
 _FORMATS = {SINGLE: "<f", DOUBLE: "<d", INTEGER: "<q", CATEGORY: "<i", TRIMMED: "<i", TEXT: "<qi"}
 _MISSING = {SINGLE: float("nan"), DOUBLE: float("nan"), INTEGER: MISSING_INTEGER}
-BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
 _PADDED = re.compile(rb"[+-]?0.+")
 _INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 

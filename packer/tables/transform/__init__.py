@@ -3,6 +3,7 @@
     column_types.py      the table of types of columns and of notations; columns
     cell_values.py       texts as booleans, dates, times, amounts of money and percentages
     records.py           rows in raw form, between reading and mapping
+    raw_values.py        arrays of numbers and datetimes as raw values: of Arrow's files, and of data frames
     data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
     column_sums.py       statistics of columns

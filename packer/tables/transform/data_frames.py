@@ -25,6 +25,8 @@ from packer.tables.transform.column_types import (
     read_cells,
     shortest,
 )
+from packer.tables.transform.raw_values import of_arrow, raw_values
+from packer.tables.transform.records import RecordMember
 
 NA = frozenset(NA_TEXTS)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -92,10 +94,15 @@ def numbers(
     that is written for people. Returns: [n] of the type's raw dtype; numbers as float64. Raises UsageError.
     """
     array = _array(values)
-    raw = _of_array(array, column)
-    if raw is None:
-        raw = _of_cells(array.tolist() if array.dtype.kind in "US" else list(array), column, na, marks)
-    return raw
+    given = array.dtype.kind
+    fits = {"b": ("boolean",), "M": ("date", "timestamp"), "m": ("time",)}
+    if given in "iuf" or column.type in fits.get(given, ()):
+        parts = given == "M" and column.type == "date" and array[~np.isnat(array)]
+        if parts is False or (parts == parts.astype("M8[D]")).all():
+            found = raw_values(array, None, RecordMember(0, column))
+            if not found.wrong:
+                return found.values.astype(column.kind.raw)
+    return _of_cells(array.tolist() if given in "US" else list(array), column, na, marks)
 
 
 def texts(values: Any, na: frozenset[str] = NA, known: Sequence[str] = ()) -> list[str | None]:
@@ -173,22 +180,11 @@ def _array(values: Any) -> NDArray[Any]:
 
 
 def _of_arrow(values: Any) -> NDArray[Any]:
-    kind = str(values.type)
-    if kind in _ARROW_PLAIN and not values.null_count:
-        return np.asarray(values.to_numpy())
-    if kind.startswith("timestamp["):
-        # Zones change how a time is written, not the time.
-        unit = kind[len("timestamp[") :].split("]")[0].split(",")[0]
-        whole = np.asarray(values.cast("int64").fill_null(np.iinfo(np.int64).min).to_numpy())
-        return whole.view(f"M8[{unit}]")
-    if kind in ("float", "double"):
-        return np.asarray(values.to_numpy())  # NaN where null
+    if str(values.type).startswith(("timestamp", "int", "uint", "halffloat", "float", "double")):
+        array, missing = of_arrow(values)
+        if missing is None:
+            return array
     return _objects(values.to_pylist())
-
-
-_ARROW_PLAIN = frozenset(
-    ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double", "halffloat")
-)
 
 
 def _of_polars(values: Any) -> NDArray[Any]:
@@ -226,42 +222,6 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
     array = np.empty(len(values), object)
     array[:] = values
     return array
-
-
-def _of_array(array: NDArray[Any], column: TableColumn) -> NDArray[Any] | None:
-    """Raw values of an array of numbers or datetimes at once; None if its cells must be looked at."""
-    kind, dtype = column.type, array.dtype
-    if dtype.kind == "M" and kind in ("date", "timestamp"):
-        missing = np.isnat(array)
-        if kind == "date":
-            days = array.astype("M8[D]")
-            if not (array[~missing] == days[~missing]).all():
-                return None
-            return np.where(missing, np.nan, days.astype(np.int64))
-        # As texts are read: microseconds, added to whole seconds.
-        seconds = array.astype("M8[s]")
-        seconds -= (seconds > array).astype("m8[s]")  # rounded towards 1970
-        micros = (array - seconds).astype("m8[us]").astype(np.int64)
-        return np.where(missing, np.nan, seconds.astype(np.int64) + micros / 1e6)
-    if dtype.kind == "m" and kind == "time":
-        micros = array.astype("m8[us]").astype(np.int64)
-        return np.where(np.isnat(array), np.nan, micros // 1_000_000 + (micros % 1_000_000) / 1e6)
-    if dtype.kind not in "iufb" or (dtype.kind == "b") != (kind == "boolean" and dtype.kind == "b"):
-        return None
-    if kind == "integer":
-        if dtype.kind in "iu":
-            if dtype == np.uint64 and (array > np.uint64(2**63 - 1)).any():
-                return None
-            return array.astype(np.int64)
-        missing = np.isnan(array)
-        if not (missing | ((array == np.trunc(array)) & (np.abs(array) < 2.0**63))).all():
-            return None
-        return np.where(missing, MISSING_INTEGER, np.where(missing, 0, array).astype(np.int64))
-    if kind == "boolean":
-        raw = array.astype(np.float32)
-        return raw if ((raw == 0) | (raw == 1) | np.isnan(raw)).all() else None
-    raw = array.astype(np.float64)
-    return None if np.isinf(raw).any() else raw
 
 
 def _of_cells(
