@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from packer import convert_images, convert_table, open_pack
+from packer import Labels, convert_images, convert_table, open_pack
 from packer.path_text import as_text, on_disk
 
 NAMES = ("weiß", "黒")
@@ -88,7 +88,7 @@ def test_the_command_line_is_utf_8_whatever_the_locale(
     assert done.stdout.endswith(b"code 2\n")
     assert b"Traceback" not in done.stderr
     convert_table("tabelle-ä.csv", "t.h5", label="farbe", keep=["text"], types={"größe": "category"})
-    convert_images("bilder-ä", "p.h5", size=8, labels="l.csv", label="größe")
+    convert_images("bilder-ä", "p.h5", size=8, labels=Labels("l.csv", column="größe"))
     convert_images("bilder-ä", "q.h5", size=8, labels="l.csv", classes=list(NAMES))
     for name in "tpq":
         assert Path(f"{name}-c.h5").read_bytes() == Path(f"{name}.h5").read_bytes(), name

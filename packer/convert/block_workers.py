@@ -123,11 +123,12 @@ def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
     """
     if native.COMPILED and pixels.dtype == np.uint8 and pixels.shape[-1] in (1, 3, 4):
         return native.loops.channel_sums(pixels)
-    return channel_sums_numpy(pixels.reshape(-1, pixels.shape[-1]))
+    return channel_sums_numpy(pixels)
 
 
 def channel_sums_numpy(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
-    """Do what ``channel_sums`` does, of uint8 or uint16 [N, C], without the compiled form; 32 bits hold each square."""
+    """Do what ``channel_sums`` does, of uint8 or uint16 [..., C], without the compiled form; 32 bits hold each square."""
+    pixels = pixels.reshape(-1, pixels.shape[-1])
     sums, squares = np.zeros((2, pixels.shape[1]), np.uint64)
     for first in range(0, len(pixels), _PIXELS_AT_ONCE):
         some = pixels[first : first + _PIXELS_AT_ONCE].astype(np.uint32)
