@@ -106,16 +106,21 @@ _REMEDIES: dict[str, dict[str, str]] = {
 """Class or function -> keyword -> remedy, which completes the sentence "<name>=: is no argument of <function>; ..."."""
 
 
+def remedy(function: str, word: str) -> str | None:
+    """Return what to pass in place of a keyword that a function does not take; None if nothing is known of it."""
+    return _REMEDIES.get(function, {}).get(word)
+
+
 def refuses_foreign_words(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function or ``__init__``: a foreign keyword raises UsageError with its remedy, any other wrong one TypeError."""
     name = function.__qualname__.partition(".")[0]
-    taken, remedies = signature(function).parameters, _REMEDIES.get(name, {})
+    taken = signature(function).parameters
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         for word in kwargs:
-            if word not in taken and word in remedies:
-                raise UsageError(f"{word}=: is no argument of {name}; {remedies[word]}.")
+            if word not in taken and (instead := remedy(name, word)):
+                raise UsageError(f"{word}=: is no argument of {name}; {instead}.")
         return function(*args, **kwargs)
 
     return checked

@@ -40,6 +40,7 @@ from packer.filling.filling_messages import (
 from packer.filling.filling_pack import KEYS
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
 from packer.filling.unit_states import UnitStates
+from packer.foreign_words import remedy
 from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
@@ -196,7 +197,8 @@ def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -
     known = [name for name, p in signature(convert).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in options:
         if name not in known:
-            raise UsageError(f"{name}=: is no option of {convert.__name__}. Leave it out.")
+            instead = remedy(convert.__name__, name) or "leave it out"
+            raise UsageError(f"{name}=: is no option of {convert.__name__}; {instead}.")
 
 
 def _write_header(task: ConversionTask, writer: PackWriter) -> None:

@@ -158,9 +158,10 @@ class BlockEpoch:
             start, size, lead = (int(of[part]) for of in self._parts[:3])
             for window in range(low, high if size else low):
                 starts = np.sort(self._table(window, part)[part])
-                lengths = np.minimum(cut.block, size - starts)
-                runs = on_ring(starts[lengths > 0], lengths[lengths > 0], size, lead)
-                found.append(Runs(runs.starts + start, runs.lengths))
+                starts = starts[starts < size]  # a shorter part may lack its last block
+                if len(starts):
+                    runs = on_ring(starts, np.minimum(cut.block, size - starts), size, lead)
+                    found.append(Runs(runs.starts + start, runs.lengths))
         return Runs(*map(np.concatenate, zip(*found, strict=True))) if len(found) > 1 else found[0]
 
     def _table(self, window: int, parts: NDArray[np.int64] | int) -> NDArray[np.int64]:

@@ -329,6 +329,7 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
     ("options", "sentence"),
     [
         ({"sise": 2}, r"sise=: is no option of convert_images"),
+        ({"shard_size": "1GB"}, r"shard_size=: is no option of convert_images; pass shards=\"2GB\""),
         ({"overwrite": True}, r"overwrite=: the pack is filled by and by"),
         ({"labels": object()}, r"is no option of a conversion in another process"),
     ],

@@ -167,6 +167,16 @@ def test_no_rows_of_a_region_are_asked_for_after_they_were_needed_nor_those_of_o
     assert order.ahead(Reach(64, 64), n, 4, 0).total == 0
 
 
+def test_a_region_that_lacks_the_last_stretch_of_others_is_asked_for() -> None:
+    """Of 81 rows in two regions, one has five stretches of 8 rows, and the other one a row more."""
+    order, asked = Regions(2, 1, 8, 16), set()
+    for start in range(0, 81, 16):
+        asked |= set(
+            order.ahead(Reach(start, min(start + 16, 81), begins=not start), 81, 0, 0).rows().tolist()
+        )
+    assert asked == set(range(81))
+
+
 def test_asking_begins_anew_where_an_epoch_is_resumed() -> None:
     order, n = Regions(8, 2, 7, 32), 2_011
     asked: set[int] = set()
