@@ -100,25 +100,17 @@ def find_duplicates(
         one, other = np.concatenate((one, some[found.one])), np.concatenate((other, some[found.other]))
         bits = np.concatenate((bits, found.bits))
         left_out, cut = found.left_out, len(found.one) >= MOST_PAIRS
-    part, label = p[heads], k[heads]
-    crossing = part[one] != part[other]
-    suspect = label[one] != label[other]
-    exact = groups[one] == groups[other]
-    near = sizes > 1
-    leaks, doubts = np.zeros((2, len(heads)), bool)
-    for ends in (one, other):
-        near[ends] = True
-        leaks[ends[crossing]] = True
-        doubts[ends[suspect]] = True
-    leaked = np.bincount(part[leaks], sizes[leaks], minlength=int(parts.max(initial=0)) + 1)
     # Rows alike in all, which are one node, are shown as a pair too.
     inside = np.flatnonzero(sizes > 1)
-    low, high = np.minimum(rows[one], rows[other]), np.maximum(rows[one], rows[other])
-    low, high = np.concatenate((low, rows[inside])), np.concatenate((high, order[heads[inside] + 1]))
-    none = np.zeros(len(inside), bool)
-    bits = np.concatenate((bits, none))
-    exact = np.concatenate((exact, ~none))
-    crossing, suspect = np.concatenate((crossing, none)), np.concatenate((suspect, none))
+    low = np.concatenate((rows[one], rows[inside]))
+    high = np.concatenate((rows[other], order[heads[inside] + 1]))
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    one, other = np.concatenate((one, inside)), np.concatenate((other, inside))
+    bits = np.concatenate((bits, np.zeros_like(inside)))
+    exact, crossing, suspect = (of[low] == of[high] for of in (digests, parts, known))
+    crossing, suspect = ~crossing, ~suspect
+    near, leaks, doubts = (np.union1d(one[some], other[some]) for some in (slice(None), crossing, suspect))
+    leaked = np.bincount(p[heads[leaks]], sizes[leaks], minlength=int(parts.max(initial=0)) + 1)
     ranked = np.lexsort((high, low, bits, ~exact, ~suspect, ~crossing))
     return Duplicates(
         one=low[ranked],
@@ -152,9 +144,12 @@ def similar_pairs(
     for band in range(_BANDS):
         keys = (hashes >> np.uint64(_BITS * band)).astype(np.uint16)
         order = np.lexsort((hashes, keys))
-        near, said = _search(hashes[order], keys[order].astype(np.int64), most_comparisons // _BANDS)
-        left_out += said
-        for i, j in near:
+        counts = np.bincount(keys, minlength=1 << _BITS)
+        limit = most = int(counts.max(initial=0))
+        while _comparisons(counts, limit) > most_comparisons // _BANDS and limit > 1:
+            limit //= 2
+        left_out += _comparisons(counts, most) - _comparisons(counts, limit)
+        for i, j in _near(hashes[order], keys[order].astype(np.int64), counts, limit):
             one, other = order[i], order[j]
             if confirm is not None:
                 good = confirm(one, other)
@@ -170,19 +165,6 @@ def similar_pairs(
     return SimilarPairs(one, other, bits, left_out)
 
 
-def _search(hashes: NDArray[np.uint64], keys: Ints, most: int) -> tuple[Iterator[tuple[Ints, Ints]], int]:
-    """Return pairs of positions within MOST_BITS whose keys differ in one bit at most, some at a time; comparisons that are left out.
-
-    hashes, keys: of one band, sorted by key, those of a key by hash. most: comparisons.
-    """
-    counts = np.bincount(keys, minlength=1 << _BITS)
-    limit = asked = int(counts.max(initial=0))
-    while (done := _comparisons(counts, limit)) > most and limit > 1:
-        limit //= 2
-    asked = _comparisons(counts, asked)
-    return _near(hashes, keys, counts, limit), asked - done
-
-
 def _comparisons(counts: Ints, limit: int) -> int:
     """Return how many comparisons there are where each row is compared with at most `limit` of a bucket. counts: rows by key."""
     short = np.minimum(counts, limit)
@@ -195,7 +177,11 @@ def _comparisons(counts: Ints, limit: int) -> int:
 
 
 def _near(hashes: NDArray[np.uint64], keys: Ints, counts: Ints, limit: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yield pairs; see _search. limit: of a bucket's rows that a row is compared with."""
+    """Yield pairs of positions within MOST_BITS whose keys differ in one bit at most, some at a time.
+
+    hashes, keys: of one band, sorted by key, those of a key by hash. counts: rows by key. limit: of a bucket's rows that a row is
+    compared with.
+    """
     ends = np.cumsum(counts)
     for flip in (0, *(1 << np.arange(_BITS)).tolist()):
         if flip:
