@@ -77,13 +77,13 @@ def test_the_report_is_a_plot_too(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--plot", "b.txt"), "b.txt: must end in .png or .svg or .pdf. Pass another name."),
-        (("--json", "rows.csv"), "rows.csv: must end in .json. Pass another name."),
+        (("--plot", "b.txt"), "b.txt: must be a file that ends in .png or .svg or .pdf. Pass another name."),
+        (("--json", "rows.csv"), "rows.csv: must be a file that ends in .json. Pass another name."),
         (
             ("--json", "none/b.json"),
             "none/b.json: its folder none does not exist. Make it, or pass another name.",
         ),
-        (("--plot", "d.svg"), "d.svg: is a folder. Pass another name."),
+        (("--plot", "d.svg"), "d.svg: must be a file that ends in .png or .svg or .pdf. Pass another name."),
     ],
 )
 def test_files_that_cannot_be_written_are_told_before_anything_is_measured(

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import io
 import os
-import resource
 import signal
 import sys
 from typing import NoReturn
@@ -93,31 +92,30 @@ def main() -> NoReturn:
         say_lines(shown.getvalue(), err=True)
         code = UsageError.exit_code
     except PackerError as error:
-        say(f"Error: {in_options(error.sentence)}", err=True)
-        code = error.exit_code
+        code = _failed(f"Error: {in_options(error.sentence)}", error.exit_code)
     except MemoryError:
-        say(
-            "Error: out of memory; what was begun needs more than this process may take. Pass fewer --workers.",
-            err=True,
+        code = _failed(
+            "Error: out of memory. Pass fewer --workers, or raise ulimit -v or the container's limit."
         )
-        code = PackerError.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
         said = str(stop.__cause__ or stop)  # click wraps the interrupt
-        say(f"Interrupted. {said}" if said else "Interrupted; nothing was left behind.", err=True)
-        code = INTERRUPTED
+        code = _failed(
+            f"Interrupted. {said}" if said else "Interrupted; nothing was left behind.", INTERRUPTED
+        )
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except (OSError, ImportError) as error:
         if "Too many open files" not in str(error):
             raise
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        say(
-            f"Error: too many open files; this process may have {files:,}. Raise ulimit -n, or pass fewer --workers.",
-            err=True,
-        )
-        code = PackerError.exit_code
+        code = _failed("Error: too many open files. Raise ulimit -n, or pass fewer --workers.")
     sys.exit(code)
+
+
+def _failed(text: str, code: int = 1) -> int:
+    """Print a line on stderr, return the exit code."""
+    say(text, err=True)
+    return code
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:

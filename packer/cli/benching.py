@@ -23,15 +23,8 @@ from packer.progress import Status
     option("--workers", "N,N", "DataLoader workers to try; default: 0, 1, 2, 4 ... the cores."),
     option("--cold/--no-cold", None, "Images: measure with an empty page cache too.", True),
     option("--script", "'CMD'", "Measure the loop of your training script too: 'train.py --epochs 9'."),
-    option(
-        "--model-rate",
-        "RATE",
-        "Rows/s that your model takes, if you know it, instead of --script.",
-        type=float,
-    ),
-    option(
-        "--json json_file", "FILE", "Write all figures and conditions there as one JSON object; - for stdout."
-    ),
+    option("--model-rate", "RATE", "Rows/s that your model takes, instead of --script.", type=float),
+    option("--json json_file", "FILE", "Write all figures there as one JSON object; - for stdout."),
     option("--plot", "FILE", "Draw the rates as bars there: .png, .svg or .pdf."),
     QUIET,
 )
@@ -88,12 +81,9 @@ def bench(
 
 def _check_file(path: str, endings: tuple[str, ...]) -> None:
     """Refuse a file that cannot be written, or would take the place of something else, before anything is measured."""
-    folder = os.path.dirname(path) or "."
-    if not path.lower().endswith(endings):
-        raise UsageError(f"{path}: must end in {' or '.join(endings)}. Pass another name.")
-    if os.path.isdir(path):
-        raise UsageError(f"{path}: is a folder. Pass another name.")
-    if not os.path.isdir(folder):
+    if not path.lower().endswith(endings) or os.path.isdir(path):
+        raise UsageError(f"{path}: must be a file that ends in {' or '.join(endings)}. Pass another name.")
+    if not os.path.isdir(folder := os.path.dirname(path) or "."):
         raise UsageError(f"{path}: its folder {folder} does not exist. Make it, or pass another name.")
 
 

@@ -58,7 +58,7 @@ def convert(
     kind, run = _kind_of(sources[0])
     for parameter in context.command.params:
         name = str(parameter.name)
-        if isinstance(parameter, InputOption) and not parameter.is_about(kind):
+        if isinstance(parameter, InputOption) and kind not in parameter.about:
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 found = "a table" if kind == TABLES else kind
                 raise UsageError(

@@ -9,7 +9,7 @@ import click
 
 from packer import units
 from packer.cli.console import Output, in_options, json_text, say, say_lines
-from packer.cli.options import JSON, OUTPUT, PATH, WORKERS, option, options
+from packer.cli.options import JSON, LABELS, OUTPUT, PAIRS, PATH, WORKERS, option, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,8 +59,8 @@ def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> Non
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
     option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
-    option("--labels", "FILE", "The CSV that PACK was converted with, for --repair."),
-    option("--pair pairs", "NAME=DIR", "The masks it was converted with, for --repair.", multiple=True),
+    LABELS,
+    PAIRS,
     WORKERS,
     OUTPUT,
 )

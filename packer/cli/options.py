@@ -16,7 +16,8 @@ from packer.path_text import as_text
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 Decorator = Callable[[_Command], _Command]
 
-IMAGES, TABLES, ARRAYS = "images", "tables", "arrays"
+IMAGES, TABLES, ARRAYS = _ALL = ("images", "tables", "arrays")
+_IMAGES, _TABLES, _ARRAYS = (IMAGES,), (TABLES,), (ARRAYS,)
 _PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
 UNITS = ("relative", "pixels")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
@@ -42,15 +43,11 @@ class Word(click.ParamType):  # type: ignore[type-arg]
 
 
 class InputOption(click.Option):
-    """An option. about: the kinds of input that it is about, of IMAGES, TABLES and ARRAYS; "": all of them."""
+    """An option. about: the kinds of input that it is about, of IMAGES, TABLES and ARRAYS."""
 
-    def __init__(self, *names: Any, about: str | tuple[str, ...] = "", **settings: Any) -> None:
+    def __init__(self, *names: Any, about: tuple[str, ...] = _ALL, **settings: Any) -> None:
         super().__init__(*names, **settings)
-        self.about = (about,) if isinstance(about, str) else about
-
-    def is_about(self, kind: str) -> bool:
-        """Return True if the option means something for inputs of a kind."""
-        return kind in self.about or self.about == ("",)
+        self.about = about
 
 
 def option(
@@ -120,13 +117,20 @@ def OUTPUT(command: _Command) -> Any:
     return JSON(QUIET(run))
 
 
-WORKERS = option("--workers", "N", "Parallel workers; default: the cores at hand.")
+WORKERS = option("--workers", "N", "Parallel workers, which change no result; default: the cores at hand.")
 DUPLICATES = option("--duplicates", ("error", "skip", "keep"),
                     "Rows that are there already, of the same key and the same bytes (of tables: files): refuse them, leave them out, or"
                     " have them twice.", "error")  # fmt: skip
 OVERWRITE = option("--overwrite", None, "Replace the output if it is a pack.")
 SPLIT = option("--split", "NAME", "Only the rows of one split.")
-SHARD_SIZE = option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB.")
+SHARDS = options(
+    option("--shard-rows", "N", "Begin another file every N rows; the pack is a directory."),
+    option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB."),
+)
+SEED = option("--seed", "N", "Of the shuffle and the splits.", 0)
+SHUFFLE = option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True)
+LABELS = option("--labels", "FILE", "CSV of files and labels, as for convert.")
+PAIRS = option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True)
 ON_ERROR = option("--on-error", ("stop", "skip"),
                   "At an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop")  # fmt: skip
 REWORKING = options(WORKERS, OUTPUT)
@@ -163,7 +167,7 @@ CONVERT = options(
            "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=_PICTURES),
     option("--channels", "rgb|gray|rgba|N|auto",
            "What a pixel holds; default: rgb. Alpha is composited on white for rgb and gray. N: that many bands, as they are, of TIFF files"
-           " and .npy arrays; auto: as many as the first image has.", about=IMAGES),
+           " and .npy arrays; auto: as many as the first image has.", about=_IMAGES),
     option("--format", FORMAT,
            "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5).", about=_NAMED),
     option("--store", STORE,
@@ -171,75 +175,73 @@ CONVERT = options(
     option("--quality", "N", "Of JPEG rows, 1 to 100.", 90, about=_PICTURES),
     option("--compress", COMPRESS, "Compress blocks of raw rows without loss (HDF5 only); default: none."),
     option("--labels", "FILE",
-           "CSV of files (first column) and labels, for folders that do not say the class; or COCO's JSON of boxes.", about=IMAGES),
+           "CSV of files (first column) and labels, for folders that do not say the class; or COCO's JSON of boxes.", about=_IMAGES),
     option("--label", "COLUMN,...",
            "Columns of --labels to take; default: the second. Of a table: what is to be predicted.", about=_NAMED),
     option("--label-file-column", "COLUMN",
-           "The column of --labels that names files; default: the first.", about=IMAGES),
-    option("--multi-label", None, "Cells of the label column hold several class names.", about=IMAGES),
+           "The column of --labels that names files; default: the first.", about=_IMAGES),
+    option("--multi-label", None, "Cells of the label column hold several class names.", about=_IMAGES),
     option("--label-separator", "TEXT",
-           "What stands between these names, also space, tab, comma ...; default: | or ;.", about=IMAGES),
+           "What stands between these names, also space, tab, comma ...; default: | or ;.", about=_IMAGES),
     option("--classes", "FILE|A,B,C",
            "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.",
            about=_PICTURES),
-    option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=IMAGES),
-    option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=IMAGES),
+    option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=_IMAGES),
+    option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=_IMAGES),
     option("--boxes-unit", UNITS,
            "What boxes and keypoints are measured in: pixels (default), or relative, shares of the image's width and height.",
            about=_PICTURES),
     option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=IMAGES),
-    option("--soft", "NAME,...", "Pairs that are no classes but mattes or depth: resampled linearly.", about=IMAGES),
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=_IMAGES),
+    option("--soft", "NAME,...", "Pairs that are no classes but mattes or depth: resampled linearly.", about=_IMAGES),
     option("--split", "NAME=SHARE,...", "Draw splits, for example train=0.9,val=0.1."),
-    option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
-    option("--seed", "N", "Of the shuffle and the splits.", 0),
-    option("--shard-rows", "N", "Begin another file every N rows; OUT is a directory."),
-    SHARD_SIZE,
-    option("--workers", "N",
-           "Parallel workers; default: the cores at hand. The result does not depend on it."),
+    SHUFFLE,
+    SEED,
+    SHARDS,
+    WORKERS,
     ON_ERROR,
-    option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a cluster of Ray's, a task each.", "local", about=IMAGES),
-    option("--address", "ADDRESS", "Of the Ray cluster; default: RAY_ADDRESS, or else Ray on this machine's cores.", about=IMAGES),
+    option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a cluster of Ray's, a task each.", "local", about=_IMAGES),
+    option("--address", "ADDRESS", "Of the Ray cluster; default: RAY_ADDRESS, or else Ray on this machine's cores.", about=_IMAGES),
     option("--only-shards", "K/N",
-           "Each N-th of the shards from the K-th on, as in a SLURM array; then packer merge --index OUT.", about=IMAGES),
-    option("--max-pixels", "N", "Refuse larger inputs undecoded; default: 178,956,970.", about=IMAGES),
-    option("--overwrite", None, "Replace OUT if it is a pack."),
+           "Each N-th of the shards from the K-th on, as in a SLURM array; then packer merge --index OUT.", about=_IMAGES),
+    option("--max-pixels", "N", "Refuse larger inputs undecoded; default: 178,956,970.", about=_IMAGES),
+    OVERWRITE,
     option("--resume", None,
            "Go on only with a conversion of the same inputs and options; done already, it is left as it is."),
     OUTPUT,
-    option("--features", "COLUMN,...", "Tables: only these columns are features; default: all.", about=TABLES),
-    option("--drop", "COLUMN,...", "Tables: leave columns out.", about=TABLES),
-    option("--keep", "COLUMN,...", "Tables: fields of their own instead of features.", about=TABLES),
+    option("--features", "COLUMN,...", "Tables: only these columns are features; default: all.", about=_TABLES),
+    option("--drop", "COLUMN,...", "Tables: leave columns out.", about=_TABLES),
+    option("--keep", "COLUMN,...", "Tables: fields of their own instead of features.", about=_TABLES),
     option("--type types", "COLUMN=TYPE",
            "Tables: number, integer, boolean, date, time, timestamp, category or text; currency, percent, date-mdy, date-dmy,"
-           " timestamp-mdy or timestamp-dmy; default: as the first rows look.", multiple=True, about=TABLES),
+           " timestamp-mdy or timestamp-dmy; default: as the first rows look.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
            "Labels that are numbers as classes, or as float (number is the same); auto: whole ones int64, others float.", "auto",
            about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
-           "Tables: what a missing feature becomes.", "nan", about=TABLES),
-    option("--indicators", None, "Tables: a 0/1 feature for each column with missing values.", about=TABLES),
-    option("--one-hot", "COLUMN,...|all", "Tables: categories as 0/1 features instead of codes.", about=TABLES),
-    option("--standardize", None, "Tables: numbers to mean 0 and standard deviation 1.", about=TABLES),
-    option("--log1p", "COLUMN,...", "Tables: log(1 + x) of these columns, before all else.", about=TABLES),
+           "Tables: what a missing feature becomes.", "nan", about=_TABLES),
+    option("--indicators", None, "Tables: a 0/1 feature for each column with missing values.", about=_TABLES),
+    option("--one-hot", "COLUMN,...|all", "Tables: categories as 0/1 features instead of codes.", about=_TABLES),
+    option("--standardize", None, "Tables: numbers to mean 0 and standard deviation 1.", about=_TABLES),
+    option("--log1p", "COLUMN,...", "Tables: log(1 + x) of these columns, before all else.", about=_TABLES),
     option("--dtype", "NAME",
            "Images: uint8 (default), of 16-bit images the high byte; uint16: their values as they are. "
            "Tables: of the features: float32 (default), float16, float64, or an integer type.", about=_NAMED),
-    option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=TABLES),
+    option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=_TABLES),
     option("--like", "PACK",
            "Images: the classes, size, fit, channels, and mean and std for Normalize(), of PACK. "
            "Tables: its columns, categories and statistics.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: what an array of the file, or a .npy file, is called in the pack; others are left out.", multiple=True, about=ARRAYS),
+           "Arrays: what an array of the file, or a .npy file, is called in the pack; others are left out.", multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
-           "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=TABLES),
-    option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=TABLES),
-    option("--skip-rows", "N", "CSV: lines passed over at the beginning of each file.", 0, about=TABLES),
-    option("--comment", "CHAR", "CSV: lines that begin with it are passed over.", about=TABLES),
-    option("--quote", "CHAR", "CSV: around cells; none for none.", '"', about=TABLES),
-    option("--decimal", "CHAR", "CSV: the decimal point.", ".", about=TABLES),
-    option("--thousands", "CHAR", "CSV: between thousands, passed over.", "", show_default=False, about=TABLES),
-    option("--na", "TEXT", "CSV: also means missing, beside NA, null, nan ...", multiple=True, about=TABLES),
-    option("--encoding", "NAME", "CSV: of the file.", "utf-8", about=TABLES),
+           "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=_TABLES),
+    option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=_TABLES),
+    option("--skip-rows", "N", "CSV: lines passed over at the beginning of each file.", 0, about=_TABLES),
+    option("--comment", "CHAR", "CSV: lines that begin with it are passed over.", about=_TABLES),
+    option("--quote", "CHAR", "CSV: around cells; none for none.", '"', about=_TABLES),
+    option("--decimal", "CHAR", "CSV: the decimal point.", ".", about=_TABLES),
+    option("--thousands", "CHAR", "CSV: between thousands, passed over.", "", show_default=False, about=_TABLES),
+    option("--na", "TEXT", "CSV: also means missing, beside NA, null, nan ...", multiple=True, about=_TABLES),
+    option("--encoding", "NAME", "CSV: of the file.", "utf-8", about=_TABLES),
 )
 # fmt: on

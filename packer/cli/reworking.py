@@ -15,11 +15,15 @@ from packer.cli.options import (
     DUPLICATES,
     FIT,
     FORMAT,
+    LABELS,
     ON_ERROR,
     OVERWRITE,
+    PAIRS,
     PATH,
     REWORKING,
-    SHARD_SIZE,
+    SEED,
+    SHARDS,
+    SHUFFLE,
     SPLIT,
     STORE,
     Word,
@@ -34,8 +38,8 @@ from packer.errors import UsageError
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("source", metavar="MORE", type=PATH)
 @options(
-    option("--labels", "FILE", "CSV of files and labels, as for convert."),
-    option("--pair pairs", "NAME=DIR", "Masks of the new images, as for convert.", multiple=True),
+    LABELS,
+    PAIRS,
     DUPLICATES,
     ON_ERROR,
     REWORKING,
@@ -76,14 +80,10 @@ def append(
 @click.pass_context
 @options(
     option("-o --out", "OUT", "The pack to make."),
-    option(
-        "--index",
-        None,
-        "List the shards that convert --only-shards has made of one PACK, and give it its name.",
-    ),
+    option("--index", None, "List the shards of one PACK that convert --only-shards has made."),
     DUPLICATES,
-    option("--shuffle/--no-shuffle", None, "Mix the rows of all packs.", True),
-    option("--seed", "N", "Of the shuffle.", 0),
+    SHUFFLE,
+    SEED,
     OVERWRITE,
     REWORKING,
 )
@@ -127,7 +127,7 @@ def merge(
 @click.argument("shares", metavar="NAME=SHARE,...", type=Word())
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
-    option("--seed", "N", "Of the draw.", 0),
+    SEED,
     OVERWRITE,
     REWORKING,
 )
@@ -153,20 +153,15 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
-    option(
-        "--size",
-        "N|HxW|max=N|min=N",
-        "Smaller images: side, or height x width. Whole pictures: their longest or shortest side.",
-    ),
+    option("--size", "N|HxW|max=N|min=N", "Smaller images; as for convert."),
     option("--fit", FIT, "How images of another shape are brought to --size.", "crop"),
     option("--format", FORMAT, "As for convert."),
     option("--store", STORE, "As for convert; default: as PACK has it."),
     option("--quality", "N", "Of JPEG rows; default: as PACK has it."),
     option("--compress", COMPRESS, "As for convert; default: as PACK has it."),
-    option("--shard-rows", "N", "Begin another file every N rows."),
-    SHARD_SIZE,
+    SHARDS,
     option("--shuffle/--no-shuffle", None, "Mix the rows, or those of each split.", False),
-    option("--seed", "N", "Of the shuffle.", 0),
+    SEED,
     option("--resume", None, "Go on only with an interrupted run of the same pack and options."),
     OVERWRITE,
     REWORKING,
@@ -190,10 +185,7 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
     option(
-        "--as encoding",
-        ("png", "jpeg"),
-        "png: exactly the pixels; jpeg: smaller, or the stored files if rows are JPEG.",
-        "png",
+        "--as encoding", ("png", "jpeg"), "png: exactly the pixels; jpeg: smaller, or the rows' own.", "png"
     ),
     option("--quality", "N", "Of JPEG files.", 95),
     SPLIT,
