@@ -227,10 +227,6 @@ def from_hf(
         from_hf(load_dataset("uoft-cs/cifar10"), "cifar10.h5")
         PackedBatchDataset("cifar10.h5", 256, split="train", shuffle=True)
     """
-    if isinstance(dataset, datasets.IterableDatasetDict):
-        raise UsageError(
-            f"IterableDatasetDict: holds several datasets ({', '.join(dataset)}), whose lengths are unknown. Pass one of them."
-        )
     if isinstance(dataset, datasets.DatasetDict):
         if "split" in options:
             raise UsageError(
@@ -240,10 +236,10 @@ def from_hf(
         for name, part in dataset.items():
             options["split"][str(name)] = range(first, first := first + len(part))
         dataset = datasets.concatenate_datasets(list(dataset.values()))
-    features = dataset.features
-    if features is None:
+    features = getattr(dataset, "features", None)
+    if features is None:  # or it is an IterableDatasetDict
         raise UsageError(
-            "IterableDataset: does not know its features. Pass dataset.cast(features), or use pack_dataset."
+            f"{type(dataset).__name__}: has no known features. Pass dataset.cast(features), one of its splits, or use pack_dataset."
         )
     names = [*features] if fields is None else list(fields)
     if missing := [name for name in (*names, image, label) if name is not None and name not in features]:

@@ -146,7 +146,14 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
         """Return the arguments of a dataset, without the augmentation of those that judge."""
         source = self._sources[role]
         own = dict(source) if isinstance(source, Mapping) else {"path": source}
-        common: dict[str, Any] = {"batch_size": self.batch_size, "device": self._place()} | self._share()
+        common: dict[str, Any] = {"batch_size": self.batch_size, "device": str(self._device or "cpu")}
+        if self.trainer is not None:
+            root = self.trainer.strategy.root_device
+            if self._device is None and root is not None and root.type == "cuda":
+                common["device"] = str(root)
+            found = self.trainer.distributed_sampler_kwargs  # as the strategy counts copies of the model
+            if found:
+                common |= {"rank": found["rank"], "world_size": found["num_replicas"]}
         if role == "train":
             shuffle = {} if "order" in self._options or "order" in own else {"shuffle": self._shuffle}
             return common | shuffle | {"augment": self._augment} | self._options | own
@@ -157,18 +164,6 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
             )
         shared = {name: value for name, value in self._options.items() if name not in _TRAIN_ONLY}
         return common | shared | own
-
-    def _place(self) -> str:
-        """Return the device that batches are loaded to."""
-        if self._device is not None:
-            return str(self._device)
-        root = None if self.trainer is None else self.trainer.strategy.root_device
-        return str(root) if root is not None and root.type == "cuda" else "cpu"
-
-    def _share(self) -> dict[str, int]:
-        """Return rank and world size as the Trainer's strategy counts copies of the model; nothing where it does not."""
-        found = None if self.trainer is None else self.trainer.distributed_sampler_kwargs
-        return {"rank": found["rank"], "world_size": found["num_replicas"]} if found else {}
 
     def _eval_views(self, role: str) -> Mapping[str, Pipeline] | Pipeline | None:
         """Return the augmentation of a pack that a model is judged on, with the normalization of `train`."""
