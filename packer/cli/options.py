@@ -224,7 +224,7 @@ CONVERT = options(
     option("--like", "PACK",
            "Images: classes, size, fit, channels, mean, std of PACK. Tables: columns, categories, statistics.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: what an array of the file, or a .npy file, is called in the pack; others are left out.", multiple=True, about=_ARRAYS),
+           "Arrays: what an array, or a .npy file, is called in the pack; others are left out.", multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=_TABLES),
     option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=_TABLES),

@@ -105,13 +105,11 @@ def merge(
     from packer.convert.repacking import merge_packs, merge_shards
 
     if index:
-        if len(packs) != 1 or out is not None:
-            raise UsageError("--index: is about one PACK, and needs no -o. Leave the others out.")
-        for name in ("duplicates", "shuffle", "seed", "workers"):
-            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise UsageError(
-                    f"--{name}: is of the packs that are merged; --index lists shards as they are. Leave it out."
-                )
+        typed = map(context.get_parameter_source, ("out", "duplicates", "shuffle", "seed", "workers"))
+        if len(packs) != 1 or ParameterSource.COMMANDLINE in typed:
+            raise UsageError(
+                "--index: lists the shards of one PACK as they are. Leave other packs and options out."
+            )
         report = merge_shards(packs[0], overwrite=given["overwrite"])
         tell_report(output, report, _noun(report.out))
         tell_skipped(output, report, packs[0])
