@@ -254,7 +254,7 @@ def plan_conversion(
         options = replace(options, channels=_bands_of_first(opened, options.max_pixels))
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
-    targets = _targets(opened, options, asked, skip)
+    targets = _targets(opened, options, asked, skip, made is not None)
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(
@@ -443,26 +443,33 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     raise UsageError(reason)
 
 
-def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions, skip: bool) -> ImageTargets:
-    """Return what is known of each image: from the CSV, or else from the folders. asked: the options as they were given."""
+def _targets(
+    source: ImageSource, options: ImageOptions, asked: ImageOptions, skip: bool, known: bool
+) -> ImageTargets:
+    """Return what is known of each image: from the CSV, or else from the folders.
+
+    asked: the options as they were given; known: they are those of a pack that is there.
+    """
     labels = options.labels
     chosen = labels.record()
     unit = chosen.pop("boxes_unit", None)
     if labels.file is not None:
-        if labels.separator == BARS:
+        if labels.separator == BARS and not known:
             del chosen["label_separator"]  # either one, and it is looked whether cells have any
-        targets = read_labels(os.fspath(labels.file), source.keys, **chosen, skip=skip)
+        targets = read_labels(labels, source.keys, **chosen, skip=skip)
     else:
-        for name in chosen:
-            if name != "label_as" and not (name == "label" and source.label_chosen):
+        for option in labels.about_csv():
+            if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
                 raise UsageError(
-                    f"{name}: is about columns of a CSV, and there is none. Pass ",
+                    option,
+                    ": is about columns of a CSV, and there is none. Pass ",
                     Option("labels", "FILE"),
                     ".",
                 )
         if source.classes is not None and asked.labels.as_ in ("float", "number"):
             raise UsageError(
-                f"label_as {asked.labels.as_}: is about labels that are numbers, and {source.name} has classes. Leave it out."
+                Option("Labels.as_", asked.labels.as_),
+                f": is about labels that are numbers, and {source.name} has classes. Leave it out.",
             )
         targets = source.targets or ImageTargets(source.labels, source.classes, refused=source.refused)
     targets.measured_in(unit, source.name if labels.file is None else os.fspath(labels.file))

@@ -11,13 +11,14 @@ import numpy as np
 
 from packer.convert.block_workers import PixelSums
 from packer.errors import FormatError, PackerError, UsageError
-from packer.format.block_hashing import hash_blocks
-from packer.format.edited_pack import Publish, open_edited
+from packer.format.block_hashing import hash_blocks, value_checks
+from packer.format.edited_pack import Publish, open_edited, wrong_value
 from packer.format.file_io import check_inside
-from packer.format.header import Field, Header
+from packer.format.header import HEADER_FILE, Field, Header
 from packer.format.listed_pack import listing, not_listed
 from packer.format.pack import Pack, open_pack, open_part
 from packer.format.shards import INDEX_FILE, read_index, write_index
+from packer.format.verify import span_text
 from packer.format.working_folder import locked
 from packer.machine import cores
 from packer.orders.runs import one_run
@@ -123,7 +124,8 @@ def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda 
         if sealed.format == "h5":
             return sealed.nbytes
     except FormatError as error:
-        if error.part not in ("unsealed", "trailer"):
+        strange = os.path.isdir(name) and not os.path.exists(os.path.join(name, HEADER_FILE))
+        if strange or error.part not in ("unsealed", "trailer"):
             raise
         sealed = None
     edited = open_edited(name)
@@ -151,15 +153,27 @@ def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda 
     return pack.nbytes
 
 
+def check_compressed(pack: Pack) -> None:
+    """Raise FormatError for labels and categories in compressed blocks that are not those of the header."""
+    for name in value_checks(pack.header, compressed=True):
+        _decode(pack, pack.header.field(name), measured=False)
+
+
 def _decode(pack: Pack, f: Field, *, measured: bool) -> PixelSums | None:
-    """Read and decode all rows of a field; return the sums of its pixels if it is measured. Raises FormatError."""
+    """Read and decode all rows of a field; return the sums of its pixels if it is measured.
+
+    Raises FormatError, also for labels and categories in compressed blocks that are not those of the header.
+    """
     loaded, reader = f.loaded, RowReader(pack, [f])
+    check = value_checks(pack.header, compressed=True).get(f.name)
     step = _PICTURES if loaded.ragged else max(1, _STEP_BYTES // loaded.row_bytes)
 
     def decode(start: int) -> PixelSums | None:
         runs = one_run(start, min(start + step, pack.rows))
         if not loaded.ragged:
             rows = reader.array(loaded, runs)
+            if check is not None:
+                check.look(start, np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
             if not measured:
                 return None
             sums = PixelSums(rows.shape[-1])
@@ -173,6 +187,9 @@ def _decode(pack: Pack, f: Field, *, measured: bool) -> PixelSums | None:
 
     with ThreadPoolExecutor(cores()) as pool:
         first, *others = pool.map(decode, range(0, pack.rows, step))
+    if check is not None and (wrong := check.wrong()):
+        start, stop, what = min(wrong)
+        raise wrong_value(pack.path, f"{f.name!r} {what} ({span_text((start, stop))})")
     for sums in others:
         if first is not None and sums is not None:
             first.merge(sums)

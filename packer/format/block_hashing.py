@@ -141,16 +141,21 @@ class ValueCheck(Protocol):
         """Return rows [first, last + 1), of which the outer ones are wrong, and what is."""
 
 
-def value_checks(header: Header) -> dict[str, ValueCheck]:
-    """Return the checks of arrays that promise something, by name: offsets of ragged fields, labels where there are classes."""
+def value_checks(header: Header, *, compressed: bool = False) -> dict[str, ValueCheck]:
+    """Return the checks of arrays that promise something, by name: offsets of ragged fields, labels where there are classes.
+
+    compressed: of those in compressed blocks, whose decoded rows are looked at, instead of the others.
+    """
     found: dict[str, ValueCheck] = {}
     for f in header.fields:
+        if f.compressed != compressed:
+            continue
         if f.ragged:
             blob = sum(e.rows for e in header.extents[f.name])
             found[f.name + OFFSETS] = _Offsets(header.rows + 1, blob)
-        elif (f.name, f.shape, f.dtype[1] in "iu", f.codec) == ("label", (), True, None) and header.classes:
+        elif (f.name, f.shape, f.dtype[1] in "iu") == ("label", (), True) and header.classes:
             found[f.name] = _ClassNumbers(f.dtype, [len(header.classes)])
-        elif f.name == "categories" and header.table is not None and f.codec is None:
+        elif f.name == "categories" and header.table is not None:
             names = {column["name"]: column["categories"] or () for column in header.table["columns"]}
             found[f.name] = _ClassNumbers(
                 f.dtype, [1 + len(names[name]) for name in header.table["categories"]]

@@ -162,8 +162,13 @@ def _opened(path: str, header: Header) -> Pack:
     if pack.format == "npy":
         check_heads(pack)
     for what in _wrong_values(pack):
-        raise FormatError(f"{path}: {what}. Correct that, then seal it: packer seal {path}.")
+        raise wrong_value(path, what)
     return pack
+
+
+def wrong_value(path: str, what: str) -> FormatError:
+    """Return the error for a pack in which a value is not what its header promises."""
+    return FormatError(f"{path}: {what}. Correct that, then seal it: packer seal {path}.")
 
 
 def _wrong_values(pack: Pack) -> Iterator[str]:

@@ -30,6 +30,7 @@ from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
 from packer.inputs.label_csv import read_whole
+from packer.inputs.label_options import Labels
 from packer.sentence import Option
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
@@ -69,13 +70,13 @@ def find_annotations(folder: str) -> list[CocoPart]:
     return parts
 
 
-def read_labels(path: str, keys: list[str], *, skip: bool, **chosen: Any) -> ImageTargets:
+def read_labels(labels: Labels, keys: list[str], *, skip: bool, **chosen: Any) -> ImageTargets:
     """Read what a CSV, or COCO's JSON, says of each image. chosen: columns and the like, as `read_targets` has them."""
+    path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
         return read_targets(path, keys, **chosen, skip=skip)
-    for name, value in chosen.items():
-        if value and (name, value) != ("label_as", "auto"):
-            raise UsageError(f"{name}: is about columns of a CSV, and {path} is JSON. Leave it out.")
+    for option in labels.about_csv():
+        raise UsageError(option, f": is about columns of a CSV, and {path} is JSON. Leave it out.")
     return read_coco([CocoPart(path)], keys, skip=skip)[0]
 
 

@@ -50,17 +50,6 @@ _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar":
 Columns = str | Sequence[str]
 """Names of columns: a sequence, or one text in which they are parted by commas."""
 
-OPTIONS = (
-    "label",
-    "boxes",
-    "keypoints",
-    "multi_label",
-    "label_as",
-    "label_separator",
-    "label_file_column",
-)
-"""Arguments of `read_targets` that a pack records among its options."""
-
 
 class Boxes:
     """The boxes of all images in one array, so that ten million take 480 MB."""
@@ -370,7 +359,7 @@ def read_targets(
     Raises: UsageError for a choice of columns that makes no sense; SourceError when a row cannot be understood or names no
         image, when two rows of an image disagree, and when an image has no row (unless only boxes are read).
     """
-    labels, corners, points = _split("label", label), _split("boxes", boxes), _split("keypoints", keypoints)
+    labels, corners, points = _split("column", label), _split("boxes", boxes), _split("keypoints", keypoints)
     label_as = label_as or "auto"
     check_label_as(label_as)
     _check_choice(labels, corners, points, bool(multi_label))
@@ -415,7 +404,10 @@ def _split(name: str, columns: Columns | None) -> list[str]:
     chosen = [column.strip() for column in (columns.split(",") if isinstance(columns, str) else columns)]
     if not chosen or not all(chosen):
         raise UsageError(
-            f"{name} {columns!r}: holds an empty name; names of columns are needed. Pass for example {name}=a,b."
+            Option(f"Labels.{name}"),
+            f" {columns!r}: holds an empty name; names of columns are needed. Pass for example ",
+            Option(f"Labels.{name}", "a,b"),
+            ".",
         )
     return chosen
 
@@ -445,7 +437,8 @@ def _check_choice(labels: list[str], corners: list[str], points: list[str], mult
         )
     if multi_label and (len(labels) > 1 or corners):
         raise UsageError(
-            "multi_label: goes with one label column and no boxes, as its cells hold several names. Drop one."
+            Option("Labels.separator"),
+            ": goes with one label column and no boxes, as its cells hold several names. Drop one.",
         )
 
 
@@ -460,13 +453,17 @@ def _check_taken(
     """Refuse a way to take labels where there are none of that kind. Raises: UsageError."""
     if separator == "":
         raise UsageError(
-            'label_separator: is empty; a text is needed. Pass for example "space", or leave it out.'
+            Option("Labels.separator", ""),
+            ": is empty; a text is needed. Pass for example ",
+            Option("Labels.separator", "space"),
+            ", or leave it out.",
         )
     none = (corners or points) and not labels
     if label_as != "auto" and (multi_label or none or (corners and label_as != "classes")):
         why = "names" if multi_label else "no labels" if none else "classes"
         raise UsageError(
-            f"label_as {label_as}: is about labels that are numbers, and these are {why}. Leave it out."
+            Option("Labels.as_", label_as),
+            f": is about labels that are numbers, and these are {why}. Leave it out.",
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from packer.arguments import choice
 from packer.inputs.label_values import LABEL_AS
 from packer.pixels.coordinate_units import UNITS
+from packer.sentence import Option
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,13 @@ class Labels:
             "boxes_unit": self.boxes_unit,
         }
         return {name: value for name, value in said.items() if value is not None}
+
+    def about_csv(self) -> Iterator[Option]:
+        """Yield what is given of the members that say something of a CSV."""
+        for name in ("column", "file_column", "separator", "as_", "boxes", "keypoints"):
+            value = getattr(self, name)
+            if value is not None and (name, value) != ("as_", "auto"):
+                yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:

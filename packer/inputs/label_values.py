@@ -113,7 +113,9 @@ def number_labels(
     if named is not None and floats:
         raise rows.error(
             first[named],
-            f"{column} is {named}; with label_as {label_as} numbers are accepted. Correct it, or leave that out.",
+            f"{column} is {named}; with ",
+            Option("Labels.as_", label_as),
+            " numbers are accepted. Correct it, or leave that out.",
         )
     if named is not None and number is not None:
         earlier, later = sorted((named, number), key=first.__getitem__)
@@ -245,7 +247,8 @@ def number_columns(
     check_label_as(label_as)
     if label_as == "classes":
         raise UsageError(
-            f"label_as classes: goes with one label column, and {len(columns)} are chosen. Choose one, or leave it out."
+            Option("Labels.as_", "classes"),
+            f": goes with one label column, and {len(columns)} are chosen. Choose one, or leave it out.",
         )
     values = np.empty((len(columns[0]), len(columns)), np.float32)
     for number, texts in enumerate(columns):

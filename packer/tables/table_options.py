@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from inspect import signature
 from typing import Any, TypeVar
 
 from packer.arguments import choice, whole
 from packer.convert.row_storage import STORES, RowStorage
+from packer.errors import UsageError
 from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.table_order import TableOrder, parse_parts, table_order
 from packer.tables.transform.column_plan import ColumnChoices
@@ -111,5 +113,11 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
-    """Return the value of an option that may be given as a mapping, as other processes get it."""
-    return given if isinstance(given, kind) else kind(**(given or {}))  # type: ignore[arg-type]
+    """Return the value of an option that may be given as a mapping, as other processes get it. Raises UsageError."""
+    if isinstance(given, kind):
+        return given
+    members = signature(kind).parameters
+    if given is None or (isinstance(given, Mapping) and given.keys() <= members.keys()):
+        return kind(**(given or {}))
+    name = kind.__name__
+    raise UsageError(f"{name.lower()}={given!r}: is no {name}. Pass {name}(...), with {', '.join(members)}.")

@@ -122,6 +122,19 @@ def test_values_reach_a_pack_that_is_filled_while_it_is_read(photo_folder: Path,
     assert (found.provenance, found.fields, found.classes) == (made.provenance, made.fields, ("x", "y"))
 
 
+def test_appended_cells_may_hold_one_name_each(photo_folder: Path, tmp_path: Path):
+    keys = sorted(path.relative_to(photo_folder).as_posix() for path in photo_folder.rglob("*.jpg"))
+    for name, cells in (("a", "dark red|blue"), ("b", "dark red")):
+        rows = [f"{key},{cells}" for key in keys]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["file,tags", *rows]))
+    labels = Labels(tmp_path / "a.csv", separator="|;")
+    convert_images(photo_folder, tmp_path / "p", size=8, shards=20, labels=labels)
+    append_images(tmp_path / "p", photo_folder, labels=tmp_path / "b.csv", duplicates="keep")
+    pack = open_pack(tmp_path / "p")
+    assert pack.header.classes == ("blue", "dark red")
+    assert pack.read("label")[len(keys) :].tolist() == [[0, 1]] * len(keys)
+
+
 def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_path: Path):
     keys = sorted(path.relative_to(photo_folder).as_posix() for path in photo_folder.rglob("*.jpg"))
     for name, first in (("a", 0), ("b", 9)):

@@ -187,6 +187,32 @@ def test_compressed_rows_may_move(tmp_path: Path, photos: Path, compress: str):
 
 
 @pytest.mark.usefixtures("hdf5_here")
+def test_compressed_categories_are_checked(tmp_path: Path):
+    rows = [
+        f"{','.join('uvw'[(number + k) % 3] for k in range(40))},{'pq'[number % 2]}" for number in range(90)
+    ]
+    names = ",".join([*(f"c{k}" for k in range(40)), "y"])
+    (tmp_path / "t.csv").write_text("\n".join([names, *rows]))
+    out = tmp_path / "t.h5"
+    convert_table(tmp_path / "t.csv", out, label="y", store="gzip")
+    assert open_pack(out).header.field("categories").compressed
+
+    def spoil(file: Any) -> None:
+        file["categories"][10, 3] = 4
+
+    edit(out, spoil)
+    for act in (lambda: seal_pack(out), lambda: repack(out, tmp_path / "no.h5")):
+        with pytest.raises(FormatError, match=r"'categories' are not all within 0 to 3, .* \(row 10\)"):
+            act()
+    assert not (tmp_path / "no.h5").exists()
+
+
+def test_a_folder_that_is_no_pack(tmp_path: Path, photos: Path):
+    with pytest.raises(FormatError, match="is a folder without a 'trailer' file, not a pack"):
+        seal_pack(photos)
+
+
+@pytest.mark.usefixtures("hdf5_here")
 def test_what_cannot_be_decoded_is_refused(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16, store="zstd")

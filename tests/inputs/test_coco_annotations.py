@@ -304,6 +304,7 @@ def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
 
 def test_options_about_a_csv_are_refused(flat: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"^boxes: is about columns of a CSV, and .*told\.json is JSON\. Leave it out\."
+        UsageError,
+        match=r"^labels=Labels\(boxes='a,b,c,d'\): is about columns of a CSV, and .*told\.json is JSON\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))

@@ -320,11 +320,13 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
         ),
         (
             {"label": "a,,b"},
-            "label 'a,,b': holds an empty name; names of columns are needed. Pass for example label=a,b.",
+            "labels=Labels(column=) 'a,,b': holds an empty name; names of columns are needed. Pass for "
+            "example labels=Labels(column='a,b').",
         ),
         (
             {"label": []},
-            "label []: holds an empty name; names of columns are needed. Pass for example label=a,b.",
+            "labels=Labels(column=) []: holds an empty name; names of columns are needed. Pass for "
+            "example labels=Labels(column='a,b').",
         ),
         ({"label": "a,b", "boxes": CORNERS}, "label a,b: 2 columns; boxes have one label each. Pass one."),
         (
@@ -333,7 +335,7 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
         ),
         (
             {"label": "a,b", "multi_label": True},
-            "multi_label: goes with one label column and no boxes, as its cells hold several names. Drop one.",
+            "labels=Labels(separator=): goes with one label column and no boxes, as its cells hold several names. Drop one.",
         ),
     ],
 )
@@ -453,10 +455,10 @@ def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_separator": "", "multi_label": True}, "label_separator: is empty; a text is needed."),
-        ({"label_as": "float", "multi_label": True}, "label_as float: is about labels that are numbers, and these are names."),
-        ({"label_as": "float", "keypoints": "x,y"}, "label_as float: is about labels that are numbers, and these are no labels."),
-        ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "label_as float: is about labels that are numbers, and these are"),
+        ({"label_separator": "", "multi_label": True}, "labels=Labels(separator=''): is empty; a text is needed."),
+        ({"label_as": "float", "multi_label": True}, "labels=Labels(as_='float'): is about labels that are numbers, and"),
+        ({"label_as": "float", "keypoints": "x,y"}, "labels=Labels(as_='float'): is about labels that are numbers"),
+        ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "labels=Labels(as_='float'): is about labels that are numbers"),
         ({"label_as": "text"}, "label_as 'text': is not one of auto, classes, float, number."),
     ],
 )  # fmt: skip

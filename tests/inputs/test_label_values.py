@@ -377,7 +377,7 @@ def test_label_as() -> None:
     with pytest.raises(SourceError) as error:
         number_labels(CheckedRows("l.csv", [1, 2]), ["1", "cat"], label_as="float")
     assert str(error.value) == (
-        "l.csv line 2: the label is cat; with label_as float numbers are accepted. Correct it, or leave that out."
+        "l.csv line 2: the label is cat; with labels=Labels(as_='float') numbers are accepted. Correct it, or leave that out."
     )
     with pytest.raises(UsageError, match="is not one of auto, classes, float, number"):
         number_labels(CheckedRows("l.csv", [1]), ["1"], label_as="text")

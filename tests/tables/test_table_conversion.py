@@ -711,3 +711,12 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])
+
+
+@pytest.mark.parametrize("csv", [";", {"sep": ";"}])
+def test_what_is_no_value_is_said(tmp_path: Path, csv: Any):
+    (tmp_path / "t.csv").write_text("a;b\n1;2\n")
+    with pytest.raises(
+        UsageError, match=r"^csv=.*: is no Csv\. Pass Csv\(\.\.\.\), with header, delimiter, "
+    ):
+        convert_table(tmp_path / "t.csv", tmp_path / "t.h5", csv=csv)
