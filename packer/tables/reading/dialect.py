@@ -13,6 +13,7 @@ from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Part
 from packer.source_kinds import compression
 from packer.tables.reading.record_parser import (
+    UNCLOSED,
     Record,
     end_of_records,
     is_passed_over,
@@ -256,22 +257,13 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
 
 def first_record_end(text: bytes, dialect: TextDialect) -> int:
     """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
+    record = next(records_of(text[: text.rfind(b"\n") + 1], dialect), None)
+    if record is None or record.fault == UNCLOSED:
+        return 0
     at = 0
-    while (newline := text.find(b"\n", at)) >= 0 and is_passed_over(text[at:newline], dialect):
-        at = newline + 1
-    opening = re.compile(b"(?:^|(?<=[\\n" + re.escape(dialect.delimiter) + b"]))" + re.escape(dialect.quote))
-    while newline >= 0:
-        quote = opening.search(text, at, newline) if dialect.quote else None
-        if not quote:
-            return newline + 1
-        close = text.find(dialect.quote, quote.end())
-        while close >= 0 and text[close + 1 : close + 2] == dialect.quote:
-            close = text.find(dialect.quote, close + 2)
-        if close < 0:
-            return 0
-        at = close + 1
-        newline = text.find(b"\n", at)
-    return 0
+    for _ in range(record.next_line):
+        at = text.find(b"\n", at) + 1
+    return at
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> tuple[list[str], list[str]]:

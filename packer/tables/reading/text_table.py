@@ -38,6 +38,7 @@ LONGEST = 64 << 20  # bytes of a record
 _SAMPLE = 2 << 20  # bytes of a file that types are found out from: at 700 bytes a row, 3,000 rows
 _SAMPLE_FILES = 8  # at most, where columns hold no value in the first ones
 _HEAD = 64 << 10  # bytes of each other file, to compare its header
+_UNCLOSED = "has a quote that is never closed"
 _BINARY = 4096  # bytes in which a file of another kind has a zero
 
 
@@ -130,19 +131,11 @@ class TextTable(TableSource):
         text = text[begin:]
         end = first_record_end(text, dialect)
         if not end and not ended:
-            raise SourceError(
-                f"{name}: its first row does not end within {len(text) >> 10:,} KiB; shorter ones are read. "
-                "Correct it, if a quote is not closed, or pass ",
-                Option("Csv.quote", ""),
-                ".",
-            )
+            size = f"{len(text) >> 10:,} KiB"
+            raise _endless(f"{name}: its first row", f"does not end within {size}; shorter ones are read")
         end = end or len(text)
         if _is_unclosed(text[:end], dialect):
-            raise SourceError(
-                f"{name}: its first row has a quote that is never closed; closed ones are read. Correct it, or pass ",
-                Option("Csv.quote", ""),
-                ".",
-            )
+            raise _endless(f"{name}: its first row", f"{_UNCLOSED}; closed ones are read")
         records = first_records(text[:end], True, dialect, 1)
         if not records:
             raise SourceError(f"{name}: holds no row; at least one is needed. Check it.")
@@ -190,11 +183,18 @@ class TextTable(TableSource):
                     if ended:
                         break
                     if not end and size >= LONGEST:
-                        raise self._too_long(number, begin)
+                        size = LONGEST >> 20
+                        raise _endless(
+                            f"{name}: line {self._line(number, begin):,}: its record",
+                            f"does not end within {size} MiB; shorter ones are read",
+                        )
                     size *= 2
                 if ended:
                     if _is_unclosed(text[end:].tobytes(), self._form):
-                        raise self._unclosed(number, begin + end)
+                        raise _endless(
+                            f"{name}: line {self._line(number, begin + end):,}: its record",
+                            f"{_UNCLOSED}, and takes all lines behind it; closed ones are read",
+                        )
                     end = len(text)
                 if not end:
                     return
@@ -205,24 +205,6 @@ class TextTable(TableSource):
                 yield TableChunk(name, [number, begin], taken, end, parse)
                 if ended:
                     return
-
-    def _too_long(self, number: int, begin: int) -> SourceError:
-        """Return the error for a record that begins at an offset of a file's text and is too long."""
-        return SourceError(
-            f"{self.names[number]}: line {self._line(number, begin):,}: its record does not end within {LONGEST >> 20} MiB; "
-            "shorter ones are read. Correct it, if a quote is not closed, or pass ",
-            Option("Csv.quote", ""),
-            ".",
-        )
-
-    def _unclosed(self, number: int, begin: int) -> SourceError:
-        """Return the error for a record that begins there and has all that follows in its quotes."""
-        return SourceError(
-            f"{self.names[number]}: line {self._line(number, begin):,}: its record has a quote that is never closed, and takes all "
-            "lines behind it; closed ones are read. Correct it, or pass ",
-            Option("Csv.quote", ""),
-            ".",
-        )
 
     def _line(self, number: int, offset: int) -> int:
         """Return the line, from 1, that begins at an offset of a file's text."""
@@ -243,6 +225,12 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
     longer[: len(text)] = text
     have = len(text) + stream.fill(memoryview(longer)[len(text) :])
     return longer[:have]
+
+
+def _endless(record: str, said: str) -> SourceError:
+    """Return the error for a record that does not end where it should."""
+    quote = "," if said.startswith(_UNCLOSED) else ", if a quote is not closed,"
+    return SourceError(f"{record} {said}. Correct it{quote} or pass ", Option("Csv.quote", ""), ".")
 
 
 def _is_unclosed(record: bytes, dialect: TextDialect) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -14,7 +13,7 @@ from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_plan import as_category
+from packer.tables.transform.column_plan import as_category, nearest
 from packer.tables.transform.column_types import MISSING_INTEGER, NOTATIONS, TYPES, TableColumn, read_cells
 from packer.units import LEADING_ZEROS
 
@@ -90,26 +89,14 @@ def has_empty(
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
     """Check the types a user gave. Raises: UsageError for a column or a type that is none."""
+    types = (*TYPES, *NOTATIONS)
     for column, type in given.items():
         if column not in names:
-            near = difflib.get_close_matches(column, names, 1)
-            known = f"{near[0]!r} is near" if near else f"there are {_some(names)}"
-            raise UsageError(
-                Option("types", {column: type}), f": {name} has no column {column!r}; {known}. Correct it."
-            )
-        known_types = (*TYPES, *NOTATIONS)
-        if type not in known_types:
-            near = difflib.get_close_matches(type, known_types, 1)
-            hint = f"{near[0]} is near" if near else "none is near"
-            raise UsageError(
-                Option("types", {column: type}),
-                f": is no type; {', '.join(known_types)} are, {hint}. Correct it.",
-            )
-
-
-def _some(names: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, names[:8]))
-    return f"{listed} and {len(names) - 8} more" if len(names) > 8 else listed
+            said = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
+            raise UsageError(Option("types", {column: type}), said)
+        if type not in types:
+            said = f": is no type; {', '.join(types)} are, {nearest(type, types)}. Correct it."
+            raise UsageError(Option("types", {column: type}), said)
 
 
 def _number_type(cells: Sequence[bytes], dialect: TextDialect) -> tuple[str, Set[bytes]]:

@@ -54,43 +54,40 @@ def check_transform(t: TableTransform, record: Mapping[str, Any]) -> None:
 
 def _sound(c: ColumnTransform, whole: bool) -> bool:
     """Tell whether the members of a transform go together. whole: features hold whole numbers."""
-    feature = c.role == "feature"
-    if (
-        (c.missing is not None) != feature
-        or (c.field is not None) != (c.role == "keep")
-        or (c.fill is not None) != (feature and c.kind.numeric and c.missing in ("mean", "median", "zero"))
-        or (c.categories is not None and len(set(c.categories)) != len(c.categories))
-    ):
-        return False
-    if c.field is not None and not (
+    feature, coded, scaled = c.role == "feature", c.type == "category", c.standardize is not None
+    if feature:
+        ways = (
+            c.type != "text"
+            and (c.type != "integer" or whole)
+            and (c.missing != "zero" or c.fill in (0, None))
+            and (coded or not (whole and (c.log1p or scaled or c.missing in ("mean", "median"))))
+            and (coded or not c.one_hot)
+            and coded == (c.categories is not None)
+            and (not c.log1p or c.type == "number")
+            and not (coded and (c.indicator or scaled))
+        )
+    else:
+        ways = not (c.indicator or c.log1p or c.one_hot or scaled)
+    named = c.field is None or (
         re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", c.field)
         and not keyword.iskeyword(c.field)
         and len(c.field) <= MAX_NAME
         and c.kind.kept
-    ):
-        return False
-    if not feature:
-        return not (c.indicator or c.log1p or c.one_hot or c.standardize is not None)
-    if (
-        c.type == "text"
-        or (c.type == "integer" and not whole)
-        or (c.missing == "zero" and c.fill not in (0, None))
-    ):
-        return False
-    if c.type == "category":
-        return c.categories is not None and not (c.indicator or c.log1p or c.standardize is not None)
-    if whole and (c.log1p or c.standardize is not None or c.missing in ("mean", "median")):
-        return False
-    wide = 2 * max(1, len(c.kind.parts))
-    return (
-        not c.one_hot
-        and c.categories is None
-        and (not c.log1p or c.type == "number")
-        and (
-            c.standardize is None
-            or (c.kind.scaled and len(c.standardize) == wide and all(x > 0 for x in c.standardize[1::2]))
-        )
     )
+    return bool(
+        ways
+        and named
+        and (c.missing is not None) == feature
+        and (c.field is not None) == (c.role == "keep")
+        and (c.fill is not None) == (feature and c.kind.numeric and c.missing in ("mean", "median", "zero"))
+        and (c.categories is None or len(set(c.categories)) == len(c.categories))
+        and (c.standardize is None or _sound_scale(c, c.standardize))
+    )
+
+
+def _sound_scale(c: ColumnTransform, scale: Sequence[float]) -> bool:
+    wide = 2 * max(1, len(c.kind.parts))
+    return c.kind.scaled and len(scale) == wide and all(x > 0 for x in scale[1::2])
 
 
 def _sound_label(columns: Sequence[ColumnTransform], kind: str | None, dtype: str | None) -> bool:

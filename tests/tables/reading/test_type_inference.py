@@ -176,16 +176,16 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
     for given_types, sentence in [
         (
             {"distanse": "number"},
-            "--type distanse=number: a.csv has no column 'distanse'; 'distance' is near. Correct it.",
+            "--type distanse=number: a.csv has no column 'distanse'; the nearest is 'distance'. Correct it.",
         ),
         (
             {"zzz": "number"},
-            "--type zzz=number: a.csv has no column 'zzz'; there are 'distance', 'year'. Correct it.",
+            "--type zzz=number: a.csv has no column 'zzz'; there are 'distance' and 'year'. Correct it.",
         ),
         (
             {"year": "int"},
             "--type year=int: is no type; number, integer, boolean, date, time, timestamp, category, text, "
-            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy are, integer is near. Correct it.",
+            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy are, the nearest is 'integer'. Correct it.",
         ),
     ]:
         with pytest.raises(UsageError) as error:
