@@ -141,15 +141,14 @@ def sought(plan: ColumnPlan, columns: tuple[TableColumn, ...]) -> RecordLayout:
 def target(plan: ColumnPlan, index: int) -> np.dtype[Any] | None:
     """Return the float dtype of its field, which must tell a column's numbers apart; None if they become whole numbers, or none."""
     role, column = plan.roles[index], plan.columns[index]
+    dtype: np.dtype[Any] = np.dtype("O")
     if role == "feature" and column.type in _FLOAT:
         dtype = np.dtype(plan.choices.dtype)
         if dtype.kind == "f" and plan.choices.standardize:  # what is told apart in float64 stays apart
-            return np.dtype(np.float64)
-        return dtype if dtype.kind == "f" else None
-    if role == "label" and plan.label is not None and plan.label.kind == "number":
+            dtype = np.dtype(np.float64)
+    elif role == "label" and plan.label is not None and plan.label.kind == "number":
         dtype = np.dtype(plan.label.dtype)
-        return dtype if dtype.kind == "f" else None
-    return None
+    return dtype if dtype.kind == "f" else None
 
 
 def notes_on_first(plan: ColumnPlan, layout: RecordLayout, records: NDArray[Any]) -> dict[int, str]:
@@ -159,13 +158,7 @@ def notes_on_first(plan: ColumnPlan, layout: RecordLayout, records: NDArray[Any]
     """
     found = {}
     for w in layout.members:
-        dtype = target(plan, w.index)
-        x = records[w.name]
-        x = x[x != MISSING_INTEGER] if x.dtype.kind == "i" else x[np.isfinite(x)]
-        if dtype is None or not len(x):
-            continue
-        log1p = plan.roles[w.index] == "feature" and w.column.name in plan.choices.log1p
-        if (said := _said(plan, w, x, dtype, log1p)) is not None:
+        if (said := _said(plan, w, records[w.name])) is not None:
             found[w.index] = said
     return found
 
@@ -179,23 +172,25 @@ def notes_on_largest(
     """
     notes: list[str] = []
     for index, most in largest.items():
-        dtype = target(plan, index)
-        if dtype is None or columns[index].type != "integer" or index in known:
-            continue
-        if columns[index].name in plan.choices.log1p:
+        dtype, column = target(plan, index), columns[index]
+        logs = column.name in plan.choices.log1p
+        if dtype is None or column.type != "integer" or index in known or logs:
             continue
         limit = 1 << (np.finfo(dtype).nmant + 1)
         if most >= limit:
             notes.append(
-                f"column {columns[index].name!r} holds whole numbers up to about {most:,.0f}; {dtype.name} holds all of them only to"
+                f"column {column.name!r} holds whole numbers up to about {most:,.0f}; {dtype.name} holds all of them only to"
                 f" {limit:,}, and rounds larger ones. " + _remedy(plan, index, dtype, most < 1 << 53)
             )
     return notes
 
 
-def _said(
-    plan: ColumnPlan, w: RecordMember, x: NDArray[Any], dtype: np.dtype[Any], log1p: bool
-) -> str | None:
+def _said(plan: ColumnPlan, w: RecordMember, x: NDArray[Any]) -> str | None:
+    dtype = target(plan, w.index)
+    x = x[x != MISSING_INTEGER] if x.dtype.kind == "i" else x[np.isfinite(x)]
+    if dtype is None or not len(x):
+        return None
+    log1p = plan.roles[w.index] == "feature" and w.column.name in plan.choices.log1p
     whole = not log1p and bool(x.dtype.kind == "i" or (x == np.trunc(x)).all())
     if not whole:
         x = x[:_FRACTIONS]
@@ -210,11 +205,8 @@ def _said(
     at = int(np.argmax(changed))
     what = "whole numbers" if whole else "numbers"
     logs = "whose logarithms" if log1p else "that"
-    fine = (
-        bool((~_changed(x, x.astype(np.float64))).all())
-        if whole
-        else len(np.unique(x.astype(np.float64))) > after
-    )
+    wide = x.astype(np.float64)
+    fine = not _changed(x, wide).any() if whole else len(np.unique(wide)) > after
     one, other = _shown(x[at]), _shown(stored[at])
     example = f", {one} becomes {other}" if not log1p else ""
     return (

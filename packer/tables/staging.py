@@ -31,6 +31,7 @@ from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import ColumnPlan, as_category
+from packer.tables.transform.column_sums import check_categories
 from packer.tables.transform.column_types import TEXT
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
@@ -288,11 +289,11 @@ class _Writer:
 
     def check_unchanged(self) -> None:
         """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
-        if (name := self._source.changed()) is not None:
+        try:
+            self._source.check_unchanged()
+        except SourceError:
             self._place.recorded = False
-            raise SourceError(
-                f"{name}: was changed while it was read. Run the same command again when it is whole."
-            )
+            raise
 
     def _check_room(self, rows: int, nbytes: int) -> None:
         """Refuse early when the disk has less room than all rows take, if the others are like those of the first piece."""
@@ -335,16 +336,7 @@ class _Writer:
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
             fresh[index] = [text for text in texts if text not in codes]
-            if len(codes) + len(fresh[index]) > self._max_categories:
-                raise UsageError(
-                    f"column {name!r}: has more than {self._max_categories:,} different texts; as many categories are allowed. Pass ",
-                    Option("drop", name),
-                    ", ",
-                    Option("keep", name),
-                    ", or a larger ",
-                    Option("Encode.max_categories"),
-                    ".",
-                )
+            check_categories(name, len(codes) + len(fresh[index]), self._max_categories)
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
             take = np.array(
                 [codes[t] if t in codes else numbers[t] for t in texts] + [-1], "<i4"

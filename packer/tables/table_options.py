@@ -35,7 +35,7 @@ class Encode:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log1p", names(self.log1p))
-        whole("max_categories", self.max_categories)
+        whole("max_categories", self.max_categories, 1)
 
 
 @dataclass(frozen=True)

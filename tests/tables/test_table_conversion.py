@@ -462,9 +462,11 @@ def test_rows_that_all_are_bad_are_an_error(tmp_path: Path):
 def test_too_many_categories_are_an_error(mixed: Path, tmp_path: Path):
     with pytest.raises(
         UsageError,
-        match=r"column 'id': has more than 100 different texts; as many categories are allowed. Pass drop='id', keep='id', or a larger",
+        match=r"column 'id': has more than 100 categories \(.* so far\); .* allows no more. Pass keep='id', drop='id' or a",
     ):
         convert_table(mixed, tmp_path / "m.h5", label="grade", encode=Encode(max_categories=100))
+    with pytest.raises(UsageError, match="max_categories=0: is not a whole number of at least 1"):
+        Encode(max_categories=0)
     assert os.listdir(tmp_path) == ["mixed.csv"]
 
 

@@ -30,6 +30,15 @@ from packer.tables.transform.records import (
 
 Arrow = Any  # an object of pyarrow's, which has no annotations
 
+_TYPES = {
+    ("int", "uint"): "integer",
+    ("halffloat", "float", "double", "null"): "number",
+    ("bool",): "boolean",
+    ("date",): "date",
+    ("time32", "time64"): "time",
+    ("timestamp",): "timestamp",
+}
+"""Beginnings of the names of Arrow's types -> type of column."""
 _ALSO = {
     "number": ("number", "integer", "boolean"),
     "integer": ("number", "integer", "boolean"),
@@ -44,23 +53,12 @@ _TEXTS = 1000  # read at once; at most as many are listed as bad
 
 def type_of(type: Arrow) -> str | None:
     """Return the column type for values of an Arrow type, one of TYPES; None: they cannot be read."""
-    t = pa.types
-    if t.is_dictionary(type):
-        return type_of(type.value_type)
-    if t.is_decimal(type) and type.scale == 0:
-        return "integer"
-    for column, tests in (
-        ("integer", (t.is_integer,)),
-        ("number", (t.is_floating, t.is_decimal, t.is_null)),
-        ("boolean", (t.is_boolean,)),
-        ("date", (t.is_date,)),
-        ("time", (t.is_time,)),
-        ("timestamp", (t.is_timestamp,)),
-        ("category", (_is_text,)),
-    ):
-        if any(test(type) for test in tests):
-            return column
-    return None
+    type = _plain(type)
+    if _is_text(type):
+        return "category"
+    if pa.types.is_decimal(type):
+        return "number" if type.scale else "integer"
+    return next((column for beginnings, column in _TYPES.items() if str(type).startswith(beginnings)), None)
 
 
 def readable(type: Arrow, wanted: str) -> bool:

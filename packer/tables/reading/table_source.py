@@ -181,18 +181,16 @@ class TableSource:
     def digests(self) -> list[str]:
         """Return the digest of each input's content. Raises SourceError for one that was changed since reading began."""
         found = [file_digest(name) for name in self.names]
-        if (name := self.changed()) is not None:
-            raise SourceError(
-                f"{name}: was changed while it was read. Run the same command again when it is whole."
-            )
+        self.check_unchanged()
         return found
 
-    def changed(self) -> str | None:
-        """Return the first input that is another one than when reading began, None if all are as they were."""
-        return next(
-            (name for name, before in zip(self.names, self.state, strict=True) if _state(name) != before),
-            None,
-        )
+    def check_unchanged(self) -> None:
+        """Raise SourceError for an input that is another one than when reading began."""
+        for name, before in zip(self.names, self.state, strict=True):
+            if _state(name) != before:
+                raise SourceError(
+                    f"{name}: was changed while it was read. Run the same command again when it is whole."
+                )
 
     def newest(self) -> InputFile:
         """Return the file that was changed last."""

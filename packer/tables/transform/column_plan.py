@@ -104,10 +104,6 @@ class ColumnChoices:
                 Option("label"),
                 ", or leave it out.",
             )
-        if self.max_categories < 1:
-            raise UsageError(
-                Option("Encode.max_categories", self.max_categories), ": is below 1. Pass a number from 1."
-            )
 
     def lists(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return the options that name columns, and the names."""

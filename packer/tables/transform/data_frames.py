@@ -29,7 +29,7 @@ from packer.tables.transform.raw_values import of_arrow, raw_values
 from packer.tables.transform.records import RecordMember
 
 NA = frozenset(NA_TEXTS)
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -265,23 +265,8 @@ def _value(cell: Any, kind: str) -> float | int | None:
         cell = _plain(cell)
     if kind == "boolean":
         return float(cell) if isinstance(cell, (bool, int, float)) and cell in (0, 1) else None
-    if isinstance(cell, datetime.datetime):
-        zoned = cell if cell.tzinfo else cell.replace(tzinfo=datetime.timezone.utc)
-        zoned = zoned.astimezone(datetime.timezone.utc)
-        days = zoned.toordinal() - _EPOCH
-        seconds = zoned.hour * 3600 + zoned.minute * 60 + zoned.second
-        if kind == "timestamp":
-            return (days * 86_400 + seconds) + zoned.microsecond / 1e6
-        return days if kind == "date" and not (seconds or zoned.microsecond) else None
-    if isinstance(cell, datetime.date):
-        days = cell.toordinal() - _EPOCH
-        return {"date": days, "timestamp": days * 86_400}.get(kind)
-    if isinstance(cell, datetime.time):
-        seconds = cell.hour * 3600 + cell.minute * 60 + cell.second
-        return seconds + cell.microsecond / 1e6 if kind == "time" else None
-    if isinstance(cell, datetime.timedelta):
-        whole = cell.days * 86_400 + cell.seconds
-        return whole + cell.microseconds / 1e6 if kind == "time" else None
+    if isinstance(cell, (datetime.date, datetime.time, datetime.timedelta)):
+        return _span_value(cell, kind)
     if isinstance(cell, bool) or not isinstance(cell, (int, float, str, decimal.Decimal)):
         return None
     if isinstance(cell, str) and not _NUMERIC.issuperset(cell):
@@ -295,6 +280,23 @@ def _value(cell: Any, kind: str) -> float | int | None:
     except (ValueError, OverflowError):
         return None
     return number if abs(number) < np.inf else None
+
+
+def _span_value(cell: datetime.date | datetime.time | datetime.timedelta, kind: str) -> float | None:
+    """Return a date or a timestamp since 1970, or a time since midnight, as a number of a column's type; None if it is none."""
+    if isinstance(cell, datetime.datetime):
+        span = (cell if cell.tzinfo else cell.replace(tzinfo=datetime.timezone.utc)) - _EPOCH
+    elif isinstance(cell, datetime.date):
+        span = datetime.timedelta(cell.toordinal() - _EPOCH.toordinal())
+    elif isinstance(cell, datetime.time):
+        span = datetime.datetime.combine(_EPOCH, cell.replace(tzinfo=None)) - _EPOCH.replace(tzinfo=None)
+    else:
+        span = cell
+    if kind not in (("date", "timestamp") if isinstance(cell, datetime.date) else ("time",)):
+        return None
+    if kind == "date":
+        return None if span.seconds or span.microseconds else span.days
+    return span.days * 86_400 + span.seconds + span.microseconds / 1e6
 
 
 _NUMERIC = frozenset("0123456789.eE+-")  # float() takes more: underscores, other scripts' digits, words

@@ -152,7 +152,6 @@ def test_choices_as_a_record():
             "--dtype int8: holds whole numbers, but --log1p gives others; float32, float16 and float64 are allowed with it."
             " Pass one of them.",
         ),
-        ({"max_categories": 0}, "--max-categories 0: is below 1. Pass a number from 1."),
         (
             {"one_hot": "color"},
             "--one-hot color: is one text; a list of columns or 'all' is allowed. Pass a list.",
