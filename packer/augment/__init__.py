@@ -16,7 +16,6 @@
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment, and what other policies are made of
     auto_augment.py      AutoAugment
-    augmix.py            AugMix
     containers.py        RandomApply, RandomChoice
     validation.py        checks of arguments, draws and images
     transform_text.py    transforms from a text
@@ -27,7 +26,6 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
-from packer.augment.augmix import AugMix
 from packer.augment.auto_augment import AutoAugment
 from packer.augment.color import (
     ColorJitter,
@@ -61,7 +59,6 @@ from packer.augment.warps import ElasticTransform, RandomPerspective
 
 __all__ = [
     "AlternatingHorizontalFlip",
-    "AugMix",
     "AutoAugment",
     "CenterCrop",
     "ColorJitter",

@@ -104,13 +104,6 @@ class Draws:
         first, second = self._log_gamma(f"{what} a", alpha), self._log_gamma(f"{what} b", alpha)
         return 1 / (1 + np.exp(np.clip(second - first, -700, 700)))
 
-    def dirichlet(self, what: str, alpha: float, length: int) -> Floats:
-        """Shares of the symmetric Dirichlet distribution with this parameter, which add up to 1: float64 [N, length]."""
-        logs = np.stack([self._log_gamma(f"{what} {i}", alpha) for i in range(length)], axis=1)
-        sizes = np.exp(logs - logs.max(axis=1, keepdims=True))
-        shares: Floats = sizes / sizes.sum(axis=1, keepdims=True)
-        return shares
-
     def _log_gamma(self, what: str, shape: float) -> Floats:
         """Logarithms of draws of the gamma distribution: float64 [N].
 
