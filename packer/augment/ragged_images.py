@@ -6,9 +6,7 @@ JPEG files make 1/2, 1/4 or 1/8 of the pixels in less time, and where the result
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,10 +40,6 @@ class RaggedImages:
     def __getitem__(self, images: slice) -> RaggedImages:
         return RaggedImages(self.pixels, self.places[images], self.sizes[images], self.reductions[images])
 
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Tell the allocator that the stream uses the pixels."""
-        self.pixels.record_stream(stream)
-
     def placed(self, columns: Tensor) -> Tensor:
         """Return the columns of a ragged pass over these images: float32 [N, P]. columns: of the same images at their full size."""
         return placed(columns, self.places, self.sizes, self.reductions)
@@ -61,15 +55,6 @@ def placed(
     source[:, 0], source[:, 1] = np.divmod(places, pass_spec.PLACE_STEP)
     source[:, 2:4], source[:, 4] = sizes, sizes[:, 1]
     return torch.from_numpy(made)
-
-
-def side_by_side(images: Sequence[NDArray[Any]]) -> RaggedImages:
-    """Return images [h, w, C], each of its own size, in one new memory."""
-    sizes = np.array([image.shape[:2] for image in images], np.int64).reshape(-1, 2)
-    areas = sizes.prod(axis=1)
-    flat = [image.reshape(-1, image.shape[2]) for image in images]
-    pixels = torch.from_numpy(np.concatenate(flat) if flat else np.zeros((0, 1), np.uint8))
-    return RaggedImages(pixels, np.cumsum(areas) - areas, sizes, np.ones(len(images), np.int64))
 
 
 def reductions(columns: Columns) -> NDArray[np.int64]:

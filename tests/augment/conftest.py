@@ -15,6 +15,7 @@ from torch import Tensor
 from packer.augment import Pipeline, Transform
 from packer.augment.draw_steps import steps
 from packer.augment.pass_stages import PassStage, PixelFormat, run_pass, staged
+from packer.augment.ragged_images import RaggedImages
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
@@ -153,3 +154,11 @@ def assert_unrelated(*columns: NDArray[Any]) -> None:
     found = np.corrcoef(np.stack([np.asarray(column, dtype=float) for column in columns]))
     off = found[~np.eye(len(columns), dtype=bool)]
     assert np.abs(off).max() < 4 / math.sqrt(len(columns[0]))
+
+
+def side_by_side(images: Sequence[NDArray[Any]]) -> RaggedImages:
+    """Images [h, w, C], each of its own size, in one new memory."""
+    sizes = np.array([image.shape[:2] for image in images], np.int64)
+    areas = sizes.prod(axis=1)
+    pixels = torch.from_numpy(np.concatenate([image.reshape(-1, image.shape[2]) for image in images]))
+    return RaggedImages(pixels, np.cumsum(areas) - areas, sizes, np.ones(len(images), np.int64))

@@ -33,9 +33,9 @@ from packer.augment import (
     Transform,
 )
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import RaggedImages, reduce, reductions, side_by_side
+from packer.augment.ragged_images import RaggedImages, reduce, reductions
 from packer.errors import UsageError
-from tests.augment.conftest import noise_images, smooth_images
+from tests.augment.conftest import noise_images, side_by_side, smooth_images
 
 SIZES = np.array([(40, 31), (24, 24), (25, 70), (64, 48), (33, 90)])
 ROWS = np.array([5, 900, 3, 12345678901, 7])

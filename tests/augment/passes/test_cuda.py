@@ -27,7 +27,7 @@ from packer.augment import Pipeline
 from packer.augment.pass_stages import run_pass
 from packer.augment.passes import pass_spec, torch_pass, triton_pass
 from packer.augment.passes.pass_spec import Pass
-from packer.augment.ragged_images import side_by_side
+from tests.augment.conftest import side_by_side
 
 ROOT = Path(__file__).parents[3]
 
