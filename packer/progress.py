@@ -81,7 +81,7 @@ class Progress(Status):
             self._then(done)
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
-        elif self._shown:
+        elif self._shown and time.monotonic() - self._last >= LINE_SECONDS:  # each row may come here
             self._print(line(done, self._total, self._unit, time.monotonic() - self._began))
 
 
