@@ -160,7 +160,8 @@ def merge_values(given: dict[str, Any]) -> dict[str, Any]:
 # fmt: off
 CONVERT = options(
     option("--size", "N|HxW|max=N|min=N|keep",
-           "Side, or height x width; default: 256, arrays as they are. Whole pictures: longest side max=N, shortest min=N, or keep.", about=_PICTURES),
+           "Side, or height x width; default: 256, arrays as they are. Whole pictures: longest side max=N, shortest min=N, or keep.",
+           about=_PICTURES),
     option("--fit", FIT,
            "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=_PICTURES),
     option("--channels", "rgb|gray|rgba|N|auto",
@@ -219,7 +220,8 @@ CONVERT = options(
     option("--standardize", None, "Tables: numbers to mean 0 and standard deviation 1.", about=_TABLES),
     option("--log1p", "COLUMN,...", "Tables: log(1 + x) of these columns, before all else.", about=_TABLES),
     option("--dtype", "NAME",
-           "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16, float64, integers.", about=_NAMED),
+           "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16, float64, integers.",
+           about=_NAMED),
     option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=_TABLES),
     option("--like", "PACK",
            "Images: classes, size, fit, channels, mean, std of PACK. Tables: columns, categories, statistics.", about=_NAMED),
