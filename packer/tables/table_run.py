@@ -255,18 +255,15 @@ def mapped_bytes() -> int:
 
 def source_notes(job: TableJob) -> list[str]:
     """Return the notes on the input; what columns were taken for only of those that nobody named."""
-    notes = [*job.table.notes]
-    for column, role in zip(job.plan.columns, job.plan.roles, strict=True):
-        if role not in ("keep", "drop") and job.transform is None:
-            notes += job.table.column_notes.get(column.name, ())
+    notes, texts = [*job.table.notes], []
     for given, column, role in zip(job.table.columns, job.plan.columns, job.plan.roles, strict=True):
-        if (
-            job.transform is None
-            and role != "feature"
-            and given.digits
-            and column.type in ("category", "text")
-        ):
-            notes.append(_as_text(given, role))
+        if job.transform is not None:
+            break
+        if role not in ("keep", "drop"):
+            notes += job.table.column_notes.get(column.name, ())
+        if role != "feature" and given.digits and column.type in ("category", "text"):
+            texts.append(_as_text(given, role))
+    notes += texts
     for name in job.indexes:
         notes.append(
             f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "

@@ -129,18 +129,15 @@ class ArrowTable(TableSource):
         for w in layout.members:
             for file in self._files:
                 type = file.schema.field(w.index).type
-                if type_of(type) is None:
-                    raise UsageError(
-                        f"{file.name}: column {w.column.name!r} holds {type}; numbers, booleans, dates, times and texts are read. Pass ",
-                        Option("drop", w.column.name),
-                        ".",
-                    )
-                if not readable(type, w.column.type):
-                    raise UsageError(
-                        f"{file.name}: column {w.column.name!r} holds {type}, which cannot be read as {w.column.type}. Pass ",
-                        Option("types", {w.column.name: type_of(type)}),
-                        ".",
-                    )
+                name, found = w.column.name, type_of(type)
+                if readable(type, w.column.type):
+                    continue
+                said = f", which cannot be read as {w.column.type}"
+                way = Option("types", {name: found})
+                if found is None:
+                    said = "; numbers, booleans, dates, times and texts are read"
+                    way = Option("drop", name)
+                raise UsageError(f"{file.name}: column {name!r} holds {type}{said}. Pass ", way, ".")
 
 
 def _parse(

@@ -189,15 +189,9 @@ def _of_arrow(values: Any) -> NDArray[Any]:
 
 def _of_polars(values: Any) -> NDArray[Any]:
     kind = str(values.dtype)
-    if kind.startswith("Datetime"):
-        zone = getattr(values.dtype, "time_zone", None)
-        values = (
-            values.dt.replace_time_zone(None) if zone in (None, "UTC") else values.dt.convert_time_zone("UTC")
-        )
-        unit = getattr(values.dtype, "time_unit", "us")
-        whole = values.to_physical()
-        filled = np.asarray(whole.fill_null(np.iinfo(np.int64).min).to_numpy())
-        return filled.view(f"M8[{unit}]")
+    if kind.startswith("Datetime"):  # zones change how a time is written, not the time
+        filled = np.asarray(values.to_physical().fill_null(np.iinfo(np.int64).min).to_numpy())
+        return filled.view(f"M8[{getattr(values.dtype, 'time_unit', 'us')}]")
     if kind.startswith("Float") or (kind.startswith(("Int", "UInt")) and not values.null_count):
         return np.asarray(values.to_numpy())
     return _objects(values.to_list())
