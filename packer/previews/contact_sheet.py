@@ -166,7 +166,8 @@ def show(
             what, dataset = what.batch(0), what
         batch = batch_of(what, dataset, rows)
         pack = None if dataset is None else dataset.pack
-        drawn, said = pictures(batch.images, None, () if dataset is None else dataset.views.values())
+        views = () if dataset is None else dataset.views.values()
+        drawn, said = pictures(batch.images, None if pack is None else image_of(pack), views)
     _, _, png = _sheet([replace(batch, images=drawn)], pack, columns, None, "PNG")
     first, alike = batch.images[0], len({one.shape for one in batch.images}) == 1
     shape = "x".join(map(str, first.shape)) if alike else "of their own sizes"

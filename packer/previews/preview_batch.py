@@ -66,7 +66,8 @@ def pictures(
 ) -> tuple[list[NDArray[np.uint8]], str]:
     """Return images as uint8 [h, w, 1, 3 or 4], and what was done to them: of bands the first three, or the first of two.
 
-    image: their field, None if it is not known; views: the pipelines that made them; the effect of Normalize is undone.
+    image: their field, None if it is not known; views: the pipelines that made them; the effect of Normalize is undone. Of 16 bits the
+    largest number is white: those of 12 would be dark.
     """
     kind, transforms = images[0].dtype, next((view.transforms for view in views), ())
     normalize: Any = next((t for t in reversed(transforms) if type(t).__name__ == "Normalize"), None)
@@ -79,6 +80,8 @@ def pictures(
         white = 1.0
         if normalize is None and (least < 0 or most > 1):
             low, white, said = least, max(most - least, 1e-12), f"{least:.3g} is black, {most:.3g} white"
+        elif image is not None and np.dtype(dtype_of(image)) != np.uint8:
+            white, said = max(most, 1e-12), f"{said}; {most:.3g} is white"
     elif kind != np.uint8:
         white = float(max(1, *(int(one.max()) for one in images)))
         said = f"{white:,.0f} is white"

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer import convert_images, show
+from packer import convert_images, pack_dataset, preview, show
 from packer.errors import PackerError, UsageError
 from packer.previews.contact_sheet import Shown
 
@@ -67,6 +67,18 @@ def test_masks_are_laid_over_images(pack: Path) -> None:
     tile = sheet[TOP : TOP + SIZE, LEFT : LEFT + SIZE]
     assert (tile[:, : SIZE // 2] == [200, 100, 50]).all()
     assert not (tile[:, SIZE // 2 :] == [200, 100, 50]).all(-1).any()
+
+
+@pytest.mark.parametrize("augment", ["Normalize()", "ToDtype()", "RandomHorizontalFlip()"])
+def test_images_of_twelve_bits_are_not_dark(tmp_path: Path, augment: str) -> None:
+    """The largest number is white, after Normalize too, whose full scale is 65,535."""
+    image = np.full((SIZE, SIZE, 3), (4095, 0, 2048), np.uint16)
+    pack_dataset([{"image": image, "label": 0}] * 2, tmp_path / "p.h5")
+    with PackedBatchDataset(tmp_path / "p.h5", 2, augment=augment) as dataset:
+        assert middle(show(dataset)).tolist() == [255, 0, 128]
+    preview(tmp_path / "p.h5", tmp_path / "sheet.png", augment=augment)
+    sheet = Shown((tmp_path / "sheet.png").read_bytes(), "")
+    assert middle(sheet).tolist() == [255, 0, 128]
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
