@@ -98,6 +98,8 @@ def _integers(
 def _clock(array: NDArray[Any], kind: str) -> NDArray[np.float64]:
     """Return days or seconds since 1970, or seconds since midnight. Of a fraction six digits count, as of those in texts."""
     unit = np.datetime_data(array.dtype)[0]
+    if unit == "D" and kind == "date":
+        return np.where(np.isnat(array), np.nan, array.view(np.int64))
     unit = "s" if unit in "YMWDhm" else unit if unit in _PER_SECOND else "ns"
     ticks = array.astype(f"{array.dtype.kind}8[{unit}]", copy=False).view(np.int64)
     per = _PER_SECOND[unit]
