@@ -62,15 +62,13 @@ def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
 
 
 def pair(
-    name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf, one: bool = False
+    name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
-    """(across, down), both within bounds. one: a number alone counts for both."""
+    """(across, down), both within bounds."""
     given = _listed(value)
-    given = given * 2 if one and len(given) == 1 else given
     if len(given) != 2 or not all(is_number(v) and least <= v <= most for v in given):
-        words = "a number, or two" if one else "two numbers"
         raise UsageError(
-            f"{name}: {what} is {value!r}; {words} (across, down){_bounds(least, most)} are allowed. Pass those."
+            f"{name}: {what} is {value!r}; two numbers (across, down){_bounds(least, most)} are allowed. Pass those."
         )
     return float(given[0]), float(given[1])
 

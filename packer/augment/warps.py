@@ -1,4 +1,4 @@
-"""Perspective and elastic maps: stages of their own, in plain torch."""
+"""Perspective maps: stages of their own, in plain torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from packer.augment import validation
-from packer.augment.filters import blurred, changed, kernels
+from packer.augment.filters import changed
 from packer.augment.geometric import SAMPLINGS
-from packer.augment.passes import pass_spec, torch_pass
+from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Sampling
 from packer.augment.transform import (
     Columns,
@@ -23,10 +23,8 @@ from packer.augment.transform import (
     Params,
     RandomChange,
     Shape,
-    SinglePartTransform,
     WarpPart,
 )
-from packer.errors import UsageError
 
 _TOGETHER = 32  # images, at most: working out moves of 224 px takes some megabytes an image
 
@@ -194,107 +192,3 @@ def coefficients(corners: NDArray[np.int64], size: tuple[int, int]) -> Floats:
         solved = np.linalg.pinv(equations) @ wanted
     found: Floats = solved[..., 0]
     return found
-
-
-class ElasticTransform(SinglePartTransform, GridPart):
-    """Pull each image about like a rubber sheet, as torchvision.transforms.v2.ElasticTransform.
-
-    alpha: how far pixels move, before smoothing at most half of it; one number, or two (across, down).
-    sigma: standard deviation in pixels of the Gaussian that smooths the moves; one number, or two (across, down); 0: none.
-    interpolation: "nearest" or "bilinear". fill: beyond the image's edges, one number or one a channel, in the images' own
-    scale.
-
-    Points, and the corners of boxes, go where the pixels go, by the inverse of the map, where torchvision takes its first order
-    at whole pixels. Moves that fold the image onto itself have no inverse; one of the places is taken then.
-    """
-
-    width = 2  # 1, and the seed
-
-    def __init__(
-        self,
-        alpha: float | Sequence[float] = 50.0,
-        sigma: float | Sequence[float] = 5.0,
-        interpolation: str = "bilinear",
-        fill: float | Sequence[float] = 0,
-    ) -> None:
-        name = "ElasticTransform"
-        self.alpha = validation.pair(name, "alpha", alpha, 0, one=True)
-        self.sigma = validation.pair(name, "sigma", sigma, 0, one=True)
-        if min(self.sigma) == 0 < max(self.sigma):
-            raise UsageError(
-                f"{name}: sigma is {sigma!r}; two numbers above 0, or 0 for no smoothing, are allowed. Pass both, or 0."
-            )
-        self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
-        self.sampling = SAMPLINGS[self.interpolation]
-        self.fill = validation.colour(name, "fill", fill)
-
-    def check(self, shape: Shape) -> Shape:
-        least = max(_kernel_size(sigma) for sigma in self.sigma) // 2
-        if max(self.sigma) > 0 and least >= min(shape[1:]):
-            raise UsageError(
-                f"ElasticTransform: sigma is {self.sigma} and the images are {shape[1]}x{shape[2]}; smoothing reaches {least} "
-                "pixels, and less than their height and width is allowed. Pass a smaller sigma."
-            )
-        return shape
-
-    def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw seed, of the moves of all pixels (`displacement`): int64 [N]."""
-        return {"seed": draws.integers("seed", 1 << 24)}
-
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        return np.stack([np.ones(count), params["seed"]], axis=1).astype(np.float32)
-
-    def displacement(self, seeds: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the moves, in pixels across and down, that are added to each pixel's place: float32 [N, h, w, 2].
-
-        seeds: whole numbers [N], on the device that works them out. size: (h, w) of the images. The same seed moves alike on
-        any device, but for rounding. Without smoothing each is uniform between -alpha / 2 and alpha / 2.
-        """
-        height, width = size
-        moves = torch_pass.uniform(seeds.view(-1, 1, 1, 1), torch.Size((len(seeds), height, width, 2)))
-        moves = moves.mul_(2).sub_(1)
-        if max(self.sigma) > 0:
-            # As torchvision's: the kernels of an axis' moves have one size, and both axes' deviations.
-            sizes = [_kernel_size(sigma) for sigma in self.sigma]
-            smoothed = [
-                blurred(some, *(self._weights(sigma, side, len(seeds), seeds.device) for sigma in self.sigma))
-                for some, side in zip(
-                    moves.split(2 if sizes[0] == sizes[1] else 1, dim=3), sizes, strict=False
-                )
-            ]
-            moves = smoothed[0] if len(smoothed) == 1 else torch.cat(smoothed, dim=3)
-        return moves * moves.new_tensor([alpha / 2 for alpha in self.alpha])
-
-    @staticmethod
-    def _weights(sigma: float, side: int, count: int, device: torch.device) -> Tensor:
-        return kernels(torch.full((count,), sigma, device=device), side)
-
-    def positions(self, columns: Tensor, size: tuple[int, int]) -> Tensor:
-        return self.displacement(columns[:, 1].long(), size).add_(_pixels(*size, columns.device))
-
-    def move_points(self, points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
-        made = [
-            self._followed(points[i : i + _TOGETHER], columns[i : i + _TOGETHER], size)
-            for i in range(0, len(points), _TOGETHER)
-        ]
-        return torch.cat(made) if made else points
-
-    def _followed(self, points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
-        """Find the places q of the result to which the points are moved: q + displacement(q) = point."""
-        moves = self.displacement(columns[:, 1].long(), size).permute(0, 3, 1, 2).double()
-        moves = moves * columns[:, :1, None, None]
-        scale = points.new_tensor([2 / size[1], 2 / size[0]])
-        found = points
-        for _ in range(_ROUNDS):
-            grid = (found * scale - 1).nan_to_num(0.0)[:, None]
-            here = grid_sample(moves, grid, mode="bilinear", padding_mode="border", align_corners=False)
-            found = points - here[:, :, 0].transpose(1, 2)
-        return found
-
-
-_ROUNDS = 20  # with moves that differ by half a pixel from one pixel to the next, a millionth of the first error is left
-
-
-def _kernel_size(sigma: float) -> int:
-    """Return the pixels of a kernel, an odd number, as torchvision has them."""
-    return int(8 * sigma + 1) | 1

@@ -247,21 +247,12 @@ def _turned(pixels: Tensor, turns: Tensor) -> Tensor:
 
 def noise(seed: Tensor, shape: torch.Size) -> Tensor:
     """Draws of N(0, 1) for every number of [N, h, w, C]: float32, as NOISE_STEP in pass_spec.py says. seed: [N, 1, 1, 1]."""
-    hashed = _hashed(seed, shape)
+    _, height, width, channels = shape
+    number = torch.arange(height * width * channels, device=seed.device).view(1, height, width, channels)
+    hashed = _hash((seed.long() + pass_spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
     a = ((hashed >> 8) + 0.5) / 2**24
     b = (_hash(hashed ^ pass_spec.NOISE_STEP) >> 8) / 2**24
     return (-2 * a.log()).sqrt() * (2 * math.pi * b).cos()
-
-
-def uniform(seed: Tensor, shape: torch.Size) -> Tensor:
-    """Fractions of 2**24 between 0 and 1 for every number of [N, h, w, C]: float32, the `a` of NOISE_STEP in pass_spec.py."""
-    return ((_hashed(seed, shape) >> 8) + 0.5) / 2**24
-
-
-def _hashed(seed: Tensor, shape: torch.Size) -> Tensor:
-    _, height, width, channels = shape
-    number = torch.arange(height * width * channels, device=seed.device).view(1, height, width, channels)
-    return _hash((seed.long() + pass_spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
 
 
 def _hash(x: Tensor) -> Tensor:
