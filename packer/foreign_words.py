@@ -77,6 +77,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "key": 'pass resume="birds v3", text that says what the dataset holds',
     },
     "repack": _STORAGE,
+    "Blocks": {"whole": "blocks begin where the pack's do, of every pack. Leave it out"},
     "Buckets": {
         "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",
         "rows": "a bucket has the rows of 16 global batches. Leave it out",

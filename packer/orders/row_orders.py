@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.arguments import as_bytes
 from packer.errors import UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.orders.block_windows import BlockEpoch, Parts
 from packer.orders.epochs import Context, Reach, RowOrder, check_lengths, order_key
 from packer.orders.regions import Regions
@@ -200,6 +201,9 @@ def _block_epoch(order: Blocks, n: int, seed: int, epoch: int) -> BlockEpoch:
     parts = Parts.of(zero, np.array([n]), block, -(-window // block))
     key = None if parts.cut.windows > 1 and not order.mixed_rows(1) else (seed, epoch, "whole")
     return BlockEpoch(parts, [order_key(seed, epoch, "whole")], key)
+
+
+Blocks.__init__ = refuses_foreign_words(Blocks.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)

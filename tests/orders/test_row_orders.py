@@ -405,3 +405,8 @@ def test_lengths_below_one_are_refused(wrong: int) -> None:
         with pytest.raises(UsageError) as error:
             make()
         assert str(error.value) == sentence
+
+
+def test_an_argument_that_went_is_named() -> None:
+    with pytest.raises(UsageError, match=r"whole=: is no argument of Blocks; .* Leave it out\.$"):
+        Blocks(whole=True)  # type: ignore[call-arg]
