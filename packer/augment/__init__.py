@@ -9,7 +9,6 @@
     geometric.py         flips, crops and resizes, composed to one affine matrix a sample
     padding.py           Pad, LetterBox
     rotations.py         rotations and affine maps
-    warps.py             RandomPerspective
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     erasing.py           RandomErasing, Cutout
@@ -55,7 +54,6 @@ from packer.augment.policies import RandAugment, TrivialAugmentWide
 from packer.augment.rotations import RandomAffine, RandomRotation
 from packer.augment.transform import Draws, Transform
 from packer.augment.transform_text import parse
-from packer.augment.warps import RandomPerspective
 
 __all__ = [
     "AlternatingHorizontalFlip",
@@ -83,7 +81,6 @@ __all__ = [
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
-    "RandomPerspective",
     "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",

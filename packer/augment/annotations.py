@@ -23,47 +23,38 @@ def move_places(stages: Sequence[Stage], columns: Tensor, places: Tensor) -> Ten
     """
     for stage, mine in each_stage(stages, columns):
         if stage.moves:
-            low, high, move = _moving(stage, mine)
             moved = _moved_points if places.shape[-1] == 2 else _moved_boxes
-            places = moved(places.double(), low, high, move, stage.result.size).to(places.dtype)
+            places = moved(places.double(), mine, stage.result.size).to(places.dtype)
     return places
 
 
-Move = Callable[[Tensor], Tensor]
-"""float64 [N, K, 2] in the source -> the same in the result."""
-
-
-def _moved_boxes(boxes: Tensor, low: Tensor, high: Tensor, move: Move, size: tuple[int, int]) -> Tensor:
+def _moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
+    low, high = _seen_part(columns)
     left, top = boxes[..., :2].maximum(low).minimum(high).unbind(-1)
     right, bottom = boxes[..., 2:].maximum(low).minimum(high).unbind(-1)
     corners = torch.stack([left, top, right, top, right, bottom, left, bottom], dim=-1)
-    moved = move(corners.reshape(len(boxes), 4 * boxes.shape[1], 2)).reshape(*boxes.shape[:2], 4, 2)
+    moved = _moved(corners.reshape(len(boxes), 4 * boxes.shape[1], 2), columns).reshape(
+        *boxes.shape[:2], 4, 2
+    )
     first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
     # What was clipped to a line would have area again once it is turned.
     nothing = (right <= left) | (bottom <= top)
     return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1)
 
 
-def _moved_points(points: Tensor, low: Tensor, high: Tensor, move: Move, size: tuple[int, int]) -> Tensor:
-    moved = move(points)
+def _moved_points(points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
+    low, high = _seen_part(columns)
+    moved = _moved(points, columns)
     inside = _clipped(moved, size)
     seen = (points >= low) & (points <= high) & ((moved - inside).abs() <= _NEAR)
     return torch.where(seen.all(-1, keepdim=True), inside, torch.nan)
 
 
-def _moving(stage: Stage, columns: Tensor) -> tuple[Tensor, Tensor, Move]:
-    """Return the first and last corner of the part of the source of which anything is seen, and what moves points."""
-    if isinstance(stage, PassStage):
-        taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
-        frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
-        low, high = taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
-        return low, high, lambda points: _moved(points, columns)
-    size, warping = stage.source.size, stage.warping
-    assert warping is not None
-    low = columns.new_zeros(2, dtype=torch.float64)
-    high = torch.full_like(low, size[1])
-    high[1] = size[0]  # no tensor of both: it would have to be waited for on a GPU
-    return low, high, lambda points: warping.move_points(points, columns, size)
+def _seen_part(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first and last corner of the part of the source of which anything is seen."""
+    taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
+    frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
+    return taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
 
 
 def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
@@ -142,8 +133,6 @@ def move_layers(
     for stage, mine in each_stage(stages, columns):
         if isinstance(stage, PassStage):
             planes = stage.run_masks(planes, mine, filling, implementation) if stage.moves else planes
-        elif stage.warping is not None:
-            planes = stage.warping.move_masks(planes, mine, filling)
         elif stage.mixing is not None:
             planes = stage.mixing.mix_masks(planes, mine)
     return _values(planes.permute(0, 2, 3, 1), layers.dtype, soft).permute(0, 3, 1, 2)

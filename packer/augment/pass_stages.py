@@ -33,7 +33,6 @@ from packer.augment.transform import (
     Params,
     ScalePart,
     TransformPart,
-    WarpPart,
     WholeImagePart,
 )
 from packer.errors import UsageError
@@ -294,8 +293,10 @@ def _colour(name: str, value: Any, pixels: PixelFormat, what: str = "fill") -> t
 class PartStage:
     """An operation on the images as tensors, between passes: on each by itself, or on a batch and its labels.
 
-    mixing: the part that combines images, None if each is changed by itself. warping: the part that moves pixels, or None.
+    mixing: the part that combines images, None if each is changed by itself.
     """
+
+    moves = False
 
     def __init__(self, source: PixelFormat, part: WholeImagePart | MixPart, transform: int) -> None:
         part.check((source.channels, *source.size))
@@ -313,10 +314,6 @@ class PartStage:
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
-        self.warping = part if isinstance(part, WarpPart) else None
-        self.moves = self.warping is not None
-        if self.warping is not None:
-            _colour(part.name, self.warping.fill, source)
 
     def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""

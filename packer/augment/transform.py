@@ -7,8 +7,8 @@ Part kinds, in the order in which one pass takes them:
     ScalePart      what pixels are worth: ToDtype, Normalize
     ErasePart      boxes that are filled (before ScalePart or after it)
 
-and three that stand alone between passes: WholeImagePart works on the images as a batch of tensors, each by itself (a blur),
-WarpPart is one that moves pixels, MixPart combines the images of a batch, and their labels.
+and two that stand alone between passes: WholeImagePart works on the images as a batch of tensors, each by itself (a blur),
+MixPart combines the images of a batch, and their labels.
 """
 
 from __future__ import annotations
@@ -248,29 +248,6 @@ class WholeImagePart(TransformPart, ABC):
         images: [N, C, H, W], channels_last, uint8 or floating point; not modified. columns: float32 [N, width] on their
         device. known: the same numbers on the host, for what must be known without waiting for the device.
         Returns: the same shape and dtype.
-        """
-
-
-class WarpPart(WholeImagePart, ABC):
-    """Moves pixels, other than by an affine map. Masks, boxes and points follow.
-
-    fill: beyond the image's edges, one number or one a channel, in the image's scale.
-    """
-
-    fill: float | Sequence[float] = 0.0
-
-    @abstractmethod
-    def move_masks(self, masks: Tensor, columns: Tensor, fill: Sequence[float]) -> Tensor:
-        """Return the moved masks, [N, K, H, W]. fill: K numbers, beyond the edges.
-
-        masks: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images.
-        """
-
-    @abstractmethod
-    def move_points(self, points: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the places of points in the result: float64 [N, K, 2], in pixels from the top left corner, as `points`.
-
-        size: (h, w) of the images. A point that is nowhere becomes NaN or infinite.
         """
 
 

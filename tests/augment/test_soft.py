@@ -20,8 +20,8 @@ from packer.augment import (
     RandomAffine,
     RandomErasing,
     RandomHorizontalFlip,
-    RandomPerspective,
     RandomResizedCrop,
+    RandomRotation,
     RandomVerticalFlip,
     Transform,
 )
@@ -57,15 +57,9 @@ def affine(torchvision: Any, mine: dict[str, Any]) -> Move:
     )
 
 
-def perspective(torchvision: Any, mine: dict[str, Any]) -> Move:
-    corners = [[0, 0], [31, 0], [31, 35], [0, 35]]
-    return lambda image: torchvision.functional.perspective(image, corners, mine["corners"].tolist())
-
-
 MOVES = {
     "crop": (RandomResizedCrop((20, 24), scale=(0.2, 1.0)), resized_crop),
     "affine": (RandomAffine(30, (0.2, 0.2), (0.7, 1.4), 10, "bilinear"), affine),
-    "perspective": (RandomPerspective(0.5, p=1), perspective),
 }
 
 
@@ -102,7 +96,7 @@ def test_a_map_moves_as_an_image_of_its_values(channels: int, implementation: st
     moves = (
         RandomHorizontalFlip(),
         RandomAffine(40, interpolation="bilinear"),
-        RandomPerspective(0.3),
+        RandomRotation(20),
         RandomResizedCrop(20),
     )
     maps = noise_images(len(ROWS), channels, *SHAPE[1:], dtype=torch.float32)
@@ -130,7 +124,7 @@ def test_what_is_sampled_from_nan_is_nan_and_nothing_else_changes(implementation
 @pytest.mark.parametrize("fill", [0.0, 2.5])
 def test_beyond_the_edges_is_the_fill(fill: float, implementation: str) -> None:
     """In two stages."""
-    moves = (RandomAffine(30, (0.3, 0.3), interpolation="bilinear"), RandomPerspective(0.4, p=1))
+    moves = (RandomAffine(30, (0.3, 0.3), interpolation="bilinear"), RandomRotation(30))
     pipeline = stack(*moves, soft_fill=fill, implementation=implementation)
     params = pipeline.sample(ROWS)
     maps = torch.full((len(ROWS), *SHAPE[1:]), 5.0)

@@ -23,7 +23,6 @@ from packer.augment import (
     RandomCrop,
     RandomErasing,
     RandomHorizontalFlip,
-    RandomPerspective,
     RandomPosterize,
     RandomResizedCrop,
     ToDtype,
@@ -115,8 +114,6 @@ def test_mixing_follows_the_scale(pack: Path) -> None:
     [
         (CutMix(num_classes=12), "CutMix: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize before it."),
         (GaussianBlur(3), "GaussianBlur: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize before it."),
-        (RandomPerspective(), "RandomPerspective: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize "
-         "before it."),
     ],
 )  # fmt: skip
 def test_what_needs_floats_says_so(pack: Path, transform: Any, message: str) -> None:
