@@ -13,8 +13,7 @@
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     erasing.py           RandomErasing, Cutout
     mixing.py            MixUp, CutMix
-    policies.py          TrivialAugmentWide, RandAugment, and what other policies are made of
-    auto_augment.py      AutoAugment
+    policies.py          TrivialAugmentWide, RandAugment
     containers.py        RandomApply, RandomChoice
     validation.py        checks of arguments, draws and images
     transform_text.py    transforms from a text
@@ -25,7 +24,6 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
-from packer.augment.auto_augment import AutoAugment
 from packer.augment.color import (
     ColorJitter,
     Normalize,
@@ -57,7 +55,6 @@ from packer.augment.transform_text import parse
 
 __all__ = [
     "AlternatingHorizontalFlip",
-    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "CutMix",

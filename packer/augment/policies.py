@@ -1,4 +1,4 @@
-"""Policies: for each image one of fourteen operations, drawn anew each time; and what other policies are made of."""
+"""Policies: for each image one of fourteen operations, drawn anew each time."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ OPERATIONS = (
     "AutoContrast",
     "Equalize",
 )
-"""Of both policies; `operation` numbers them. Number 14, of AutoAugment alone, is Invert."""
+"""Of both policies; `operation` numbers them."""
 
-NUMBER = {name: number for number, name in enumerate((*OPERATIONS, "Invert"))}
-_UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
-SIGNED = np.array([name not in _UNSIGNED for name in NUMBER])
+_UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")
+_SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
 
 
 class TrivialAugmentWide(Transform):
@@ -70,7 +69,7 @@ class TrivialAugmentWide(Transform):
         self.fill = validation.colour(name, "fill", fill)
 
     def parts(self) -> Sequence[TransformPart]:
-        return slot_parts(self, 0, self.interpolation, self.fill)
+        return _slot_parts(self, 0, self.interpolation, self.fill)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
@@ -107,7 +106,7 @@ class RandAugment(Transform):
         return [
             part
             for slot in range(self.num_ops)
-            for part in slot_parts(self, slot, self.interpolation, self.fill)
+            for part in _slot_parts(self, slot, self.interpolation, self.fill)
         ]
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
@@ -119,15 +118,15 @@ class RandAugment(Transform):
 
 def wide_magnitudes(bins: int) -> NDArray[np.float64]:
     """Magnitudes of TrivialAugmentWide: float64 [14, bins], without signs; 0 for operations that have none."""
-    return magnitudes(bins, 0.99, 32.0, 32.0, 135.0, 0.99, 6)
+    return _magnitudes(bins, 0.99, 32.0, 32.0, 135.0, 0.99, 6)
 
 
 def rand_magnitudes(bins: int, height: int, width: int) -> NDArray[np.float64]:
     """Magnitudes of RandAugment for images of this size: float64 [14, bins]."""
-    return magnitudes(bins, 0.3, 150.0 / 331.0 * width, 150.0 / 331.0 * height, 30.0, 0.9, 4)
+    return _magnitudes(bins, 0.3, 150.0 / 331.0 * width, 150.0 / 331.0 * height, 30.0, 0.9, 4)
 
 
-def magnitudes(
+def _magnitudes(
     bins: int, shear: float, across: float, down: float, degrees: float, factor: float, bits: int
 ) -> NDArray[np.float64]:
     """Magnitudes up to these, for as many bins: float64 [14, bins], without signs; 0 for operations that have none."""
@@ -147,13 +146,13 @@ def _drawn(draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.i
     magnitude = np.zeros((len(draws), len(bins)))
     for slot, column in enumerate(bins):
         number = draws.integers(f"operation {slot}", len(OPERATIONS))
-        negative = draws.happens(f"sign {slot}", 0.5) & SIGNED[number]
+        negative = draws.happens(f"sign {slot}", 0.5) & _SIGNED[number]
         operation[:, slot] = number
         magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, column]
     return {"operation": operation, "magnitude": magnitude}
 
 
-def slot_parts(
+def _slot_parts(
     policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]
 ) -> list[TransformPart]:
     """Return the parts of one operation of a policy, whichever it is: each part leaves the others' images as they are."""
@@ -179,13 +178,13 @@ class _PolicyPart(TransformPart):
         validation.check_channels(self._name, shape)
         return shape
 
-    def magnitudes(self, params: Params, name: str, otherwise: float = 0.0) -> NDArray[np.float64]:
+    def magnitudes(self, params: Params, name: str) -> NDArray[np.float64]:
         """Magnitudes for the samples that drew this operation: float64 [N]."""
-        return np.where(self.drew(params, name), params["magnitude"][:, self._slot], otherwise)
+        return np.where(self.drew(params, name), params["magnitude"][:, self._slot], 0.0)
 
-    def drew(self, params: Params, *names: str) -> NDArray[np.bool_]:
-        """Return the samples that drew one of these operations: bool [N]."""
-        drew: NDArray[np.bool_] = np.isin(params["operation"][:, self._slot], [NUMBER[n] for n in names])
+    def drew(self, params: Params, name: str) -> NDArray[np.bool_]:
+        """Return the samples that drew this operation: bool [N]."""
+        drew: NDArray[np.bool_] = params["operation"][:, self._slot] == OPERATIONS.index(name)
         return drew
 
 
@@ -224,7 +223,7 @@ class _PolicyGeometry(_PolicyPart, GeometryPart):
 
 
 class _PolicyColor(_PolicyPart, ColorPart):
-    """Brightness, Color, Contrast, Posterize, Solarize, Invert."""
+    """Brightness, Color, Contrast, Posterize, Solarize."""
 
     steps = 1
     contrast = True
@@ -233,7 +232,7 @@ class _PolicyColor(_PolicyPart, ColorPart):
         color.bytes_needed(self._name, limit)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Return a step for those that drew one of the six: float32 [count, 1, 13]."""
+        """Return a step for those that drew one of the five: float32 [count, 1, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
         for name, made in (
@@ -247,5 +246,4 @@ class _PolicyColor(_PolicyPart, ColorPart):
         step[drew] = color.posterize(magnitude[drew].astype(np.int64))
         drew = self.drew(params, "Solarize")
         step[drew] = color.solarize(limit * magnitude[drew])
-        step[self.drew(params, "Invert")] = color.inverted(1, limit)
         return step[:, None]
