@@ -91,6 +91,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.randomness",
         "packer.read",
+        "packer.remote",
         "packer.tables.reading",
         "packer.tables.transform",
     },
@@ -125,6 +126,7 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.image_conversion",
         "packer.format",
         "packer.pixels",
+        "packer.remote",
         "packer.tables",
     },
     "packer.convert.repair": {

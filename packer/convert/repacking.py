@@ -45,6 +45,7 @@ from packer.format.working_folder import WorkingFolder, check_output, check_spac
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
+from packer.remote.urls import check_local
 from packer.sentence import Option
 from packer.tables.table_packs import TablePackRows, is_table, tables_together
 from packer.version import __version__
@@ -131,6 +132,7 @@ def merge_packs(
     run = Conversion(
         out, "rows", workers=workers, overwrite=overwrite, progress=progress, on_progress=on_progress
     )
+    check_local(out, *packs)
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
         raise UsageError("merge: takes two packs or more. Pass their names.")
@@ -210,6 +212,7 @@ def split_pack(
     >>> {name: report.rows for name, report in split_pack("train.h5", "a=0.75,b=0.25").items()}
     {'a': 18, 'b': 6}
     """
+    check_local(path, *(() if out is None else (out,)))
     opened = [open_pack(path)]
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
@@ -298,6 +301,7 @@ def append_images(
     )
     choice("duplicates", duplicates, DUPLICATES)
     name = run.out
+    check_local(path)
     take_back(name)
     pack = open_pack(path)
     if is_table(pack):
@@ -431,6 +435,7 @@ def repack(
         progress=progress,
         on_progress=on_progress,
     )
+    check_local(path, out)
     opened = _open_whatever(path)
     table, spec, rule = is_table(opened), None, None
     if table:

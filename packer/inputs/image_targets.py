@@ -47,6 +47,7 @@ from packer.sentence import Option
 
 _SIZES = frozenset(("w", "width", "h", "height"))
 _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
+_UNIT = "Labels.boxes_unit"
 Columns = str | Sequence[str]
 """Names of columns: a sequence, or one text in which they are parted by commas."""
 
@@ -226,17 +227,18 @@ class ImageTargets:
         """
         if unit is not None and not self.needs_geometry:
             raise UsageError(
-                "boxes_unit: is about boxes and keypoints, and there are none. Pass ",
+                Option(_UNIT),
+                ": is about boxes and keypoints, and there are none. Pass ",
                 Option("Labels.boxes"),
                 " or ",
                 Option("Labels.keypoints"),
                 ", or leave it out.",
             )
         if self._boxes is not None:
-            check_unit(subject, "boxes", [self._boxes.coordinates], unit)
+            check_unit(subject, "boxes", [self._boxes.coordinates], unit, _UNIT)
             self._boxes.relative = unit == "relative"
         if self._keypoints is not None:
-            check_unit(subject, "keypoints", [self._keypoints], unit)
+            check_unit(subject, "keypoints", [self._keypoints], unit, _UNIT)
         self._relative = unit == "relative"
 
     def renumbered(self, classes: Sequence[str], subject: str, *, skip: bool = False) -> ImageTargets:

@@ -16,10 +16,13 @@ LEAST_PIXELS = 2
 """A set of pixel coordinates reaches at least this far; shares reach 1, and a little more where a box is not clipped."""
 
 
-def check_unit(subject: str, name: str, coordinates: Iterable[NDArray[Any]], unit: str | None) -> None:
+def check_unit(
+    subject: str, name: str, coordinates: Iterable[NDArray[Any]], unit: str | None, option: str
+) -> None:
     """Raise UsageError for coordinates that look like shares of the image's sides where no unit is given.
 
-    name: of the field; coordinates: all of them, in parts, NaN where there is none.
+    name: of the field; coordinates: all of them, in parts, NaN where there is none; option: the one that says the unit, as an Option
+    names it.
     """
     if unit is not None:
         return
@@ -30,8 +33,8 @@ def check_unit(subject: str, name: str, coordinates: Iterable[NDArray[Any]], uni
         raise UsageError(
             f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's width and height; pixels are"
             " expected. Pass ",
-            Option("boxes_unit", "relative"),
+            Option(option, "relative"),
             ", or ",
-            Option("boxes_unit", "pixels"),
+            Option(option, "pixels"),
             " if they are pixels.",
         )

@@ -102,3 +102,12 @@ def name_of(url: str) -> str:
     ('train', 'bucket')
     """
     return os.path.basename(url.rstrip("/"))
+
+
+def check_local(*names: str | os.PathLike[str]) -> None:
+    """Raise UsageError for a pack in a store, where only one on a disk will do."""
+    for name in names:
+        if is_url(name):
+            raise UsageError(
+                f"{os.fspath(name)}: is in a store, and a pack on a disk is needed. Download it, or pass one there."
+            )

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
 from packer.pixels.coordinate_units import LEAST_PIXELS, check_unit
 from packer.samples.field_plan import IMAGE, Sized, is_channels_first
 from packer.samples.values import ValueRefusedError, as_value, is_pillow
+from packer.sentence import Option
 
 _WIDTHS = {"boxes": 4, "keypoints": 2}
 """Fields of coordinates -> numbers of an entry: left, top, right, bottom, or x, y."""
@@ -40,7 +42,7 @@ class Coordinates:
 
     def see(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Keep the largest coordinates of some samples, as they were given. Raises ValueRefusedError."""
-        for name in _WIDTHS if IMAGE in columns and self.unit is None else ():
+        for name in _WIDTHS if IMAGE in columns and self.unit != "pixels" else ():
             column: Any = columns.get(name, ())
             for value in [column] if isinstance(column, np.ndarray) else column:
                 largest = self.largest.get(name, 0.0)
@@ -51,9 +53,16 @@ class Coordinates:
                     self.largest[name] = float(np.fmax(largest, np.fmax.reduce(array, axis=None)))
 
     def check(self, subject: str) -> None:
-        """Raise UsageError if all coordinates that were seen look like shares of the image's sides, and no unit is given."""
+        """Raise UsageError if coordinates that were seen look like shares of the image's sides, and no unit is given, or the reverse."""
         for name, largest in self.largest.items():
-            check_unit(subject, name, [np.array(largest)], self.unit)
+            if self.unit == "relative" and largest >= LEAST_PIXELS:
+                raise UsageError(
+                    f"{subject}: a coordinate of its {name} is {largest:.4g}, as of pixels; shares of an image's width and height reach"
+                    " to 1. Correct it, or pass ",
+                    Option("Fields.boxes_unit", "pixels"),
+                    ".",
+                )
+            check_unit(subject, name, [np.array(largest)], self.unit, "Fields.boxes_unit")
 
     def move(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a sample's values with its boxes and keypoints in pixels of the row, float32.

@@ -10,7 +10,7 @@
     reading/             files of tables, as records
     transform/           the transform of columns into fields; NumPy alone, and no files
 
-Start with table_conversion.py. Imports: convert, format, orders, randomness, read.
+Start with table_conversion.py. Imports: convert, format, orders, randomness, read, remote.
 """
 
 from packer.tables.transform.row_mapper import apply

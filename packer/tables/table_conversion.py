@@ -20,6 +20,7 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_space
+from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import Staged
 from packer.tables.table_options import Encode, TableOptions, read_alike
@@ -263,6 +264,7 @@ def append_table(
     )
     names = _names(source)
     choice("duplicates", duplicates, DUPLICATES)
+    check_local(path)
     take_back(run.out)
     pack = open_pack(run.out)
     check_growable(pack, "append_table", names)

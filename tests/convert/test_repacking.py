@@ -32,6 +32,7 @@ from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import ImagePlacement
 from packer.read.row_reader import RowReader
+from packer.tables.table_conversion import append_table
 from tests.format.packs import files_of
 
 Convert = Callable[..., Pack]
@@ -982,3 +983,18 @@ def test_boxes_and_points_shrink_with_kept_pictures(photo_folder: Path, tmp_path
     assert (small.read("keypoints") == straight.read("keypoints")).all()
     assert small.read_ragged("image") == straight.read_ragged("image")
     assert small.header.statistics == straight.header.statistics
+
+
+def test_packs_in_a_store_are_downloaded_first(tmp_path: Path):
+    url = (tmp_path / "p").as_uri()
+    acts: list[Callable[[], object]] = [
+        lambda: repack(url, tmp_path / "q.h5"),
+        lambda: repack(tmp_path / "q.h5", url),
+        lambda: merge_packs([tmp_path / "q.h5", url], tmp_path / "r.h5"),
+        lambda: split_pack(url, "a=0.5,b=0.5"),
+        lambda: append_images(url, tmp_path),
+        lambda: append_table(url, tmp_path / "t.csv"),
+    ]
+    for act in acts:
+        with pytest.raises(UsageError, match=r"^file:.*/p: is in a store, and a pack on a disk is needed\."):
+            act()

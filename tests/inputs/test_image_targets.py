@@ -191,7 +191,7 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
     np.testing.assert_array_equal(targets.place(2, CROP)["keypoints"], [[np.nan, np.nan]])
     with pytest.raises(
         UsageError,
-        match=r"boxes_unit: is about boxes and keypoints, and there are none. Pass labels=Labels\(boxes=",
+        match=r"^labels=Labels\(boxes_unit=\): is about boxes and keypoints, and there are none. Pass labels=Labels\(boxes=",
     ):
         read_targets(write("1,2\n2,2\n3,2\n"), KEYS).measured_in("pixels", "l.csv")
 

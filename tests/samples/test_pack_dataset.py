@@ -495,7 +495,7 @@ def test_coordinates_that_look_like_shares_are_refused(way: str, name: str, tmp_
         source = Samples(lambda i: {"image": IMAGES[i], name: values[i]})
     with pytest.raises(
         UsageError,
-        match=f"the largest coordinate of its {name} is 0.75, as of shares .* Pass boxes_unit='relative', or boxes_unit='pixels'",
+        match=f"the largest coordinate of its {name} is 0.75, as of shares .* Pass fields=Fields.boxes_unit='relative'., or ",
     ):
         pack_dataset(source, tmp_path / "out.h5")
     pack_dataset(source, tmp_path / "out.h5", fields=Fields(boxes_unit="pixels"), shuffle=False)
@@ -504,6 +504,9 @@ def test_coordinates_that_look_like_shares_are_refused(way: str, name: str, tmp_
         UsageError, match="boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image'"
     ):
         pack_dataset((IMAGES, LABELS), tmp_path / "other.h5", fields=Fields(boxes_unit="relative"))
+    source = {"image": IMAGES, name: values * 8}
+    with pytest.raises(UsageError, match=f"a coordinate of its {name} is 6, as of pixels"):
+        pack_dataset(source, tmp_path / "other.h5", fields=Fields(boxes_unit="relative"))
 
 
 def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
