@@ -203,7 +203,7 @@ def convert_images(
         labels=labels,
         split=split,
         seed=seed,
-        pairs=dict(pairs or {}),
+        pairs={} if pairs is None else pairs,
         shuffle=shuffle,
         storing=RowStorage.parse(run.out, format, store, quality, shards),
     )

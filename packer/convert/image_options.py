@@ -79,6 +79,10 @@ class ImageOptions:
         **others: Any,
     ) -> ImageOptions:
         """Return the options that convert_images was given. like: the pack of those not given. Raises UsageError."""
+        if not isinstance(others["pairs"], Mapping):
+            raise UsageError(
+                f"pairs={others['pairs']!r}: is no mapping. Pass fields and their folders: {{'mask': 'masks/'}}."
+            )
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
         else:

@@ -73,7 +73,7 @@ def parse_split(text: str | Mapping[str, float]) -> dict[str, float]:
         named = shares and len(shares) == len(pairs) and all(shares)
         if not named or not all(share > 0 for share in shares.values()):
             raise ValueError
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         raise UsageError(
             f"split {text}: is not a list of names and positive shares. Pass for example train=0.9,val=0.1."
         ) from None

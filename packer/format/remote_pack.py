@@ -215,7 +215,8 @@ def open_object(url: str) -> RemotePack:
     trailer = Trailer.from_bytes(bytes(data[-SIZE:]))
     if trailer is None:
         raise FormatError(
-            f"{url}: is no pack, or was opened for writing since it was made. Of stores, sealed HDF5 packs are read."
+            f"{url}: is no pack, or was opened for writing since it was sealed. Download it, see what packer info says"
+            " of it, and upload it when packer seal has made it a pack again."
         )
     if trailer.container_length != info.size - SIZE:
         raise damaged(

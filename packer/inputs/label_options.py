@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packer.arguments import choice
+from packer.errors import UsageError
 from packer.inputs.label_values import LABEL_AS
 from packer.pixels.coordinate_units import UNITS
 from packer.sentence import Option
@@ -57,6 +58,8 @@ class Labels:
 
     def __post_init__(self) -> None:
         """Check the words. Raises UsageError."""
+        if self.file is not None and not isinstance(self.file, str | os.PathLike):
+            raise UsageError(f"labels={self.file!r}: is no file. Pass its name, or Labels(...).")
         choice("as_", self.as_, LABEL_AS)
         if self.boxes_unit is not None:
             choice("boxes_unit", self.boxes_unit, UNITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,24 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
     append_images(tmp_path / "p", photo_folder, labels=tmp_path / "b.csv")
     pack = open_pack(tmp_path / "p")
     assert sorted(pack.read("label").tolist()) == sorted([*range(24), *range(9, 33)])
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"labels": 3}, "labels=3: is no file. Pass its name, or Labels(...)."),
+        (
+            {"pairs": "masks"},
+            "pairs='masks': is no mapping. Pass fields and their folders: {'mask': 'masks/'}.",
+        ),
+        (
+            {"split": 3},
+            "split 3: is not a list of names and positive shares. Pass for example train=0.9,val=0.1.",
+        ),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    photo_folder: Path, tmp_path: Path, option: dict[str, Any], said: str
+):
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+        convert_images(photo_folder, tmp_path / "p.h5", **option)
