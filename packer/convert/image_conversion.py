@@ -203,7 +203,7 @@ def convert_images(
         labels=labels,
         split=split,
         seed=seed,
-        pairs={} if pairs is None else pairs,
+        pairs=pairs,
         shuffle=shuffle,
         storing=RowStorage.parse(run.out, format, store, quality, shards),
     )

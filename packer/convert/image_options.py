@@ -76,12 +76,13 @@ class ImageOptions:
         labels: PathLike | Labels | None,
         split: str | Mapping[str, float] | None,
         seed: int,
+        pairs: Pairs | None = None,
         **others: Any,
     ) -> ImageOptions:
         """Return the options that convert_images was given. like: the pack of those not given. Raises UsageError."""
-        if not isinstance(others["pairs"], Mapping):
+        if pairs is not None and not isinstance(pairs, Mapping):
             raise UsageError(
-                f"pairs={others['pairs']!r}: is no mapping. Pass fields and their folders: {{'mask': 'masks/'}}."
+                f"pairs={pairs!r}: is no mapping. Pass fields and their folders: {{'mask': 'masks/'}}."
             )
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
@@ -100,6 +101,7 @@ class ImageOptions:
             dtype or ("uint8" if like is None else like.dtype),
             whole("max_pixels", max_pixels),
             labels=labels if isinstance(labels, Labels) else Labels(labels),
+            pairs=pairs or {},
             split=None if split is None else parse_split(split),
             seed=whole("seed", seed),
             **others,
