@@ -23,7 +23,8 @@ def alarm_as_before() -> Any:
 def write(folder: Path) -> None:
     (folder / "a.csv").write_text("x,day,c\n1.5,2020-01-31,red\nNA,2020-02-01,NA\n-2e3,,blue\n")
     (folder / "b.tsv").write_text("n\tok\ttext\n1\ttrue\ta b\n2\tno\tc\n")
-    (folder / "c.dat").write_text("a  b\n1  2\n3  4\n5  6\n")
+    (folder / "c.dat").write_text("a b\n1 2\n3 4\n5 6\n")
+    (folder / "e.dat").write_text("a  b\n1  2\n3  4\n5  6\n")
     (folder / "d.csv").write_text('Sales\nid,price\n1,"2,100"\n2,"3,250"\n')
 
 
@@ -32,9 +33,10 @@ def test_tables_are_equal_or_refused_with_remedies_that_help(
 ) -> None:
     write(tmp_path)
     assert sweep.main([str(tmp_path), "--remedies", "--json", str(tmp_path / "found.json")]) == 0
-    assert capsys.readouterr().out.endswith("2 equal, 2 refused, 0 wrong\n")
+    assert capsys.readouterr().out.endswith("2 equal, 3 refused, 0 wrong\n")
     found = {Path(o["path"]).name: o for o in json.loads((tmp_path / "found.json").read_text())}
-    assert found["c.dat"]["said"] == "then equal"
+    assert (found["c.dat"]["said"], found["c.dat"]["given"]) == ("then equal", {"delimiter": " "})
+    assert found["e.dat"]["said"] == "then equal one column"
     assert found["d.csv"]["given"] == {"skip_rows": 1, "thousands": ","}
     assert sweep.main([str(tmp_path), "--match", "d.csv"]) == 0
     assert "Pass csv=Csv(skip_rows=1) if lines of a title come first" in capsys.readouterr().out
