@@ -23,10 +23,11 @@ _ENCODE = {
     for name in ("log1p", "indicators", "max_categories")
 }
 _HERE = "a table is packed by this machine: leave it out"
-_STORAGE = {
+_CONVERSION = {
     "compress": 'pass store="zstd", "gzip" or "blosc2"',
     "shard_rows": "pass shards=100_000, a number of rows",
     "shard_size": 'pass shards="2GB"',
+    "num_workers": "pass workers=",
 }
 _ORDER = "pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"
 _PINNED = "pass device='cuda', whose buffers are pinned and copied asynchronously"
@@ -41,7 +42,7 @@ _DATASET = {"root": _PATH, "dataset": _PATH, "indices": "pass subset= with row n
     "verify": "pass the pack that open_pack(path, verify='blocks') returns",
 }
 _SAMPLES = {
-    **_STORAGE,
+    **_CONVERSION,
     "boxes_unit": "pass fields=Fields(boxes_unit=...)",
     "channels": "pass fields=Fields(channels=...)",
     "format": "the ending of out decides: .h5 is HDF5. Or write it anew with repack(format=...)",
@@ -49,7 +50,7 @@ _SAMPLES = {
 }
 _REMEDIES: dict[str, dict[str, str]] = {
     "convert_images": {
-        **_STORAGE,
+        **_CONVERSION,
         "address": 'pass engine="ray:ADDRESS"',
         "boxes": 'pass labels=Labels("labels.csv", boxes="xmin,ymin,xmax,ymax")',
         "boxes_unit": 'pass labels=Labels("labels.csv", boxes_unit=...)',
@@ -62,7 +63,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "soft": 'pass pairs={"alpha": Soft("mattes/")}',
     },
     "convert_table": {
-        **_STORAGE,
+        **_CONVERSION,
         **_CSV,
         **_ENCODE,
         "engine": _HERE,
@@ -76,7 +77,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "rename": "pass fields=Fields(rename={...})",
         "key": 'pass resume="birds v3", text that says what the dataset holds',
     },
-    "repack": _STORAGE,
+    "repack": _CONVERSION,
     "Blocks": {"whole": "blocks begin where the pack's do, of every pack. Leave it out"},
     "Buckets": {
         "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",

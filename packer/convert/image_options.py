@@ -80,9 +80,12 @@ class ImageOptions:
         **others: Any,
     ) -> ImageOptions:
         """Return the options that convert_images was given. like: the pack of those not given. Raises UsageError."""
-        if pairs is not None and not isinstance(pairs, Mapping):
+        pairs = {} if pairs is None else pairs
+        if not isinstance(pairs, Mapping) or not all(
+            isinstance(given, str | os.PathLike | Soft) for given in pairs.values()
+        ):
             raise UsageError(
-                f"pairs={pairs!r}: is no mapping. Pass fields and their folders: {{'mask': 'masks/'}}."
+                f"pairs={pairs!r}: is no mapping of fields to folders. Pass for example {{'mask': 'masks/'}}."
             )
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
@@ -101,7 +104,7 @@ class ImageOptions:
             dtype or ("uint8" if like is None else like.dtype),
             whole("max_pixels", max_pixels),
             labels=labels if isinstance(labels, Labels) else Labels(labels),
-            pairs=pairs or {},
+            pairs=pairs,
             split=None if split is None else parse_split(split),
             seed=whole("seed", seed),
             **others,

@@ -64,14 +64,16 @@ class TableOptions:
     ) -> TableOptions:
         """Return the options that convert_table's arguments mean. mapping: those of ColumnChoices. Raises UsageError."""
         choice("store", storing.store, [store for store in STORES if store != "jpeg"])
-        for name in ("label", "drop", "keep", "one_hot", "features"):
-            if mapping[name] is not None and (name, mapping[name]) != ("one_hot", "all"):
-                mapping[name] = names(mapping[name])
+        for name in ("label", "drop", "keep", "one_hot"):
+            if (name, mapping[name]) != ("one_hot", "all"):
+                mapping[name] = names(mapping[name] or ())
+        if mapping["features"] is not None:
+            mapping["features"] = names(mapping["features"])
         if mapping["label_as"] == "float":
             mapping["label_as"] = "number"
         return cls(
             ReadOptions(**vars(_value(Csv, csv)), types=dict(types or {})),
-            ColumnChoices(**mapping | {"label": mapping["label"] or ()}, **vars(_value(Encode, encode))),
+            ColumnChoices(**mapping, **vars(_value(Encode, encode))),
             storing,
             None if split is None else parse_parts(split),
             shuffle,

@@ -88,6 +88,7 @@ def test_words_of_labels(given: dict[str, str], sentence: str):
         (convert_images, "compress", 'pass store="zstd", "gzip" or "blosc2"'),
         (convert_images, "label", 'pass labels=Labels("labels.csv", column=...)'),
         (convert_images, "soft", 'pass pairs={"alpha": Soft("mattes/")}'),
+        (convert_images, "num_workers", "pass workers="),
         (convert_images, "address", 'pass engine="ray:ADDRESS"'),
         (repack, "shard_rows", "pass shards=100_000, a number of rows"),
         (pack_dataset, "shard_size", 'pass shards="2GB"'),
@@ -155,7 +156,11 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
         ({"labels": 3}, "labels=3: is no file. Pass its name, or Labels(...)."),
         (
             {"pairs": "masks"},
-            "pairs='masks': is no mapping. Pass fields and their folders: {'mask': 'masks/'}.",
+            "pairs='masks': is no mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
+        ),
+        (
+            {"pairs": {"mask": 3}},
+            "pairs={'mask': 3}: is no mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
         ),
         (
             {"split": 3},

@@ -722,3 +722,11 @@ def test_what_is_no_value_is_said(tmp_path: Path, csv: Any):
         UsageError, match=r"^csv=.*: is no Csv\. Pass Csv\(\.\.\.\), with header, delimiter, "
     ):
         convert_table(tmp_path / "t.csv", tmp_path / "t.h5", csv=csv)
+
+
+def test_none_stands_for_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
+    for name, columns in (("x", None), ("y", ())):
+        given: Any = {"drop": columns, "keep": columns, "one_hot": columns}
+        convert_table(tmp_path / "a.csv", tmp_path / f"{name}.h5", **given)
+    assert (tmp_path / "x.h5").read_bytes() == (tmp_path / "y.h5").read_bytes()
