@@ -72,7 +72,7 @@ def test_it_says_what_the_transforms_became(run: Run) -> None:
             "a.bmp: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name.",
         ),
         (("--split", "val"), "train.h5: has no split 'val'; its splits: none. Pass one of these."),
-        (("--rows", 0), "rows: it is 0; whole numbers from 1 to 5000 are allowed. Pass one."),
+        (("--rows", 0), "rows=0: is not a whole number from 1 to 5000."),
         (
             ("--augment", "RandomHorizontalFilp()"),
             "augment: 'RandomHorizontalFilp()' is no transform of packer.augment. "

@@ -151,16 +151,11 @@ def _columns(pack: Pack) -> list[str]:
     table = pack.header.table
     if table is None:
         return []
-    from packer.tables.transform.table_summary import describe
+    from packer.tables.transform.table_summary import describe, measured_on
 
-    lines = describe(table)
-    measured = next((c["statistics"]["rows"] for c in table["columns"] if c["statistics"]), pack.rows)
-    if measured != pack.rows:
-        fit = "" if table["fit"] == "all" else f" of {table['fit']}"
-        lines.append(
-            f"measured   {units.count(measured, 'row')}{fit}: ranges and shares of the columns are theirs"
-        )
-    return lines
+    measured = measured_on(table, pack.rows)
+    said = f"measured   {measured}: ranges and shares of the columns are theirs"
+    return [*describe(table), *([said] if measured else [])]
 
 
 def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:

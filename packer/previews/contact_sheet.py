@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_whole
+from packer.arguments import whole
 from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack, open_pack
 from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
@@ -24,6 +24,7 @@ from packer.previews.preview_batch import (
     drawn_fields,
     first_rows,
     image_of,
+    label_columns,
     pictures,
     read_batch,
 )
@@ -106,13 +107,10 @@ def preview(
         raise UsageError(
             f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
         )
-    wholes = {"rows": (rows, 1), "repeat": (repeat, 1), "epoch": (epoch, 0)}
-    wholes |= {} if columns is None else {"columns": (columns, 1)}
-    for name, (value, least) in wholes.items():
-        if as_whole(value, least, _MOST_ROWS) is None:
-            raise UsageError(
-                f"{name}: it is {value!r}; whole numbers from {least} to {_MOST_ROWS} are allowed. Pass one."
-            )
+    for name, value, least in (("rows", rows, 1), ("repeat", repeat, 1), ("epoch", epoch, 0)):
+        whole(name, value, least, _MOST_ROWS)
+    if columns is not None:
+        whole("columns", columns, 1, _MOST_ROWS)
     if repeat > 1 and augment is None:
         raise UsageError(
             f"repeat: it is {repeat}, and without augment all draws are alike. Pass augment too."
@@ -122,8 +120,8 @@ def preview(
     chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
     names: tuple[str, ...] = ()
     if augment is None:
-        draws, said = [read_batch(pack, chosen)], "images as stored"
-        draws = [replace(draws[0], images=pictures(draws[0].images, image)[0])]
+        batch, said = read_batch(pack, chosen), "images as stored"
+        draws = [replace(batch, images=pictures(batch.images, image)[0])]
     else:
         draws, names, said = augmented(augment, pack, chosen, seed, range(epoch, epoch + repeat))
     one_size = _LARGEST_TILE if augment is None and image.shape is None else None
@@ -154,8 +152,7 @@ def show(
     '16 images 32x32x3 uint8; images as stored'
     >>> sheet.save("sheet.png")
     """
-    if as_whole(rows, 1) is None:
-        raise UsageError(f"rows: it is {rows!r}; whole numbers from 1 up are allowed. Pass one.")
+    whole("rows", rows, 1)
     pack: Pack | None = None
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)
@@ -215,11 +212,7 @@ def _sheet(
 ) -> tuple[int, tuple[int, int], bytes]:
     """Return columns, size and file of a sheet. draws: pictures, side by side; tile: (h, w), None: as the largest picture."""
     classes = None if pack is None else pack.header.classes
-    label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
-    names = (
-        None if label is None or not label.about.get("columns") else [str(n) for n in label.about["columns"]]
-    )
-    texts = [captions(draw, classes, names) for draw in draws]
+    texts = [captions(draw, classes, label_columns(pack)) for draw in draws]
     shapes = [one.shape for one in draws[0].images]
     tile = tile or (max(shape[0] for shape in shapes), max(shape[1] for shape in shapes))
     words = words_height(max(len(lines) for each in texts for lines in each))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,32 +107,18 @@ def first_rows(
 
 def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
     """Read rows of a pack. rows: int64 [N], in any order."""
-    fields = {f.name: f.loaded for f in pack.fields}
-    wanted = drawn_fields(pack)
     runs = Runs(rows, np.ones(len(rows), np.int64))
+    wanted = drawn_fields(pack)
+    stored = [pack.header.field(name) for name in wanted]
 
-    def read(f: Field) -> Any:
-        if f.ragged:
-            return decode_ragged(
-                pack, pack.header.field(f.name), reader.read_ragged(f.name, runs), rows.tolist()
-            )
-        return reader.array(f, runs)
-
-    with closing(RowReader(pack, [fields[name] for name in wanted])) as reader:
-        found = {name: read(fields[name]) for name in wanted}
-    return PreviewBatch(
-        rows=rows,
-        images=list(found["image"]),
-        label=found.get("label"),
-        masks={
-            name: [np.asarray(mask, np.int32).reshape(mask.shape[:2]) for mask in found[name]]
-            for name in wanted
-            if name != "image" and name not in OVERLAYS
-        },
-        boxes=found.get("boxes"),
-        box_label=found.get("box_label"),
-        points=found.get("keypoints"),
-    )
+    with closing(RowReader(pack, [f.loaded for f in stored])) as reader:
+        found = {
+            f.name: decode_ragged(pack, f, reader.read_ragged(f.name, runs), rows.tolist())
+            if f.loaded.ragged
+            else list(reader.array(f.loaded, runs))
+            for f in stored
+        }
+    return _batch(rows, found, wanted)
 
 
 def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> PreviewBatch:
@@ -143,27 +129,33 @@ def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> Previ
         raise UsageError(
             f"show: a batch with a field 'image' is drawn ({has}). Pass one of a PackedBatchDataset, a pack, or its path."
         )
-    images = _rows(fields["image"], rows)
-    if not images:
+    wanted = ["image", *OVERLAYS, *(drawn_fields(dataset.pack) if dataset is not None else ())]
+    found = {name: _rows(fields[name], rows) for name in wanted if name in fields}
+    if not found["image"]:
         raise UsageError("show: the batch has no rows. Pass another.")
-    if any(one.ndim != 3 for one in images):
+    if any(one.ndim != 3 for one in found["image"]):
         raise UsageError(
-            f"show: images of shape {list(images[0].shape)} are no [C, H, W]. Pass a batch of images."
+            f"show: images of shape {list(found['image'][0].shape)} are no [C, H, W]. Pass a batch of images."
         )
-    masks = [] if dataset is None else [name for name in drawn_fields(dataset.pack) if name not in OVERLAYS]
-    found = {name: _rows(fields[name], rows) if name in fields else None for name in OVERLAYS}
-    label, points = found["label"], found["keypoints"]
+    return _batch(np.arange(len(found["image"])), found, found)
+
+
+def _batch(
+    rows: NDArray[np.int64], found: Mapping[str, list[NDArray[Any]]], wanted: Iterable[str]
+) -> PreviewBatch:
+    """Return the rows of fields as a batch. wanted: names; those of no known field are masks."""
+    label, points = found.get("label"), found.get("keypoints")
     return PreviewBatch(
-        rows=np.arange(len(images)),
-        images=images,
+        rows=rows,
+        images=found["image"],
         label=None if label is None else np.stack(label),
         masks={
-            name: [np.asarray(mask, np.int32).reshape(mask.shape[:2]) for mask in _rows(fields[name], rows)]
-            for name in masks
-            if name in fields and name != "image"
+            name: [np.asarray(mask, np.int32).reshape(mask.shape[:2]) for mask in found[name]]
+            for name in wanted
+            if name not in ("image", *OVERLAYS)
         },
-        boxes=found["boxes"],
-        box_label=found["box_label"],
+        boxes=found.get("boxes"),
+        box_label=found.get("box_label"),
         points=None if points is None else np.stack(points),
     )
 
@@ -218,6 +210,12 @@ def captions(
         lines if len(lines) < 4 else [*lines[:_LISTED], f"and {len(lines) - _LISTED} more"]
         for lines in entries
     ]
+
+
+def label_columns(pack: Pack | None) -> list[str] | None:
+    """Return the names of the numbers of a pack's label, None if they have none."""
+    label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
+    return [str(name) for name in (label.about.get("columns") if label else None) or ()] or None
 
 
 def class_name(number: int, classes: Sequence[str] | None) -> str:

@@ -1,17 +1,45 @@
-"""All that stands on a data card, before it is written as a page."""
+"""All that stands on a data card, measured: labels, duplicates, sizes, and rows as small pictures inside the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.format.checksums import block_checksum
 from packer.format.pack import Pack
-from packer.reports.label_measures import LabelMeasures, RowGroup
-from packer.reports.near_duplicates import Duplicates
-from packer.reports.thumbnails import Thumbnail
+from packer.orders.runs import Runs
+from packer.previews.drawing import draw_thumbnail
+from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
+from packer.progress import Progress
+from packer.read.row_reader import RowReader
+from packer.reports.image_measures import measure_images
+from packer.reports.label_measures import (
+    LabelMeasures,
+    RowGroup,
+    measure_labels,
+    parts_of,
+    pieces,
+    spread_rows,
+)
+from packer.reports.near_duplicates import Duplicates, find_duplicates
+
+_TILE = 144  # pixels: the longer side of a picture, at most
+_GROUP = 16  # rows that are decoded at once, at full size
+
+
+class Thumbnail(NamedTuple):
+    """A row to be shown. source: a data URI; key: the name of its file, "" if none is known; labels: lines of text."""
+
+    source: str
+    row: int
+    key: str
+    labels: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -26,10 +54,10 @@ class CardContent:
     parts: Sequence[RowGroup]
     row_parts: NDArray[np.int16]
     labels: LabelMeasures
-    duplicates: Duplicates | None = None
-    sheet: Sequence[int] = ()
-    thumbnails: Mapping[int, Thumbnail] = field(default_factory=dict)
-    sizes: NDArray[np.int32] | None = None
+    duplicates: Duplicates | None
+    sheet: Sequence[int]
+    thumbnails: Mapping[int, Thumbnail]
+    sizes: NDArray[np.int32] | None
 
     @property
     def rows(self) -> int:
@@ -39,9 +67,80 @@ class CardContent:
     @property
     def noun(self) -> str:
         """The noun for a row: "image" or "row"."""
-        return "image" if any(f.name == "image" for f in self.packs[0].fields) else "row"
+        return "image" if has_images(self.packs[0]) else "row"
 
     @property
     def place(self) -> str:
         """The noun for what rows are parted into: "split" or "pack"."""
         return "split" if any(pack.header.splits for pack in self.packs) else "pack"
+
+
+def has_images(pack: Pack) -> bool:
+    """Return True if the rows of a pack are images."""
+    return any(f.name == "image" for f in pack.fields)
+
+
+def measure_card(
+    packs: Sequence[Pack], names: Sequence[str], most: int, workers: int, bar: Progress
+) -> CardContent:
+    """Read packs. most: rows on the contact sheet; workers: threads. Raises FormatError."""
+    parts, row_parts = parts_of(packs, names)
+    labels = measure_labels(packs, row_parts)
+    total = sum(pack.rows for pack in packs)
+    bar.start(total)
+    sizes, found, sheet = None, None, []
+    shown: set[int] = set()
+    if has_images(packs[0]):
+        images = measure_images(packs, workers, bar.move)
+        found = find_duplicates(images.digests, row_parts, labels.ids, images.traits)
+        sheet = spread_rows(labels, total, most).tolist()
+        shown = {*sheet, *found.shown_rows()}
+        sizes = None if (images.sizes == images.sizes[0]).all() else images.sizes
+    elif packs[0].parts[0].header.table is not None:
+        found = find_duplicates(_row_digests(packs, bar.move), row_parts, labels.ids, None)
+    thumbnails = _draw_thumbnails(packs, shown)
+    return CardContent(packs, names, parts, row_parts, labels, found, sheet, thumbnails, sizes)
+
+
+def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDArray[np.uint64]:
+    """Return a checksum of the features and categories of each row of tables; without any a number of its own."""
+    digests: list[int] = []
+    for pack in packs:
+        names = [f.name for f in pack.fields if f.name in ("features", "categories")]
+        if not names:
+            digests += range(len(digests), len(digests) + pack.rows)
+            continue
+        for _, parts in pieces(pack, *names):
+            rows = [np.ascontiguousarray(part).view(np.uint8).reshape(len(part), -1) for part in parts]
+            digests += map(block_checksum, np.concatenate(rows, axis=1))
+            progress(len(digests))
+    return np.array(digests, np.uint64)
+
+
+def _draw_thumbnails(packs: Sequence[Pack], rows: Iterable[int]) -> dict[int, Thumbnail]:
+    """Return rows as pictures, with masks, boxes and points over them. rows: counted over all packs. Raises FormatError."""
+    wanted = np.unique(np.fromiter(rows, np.int64))
+    found: dict[int, Thumbnail] = {}
+    first = 0
+    for pack in packs:
+        own = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
+        for start in range(0, len(own), _GROUP):
+            found |= {first + one.row: one for one in _drawn(pack, own[start : start + _GROUP])}
+        first += pack.rows
+    return found
+
+
+def _drawn(pack: Pack, rows: NDArray[np.int64]) -> list[Thumbnail]:
+    batch = read_batch(pack, rows)
+    batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
+    classes, keys = pack.header.classes, [""] * len(rows)
+    texts = captions(batch, classes, label_columns(pack))
+    if batch.label is None and batch.box_label is None:
+        texts = [[] for _ in rows]  # its row is told anyway
+    if key := next((f for f in pack.fields if f.name == "key" and "encoding" in f.about), None):
+        with closing(RowReader(pack, [key])) as reader:
+            found = reader.read_ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
+        keys = [name.decode("utf-8", "surrogateescape") for name in found]
+    jpegs = [base64.b64encode(draw_thumbnail(batch, i, (_TILE, _TILE), classes)) for i in range(len(rows))]
+    uris = [f"data:image/jpeg;base64,{jpeg.decode('ascii')}" for jpeg in jpegs]
+    return [Thumbnail(*one) for one in zip(uris, rows.tolist(), keys, texts, strict=True)]

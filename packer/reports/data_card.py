@@ -8,26 +8,17 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from packer import units
 from packer.arguments import check_workers, whole
 from packer.errors import UsageError
-from packer.format.checksums import block_checksum
 from packer.format.file_io import remove
 from packer.format.pack import Pack, open_pack
 from packer.format.working_folder import check_name, failure
 from packer.path_text import as_text
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
-from packer.reports.card_content import CardContent
-from packer.reports.duplicate_sections import shown_rows
-from packer.reports.image_measures import ImageMeasures, measure_images
-from packer.reports.label_measures import measure_labels, parts_of, pieces, spread_rows
-from packer.reports.near_duplicates import Duplicates, find_duplicates
+from packer.reports.card_content import has_images, measure_card
 from packer.reports.page import MARK, render
-from packer.reports.thumbnails import draw_thumbnails
 
 SUFFIX = ".writing"
 """Of the page's name while it is being written."""
@@ -138,7 +129,7 @@ def report(
     packs = [one if isinstance(one, Pack) else open_pack(one) for one in given]
     _check_together(packs)
     with Progress(progress, "rows", on_progress) as bar:
-        card = _measure(packs, most, count, bar)
+        card = measure_card(packs, _names(packs), most, count, bar)
         data = render(card).encode("utf-8")
     _write(target, data)
     found = card.duplicates
@@ -148,62 +139,12 @@ def report(
         packs=tuple(pack.path for pack in packs),
         rows=card.rows,
         nbytes=len(data),
-        exact=0 if found is None else found.repeats,
-        near=0 if found is None else found.near_rows,
+        exact=found.repeats if found else 0,
+        near=found.near_rows if found else 0,
         leaked={part.name: n for part, n in zip(card.parts, leaked, strict=False)},
-        suspects=0 if found is None else found.suspects,
+        suspects=found.suspects if found else 0,
         seconds=time.perf_counter() - began,
     )
-
-
-def _measure(packs: Sequence[Pack], most: int, workers: int, bar: Progress) -> CardContent:
-    """Read the packs, and return all that stands on the page."""
-    names = _names(packs)
-    parts, row_parts = parts_of(packs, names)
-    labels = measure_labels(packs, row_parts)
-    total = sum(pack.rows for pack in packs)
-    images: ImageMeasures | None = None
-    found: Duplicates | None = None
-    bar.start(total)
-    if _has_images(packs[0]):
-        images = measure_images(packs, workers, bar.move)
-        found = find_duplicates(images.digests, row_parts, labels.ids, images.traits)
-    elif packs[0].parts[0].header.table is not None:
-        found = find_duplicates(_row_digests(packs, bar.move), row_parts, labels.ids, None)
-    sheet = spread_rows(labels, total, most).tolist() if images is not None else []
-    wanted = set(sheet)
-    if images is not None and found is not None:
-        wanted |= shown_rows(found)
-    return CardContent(
-        packs=packs,
-        names=names,
-        parts=parts,
-        row_parts=row_parts,
-        labels=labels,
-        duplicates=found,
-        sheet=sheet,
-        thumbnails=draw_thumbnails(packs, wanted),
-        sizes=None if images is None or (images.sizes == images.sizes[0]).all() else images.sizes,
-    )
-
-
-def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDArray[np.uint64]:
-    """Return a checksum of the features and categories of each row of tables."""
-    digests: list[int] = []
-    for pack in packs:
-        names = [f.name for f in pack.fields if f.name in ("features", "categories")]
-        if not names:
-            digests += range(len(digests), len(digests) + pack.rows)
-            continue
-        for _, parts in pieces(pack, *names):
-            rows = [np.ascontiguousarray(part).view(np.uint8).reshape(len(part), -1) for part in parts]
-            digests += map(block_checksum, np.concatenate(rows, axis=1))
-            progress(len(digests))
-    return np.array(digests, np.uint64)
-
-
-def _has_images(pack: Pack) -> bool:
-    return any(f.name == "image" for f in pack.fields)
 
 
 def _names(packs: Sequence[Pack]) -> list[str]:
@@ -221,7 +162,7 @@ def _check_together(packs: Sequence[Pack]) -> None:
             raise UsageError(f"{pack.path}: has no rows. Pass a pack with some.")
         if paths.count(os.path.realpath(pack.path)) > 1:
             raise UsageError(f"{pack.path}: is given twice; each pack once is allowed. Leave it out.")
-        if _has_images(pack):
+        if has_images(pack):
             image_of(pack)
         if _kind(pack) != _kind(first):
             raise UsageError(
@@ -233,7 +174,7 @@ def _check_together(packs: Sequence[Pack]) -> None:
 def _kind(pack: Pack) -> tuple[object, ...]:
     table = pack.parts[0].header.table
     columns = () if table is None else (table.get("features"), table.get("categories"))
-    return _has_images(pack), table is None, *columns
+    return has_images(pack), table is None, *columns
 
 
 def _check_output(out: str, overwrite: bool) -> None:

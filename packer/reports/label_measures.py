@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from packer.read.row_selection import class_names
 
 BINS = 40
 _PIECE_BYTES = 16 << 20
+_BOX_ROWS = 4096
 _MOST_CLASSES = 65_536
 """Whole numbers without names that take more values than this are numbers, not classes; so are those below _UNLABELED."""
 _MOST_TABLE_CLASSES = 1000
@@ -97,23 +98,62 @@ def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup
 
 def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeasures:
     """Read the labels of packs. parts: of all rows."""
-    kinds = [_kind(pack) for pack in packs]
-    kind = kinds[0] if len(set(kinds)) == 1 else ""
-    count = int(parts.max(initial=0)) + 1
-    rows = np.cumsum([0, *(pack.rows for pack in packs)])
-    own_parts = [parts[a:b] for a, b in pairwise(rows.tolist())]
-    named = next((names for pack in packs if (names := class_names(pack))), ())
-    if kind == "class":
-        read = [np.concatenate([piece for _, (piece,) in pieces(pack, "label")]) for pack in packs]
-        if named or _are_classes(np.unique(np.concatenate(read)), _is_table(packs[0])):
-            return _of_classes(packs, read, named, parts, count)
+    kinds = {_kind(pack) for pack in packs}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    named = next(filter(None, map(class_names, packs)), ())
+    if kind == "class" and not named and not _are_classes(packs):
         kind = "number"
-    if kind in ("several", "boxes"):
-        of = _several if kind == "several" else _boxes
-        return of(packs, own_parts, named, count)
-    if kind == "number":
-        return LabelMeasures(kind, (), np.zeros((count, 0), np.int64), None, _numbers(packs))
-    return LabelMeasures("", (), np.zeros((count, 0), np.int64), None)
+    count = int(parts.max(initial=0)) + 1
+    counts, first = np.zeros((count, 0), np.int64), 0
+    if kind in ("", "number"):
+        return LabelMeasures(kind, (), counts, None, _numbers(packs) if kind else ())
+    names: dict[str, int] = {}
+    ids = []
+    for pack in packs:
+        own = class_names(pack) or named
+        if kind == "several":
+            own = own or tuple(map(str, range((pack.header.field("label").shape or (0,))[0])))
+        for name in own:
+            names.setdefault(name, len(names))
+        for rows, classes, equal in _class_entries(pack, kind):
+            numbers, places = np.unique(classes, return_inverse=True)
+            known = [own[n] if 0 <= n < len(own) else str(n) for n in numbers.tolist()]
+            found = np.array([names.setdefault(name, len(names)) for name in known], np.int64)[places]
+            counts = np.pad(counts, ((0, 0), (0, len(names) - counts.shape[1])))
+            cells = parts[first + rows] * np.int64(len(names)) + found
+            counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+            ids.append(found if equal is None else equal)
+        first += pack.rows
+    return LabelMeasures(kind, tuple(names), counts, None if kind == "boxes" else np.concatenate(ids))
+
+
+def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], Ints | None]]:
+    """Yield the entries of labels that are classes, some rows at a time: the row and the class of each.
+
+    And numbers of the rows, equal where their labels are; None where those are the classes, or not compared.
+    """
+    if kind != "boxes":
+        for start, (piece,) in pieces(pack, "label"):
+            if kind == "class":
+                yield np.arange(start, start + len(piece)), piece, None
+            else:
+                rows, classes = np.nonzero(piece)
+                yield (
+                    start + rows,
+                    classes,
+                    np.array([block_checksum(row) for row in piece], np.uint64).view(np.int64),
+                )
+        return
+    field = pack.header.field("box_label")
+    with closing(RowReader(pack, [field])) as reader:
+        for start in range(0, pack.rows, _BOX_ROWS):
+            stop = min(start + _BOX_ROWS, pack.rows)
+            found = [
+                np.frombuffer(row, field.about["dtype"])
+                for row in reader.read_ragged("box_label", one_run(start, stop))
+            ]
+            rows, classes = np.repeat(np.arange(start, stop), [*map(len, found)]), np.concatenate(found)
+            yield rows[classes >= 0], classes[classes >= 0], None
 
 
 def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
@@ -122,13 +162,10 @@ def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
     step = max(1, _PIECE_BYTES // max(1, sum(f.row_bytes for f in fields)))
     if any(f.compressed for f in fields):
         step = -(-step // pack.header.block_rows) * pack.header.block_rows
-    reader = RowReader(pack, fields)
-    try:
+    with closing(RowReader(pack, fields)) as reader:
         for start in range(0, pack.rows, step):
             runs = one_run(start, min(start + step, pack.rows))
             yield start, [reader.array(f, runs) for f in fields]
-    finally:
-        reader.close()
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
@@ -151,13 +188,13 @@ def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
     return spread
 
 
-def _is_table(pack: Pack) -> bool:
-    return pack.parts[0].header.table is not None
-
-
-def _are_classes(values: NDArray[Any], table: bool) -> bool:
-    """Return True for whole numbers that are classes, as far as can be told. values: those that occur, ascending."""
-    return len(values) <= (_MOST_TABLE_CLASSES if table else _MOST_CLASSES) and values[0] >= _UNLABELED
+def _are_classes(packs: Sequence[Pack]) -> bool:
+    """Return True for whole numbers without names that are classes, as far as can be told."""
+    values = np.unique(
+        np.concatenate([np.unique(piece) for pack in packs for _, (piece,) in pieces(pack, "label")])
+    )
+    most = _MOST_CLASSES if packs[0].parts[0].header.table is None else _MOST_TABLE_CLASSES
+    return len(values) <= most and bool(values[0] >= _UNLABELED)
 
 
 def _kind(pack: Pack) -> str:
@@ -172,65 +209,6 @@ def _kind(pack: Pack) -> str:
     if shape == () and kind in "iub":
         return "class"
     return "number" if len(shape) < 2 else ""
-
-
-def _of_classes(
-    packs: Sequence[Pack],
-    read: list[NDArray[Any]],
-    named: Sequence[str],
-    parts: NDArray[np.int16],
-    count: int,
-) -> LabelMeasures:
-    names: dict[str, int] = {}
-    ids = []
-    for pack, values in zip(packs, read, strict=True):
-        own = class_names(pack) or named
-        for name in own:
-            names.setdefault(name, len(names))
-        found, places = np.unique(values, return_inverse=True)
-        known = [own[n] if 0 <= n < len(own) else str(n) for n in found.tolist()]
-        ids.append(np.array([names.setdefault(name, len(names)) for name in known], np.int64)[places])
-    all_ids = np.concatenate(ids)
-    counts = np.bincount(parts * np.int64(len(names)) + all_ids, minlength=count * len(names))
-    return LabelMeasures("class", tuple(names), counts.reshape(count, -1), all_ids)
-
-
-def _several(
-    packs: Sequence[Pack], parts: Sequence[NDArray[np.int16]], named: Sequence[str], count: int
-) -> LabelMeasures:
-    width = max((pack.header.field("label").shape or (0,))[0] for pack in packs)
-    counts, ids = np.zeros((count, width), np.int64), []
-    for pack, own in zip(packs, parts, strict=True):
-        for start, (piece,) in pieces(pack, "label"):
-            has = piece != 0
-            for part in np.unique(own[start : start + len(has)]).tolist():
-                counts[part, : has.shape[1]] += has[own[start : start + len(has)] == part].sum(axis=0)
-            ids.append(np.array([block_checksum(row) for row in piece], np.uint64).view(np.int64))
-    names = tuple(named[n] if n < len(named) else str(n) for n in range(width))
-    return LabelMeasures("several", names, counts, np.concatenate(ids))
-
-
-def _boxes(
-    packs: Sequence[Pack], parts: Sequence[NDArray[np.int16]], named: Sequence[str], count: int
-) -> LabelMeasures:
-    counts = np.zeros((count, len(named)), np.int64)
-    for pack, own in zip(packs, parts, strict=True):
-        field = pack.header.field("box_label")
-        reader = RowReader(pack, [field])
-        for start in range(0, pack.rows, 4096):
-            stop = min(start + 4096, pack.rows)
-            rows = reader.read_ragged("box_label", one_run(start, stop))
-            values = np.frombuffer(b"".join(rows), field.about["dtype"]).astype(np.int64)
-            lengths = np.array([len(row) for row in rows]) // np.dtype(field.about["dtype"]).itemsize
-            owner = np.repeat(own[start:stop], lengths)
-            values, owner = values[values >= 0], owner[values >= 0]
-            wide = max(counts.shape[1], int(values.max(initial=-1)) + 1)
-            if wide > counts.shape[1]:
-                counts = np.pad(counts, ((0, 0), (0, wide - counts.shape[1])))
-            counts += np.bincount(owner * np.int64(wide) + values, minlength=count * wide).reshape(count, -1)
-        reader.close()
-    names = tuple(named[n] if n < len(named) else str(n) for n in range(counts.shape[1]))
-    return LabelMeasures("boxes", names, counts, None)
 
 
 def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:

@@ -17,12 +17,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.reports.perceptual_hash import MOST_BITS, ImageTraits, agree
+from packer.reports.image_measures import MOST_BITS, ImageTraits, agree
 
 MOST_COMPARISONS = 2_000_000_000
 """In all; about a minute of one core."""
 MOST_PAIRS = 1_000_000
 """That are kept."""
+SHOWN_PAIRS = 24
+"""Of each kind of duplicates, on the page."""
 _BANDS, _BITS = 4, 16
 _CHUNK = 1 << 20  # comparisons at a time
 
@@ -61,6 +63,17 @@ class Duplicates(NamedTuple):
     flat: int
     left_out: int
     cut: bool
+
+    def kinds(self) -> list[tuple[int, list[int]]]:
+        """Return how many pairs are in several splits, have different labels, and of the rest are exact and near; with those shown."""
+        rest = ~self.crossing & ~self.suspect
+        kinds = self.crossing, self.suspect, rest & self.exact, rest & ~self.exact
+        return [(int(kind.sum()), np.flatnonzero(kind)[:SHOWN_PAIRS].tolist()) for kind in kinds]
+
+    def shown_rows(self) -> set[int]:
+        """Return the rows of the pairs that are shown."""
+        numbers = [number for _, shown in self.kinds() for number in shown]
+        return {*self.one[numbers].tolist(), *self.other[numbers].tolist()}
 
 
 def find_duplicates(

@@ -1,21 +1,21 @@
 """The page: one HTML file that loads nothing and runs no script.
 
-A content security policy forbids scripts and requests, besides the escaping of all text. Light and dark, as the reader's system says.
+A content security policy forbids scripts and requests, besides the escaping of all text.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from packer import units
 from packer.format.description import describe
 from packer.reports.card_content import CardContent
-from packer.reports.charts import bar, histogram, table, text
-from packer.reports.duplicate_sections import duplicates_section
-from packer.reports.image_sections import sheet_section, sizes_section
-from packer.reports.page_style import STYLE
-from packer.reports.table_sections import columns_section
-from packer.tables.transform.table_summary import short
+from packer.reports.html_parts import STYLE, bar, faint, histogram, table, text
+from packer.reports.near_duplicates import MOST_PAIRS, Duplicates
+from packer.tables.transform.table_summary import measured_on, numbers_text, role_of, short, value_text
 from packer.version import __version__
 
 MARK = "<!doctype html><!-- packer report -->"
@@ -23,6 +23,8 @@ MARK = "<!doctype html><!-- packer report -->"
 _SHOWN_CLASSES = 60
 _SHOWN_SKIPPED = 200
 _SHOWN_PARTS = 6  # columns of counts by split
+_SHOWN_COLUMNS = 400
+_SHOWN_CATEGORIES = 8
 
 
 def render(card: CardContent) -> str:
@@ -31,10 +33,10 @@ def render(card: CardContent) -> str:
     sections = [
         ("contents", "What it holds", _contents(card)),
         ("classes", label_title, _labels(card)),
-        ("columns", "Columns", columns_section(card)),
-        ("sheet", "Rows", sheet_section(card)),
-        ("sizes", "Heights and widths", sizes_section(card)),
-        ("duplicates", "Duplicates", duplicates_section(card)),
+        ("columns", "Columns", _columns(card)),
+        ("sheet", "Rows", _sheet(card)),
+        ("sizes", "Heights and widths", _sizes(card)),
+        ("duplicates", "Duplicates", _duplicates(card)),
         ("skipped", "Left out", _skipped(card)),
     ]
     sections = [(name, title, body) for name, title, body in sections if body]
@@ -52,27 +54,24 @@ def render(card: CardContent) -> str:
 
 def _tiles(card: CardContent) -> str:
     """Return the figures at the top of the page; those that ask for attention are marked."""
-    tiles = [
-        (f"{card.rows:,}", f"{card.noun}s", False),
-        (units.size(sum(pack.nbytes for pack in card.packs)), "of rows", False),
-    ]
+    found, held = card.duplicates, units.size(sum(pack.nbytes for pack in card.packs))
+    tiles: list[tuple[str | int, str, bool]] = [(card.rows, f"{card.noun}s", False), (held, "of rows", False)]
     if card.labels.names:
-        tiles.append((f"{len(card.labels.names):,}", "classes", False))
-    found = card.duplicates
+        tiles.append((len(card.labels.names), "classes", False))
     if found is not None:
-        tiles.append((f"{found.repeats:,}", "exact repeats", found.repeats > 0))
+        tiles.append((found.repeats, "exact repeats", found.repeats > 0))
         if card.noun == "image":
-            tiles.append((f"{found.near_rows:,}", "images alike others", False))
+            tiles.append((found.near_rows, "images alike others", False))
         if len(card.parts) > 1:
             leaked = sum(found.leaked)
-            tiles.append((f"{leaked:,}", f"rows also in another {card.place}", leaked > 0))
+            tiles.append((leaked, f"rows also in another {card.place}", leaked > 0))
         if card.labels.ids is not None:
-            tiles.append((f"{found.suspects:,}", "label suspects", found.suspects > 0))
+            tiles.append((found.suspects, "label suspects", found.suspects > 0))
     if skipped := sum(len(pack.header.skipped) for pack in card.packs):
-        tiles.append((f"{skipped:,}", "inputs left out", True))
+        tiles.append((skipped, "inputs left out", True))
     cells = "".join(
-        f'<div class="tile{" warn" if warn else ""}"><b>{number}</b><span>{said}</span></div>'
-        for number, said, warn in tiles
+        f'<div class="tile{" warn" if warn else ""}"><b>{f"{n:,}" if isinstance(n, int) else n}</b><span>{said}</span></div>'
+        for n, said, warn in tiles
     )
     return f'<div class="tiles">{cells}</div>'
 
@@ -86,9 +85,9 @@ def _notes(card: CardContent) -> str:
             notes.append(f"{share}: (nearly) the same as a row of another {card.place}.")
     counts = card.labels.counts.sum(axis=0)
     if card.labels.kind == "class" and len(counts) > 1:
-        if empty := int((counts == 0).sum()):
-            notes.append(f"{units.count(empty, 'class')} without rows.")
         some = counts[counts > 0]
+        if empty := len(counts) - len(some):
+            notes.append(f"{units.count(empty, 'class')} without rows.")
         if len(some) and some.max() > 10 * some.min():
             ratio = f"{some.max() / some.min():,.0f}"
             notes.append(f"The largest class has {ratio} times the rows of the smallest.")
@@ -104,7 +103,7 @@ def _contents(card: CardContent) -> str:
     if len(card.parts) > 1:
         shares = [(part, part.rows / card.rows) for part in card.parts]
         split = [(text(p.name), bar(share), f"{p.rows:,}", f"{100 * share:.1f} %") for p, share in shares]
-        said.append(table((f"{card.place}", "", "rows", ""), split, ("name", "b", "n", "n")))
+        said.append(table((card.place, "", "rows", ""), split, ("name", "b", "n", "n")))
     return "".join(said)
 
 
@@ -113,52 +112,191 @@ def _labels(card: CardContent) -> str:
     labels = card.labels
     charts = "".join(
         f"<div><h3>{text(one.name)}</h3>{histogram(one.counts, short(one.least), short(one.most), one.name)}"
-        f'<p class="faint">mean {short(one.mean)}{f"; {one.missing:,} not finite" if one.missing else ""}</p></div>'
+        + faint(f"mean {short(one.mean)}{f'; {one.missing:,} not finite' if one.missing else ''}")
+        + "</div>"
         for one in labels.numbers
     )
     if charts or not labels.names:
         return charts and f'<div class="charts">{charts}</div>'
-    totals = labels.counts.sum(axis=0)
+    totals, several = labels.counts.sum(axis=0), labels.kind == "several"
     order = np.argsort(-totals, kind="stable")[:_SHOWN_CLASSES].tolist()
-    top, total = (
-        max(1, int(totals.max())),
-        card.rows if labels.kind == "several" else max(1, int(totals.sum())),
-    )
+    top, total = max(1, totals.max()), card.rows if several else max(1, totals.sum())
     parts = range(len(card.parts)) if 1 < len(card.parts) <= _SHOWN_PARTS else ()
     rows = [
-        [
+        (
             text(labels.names[number], 120),
             bar(totals[number] / top),
             f"{totals[number]:,}",
             f"{100 * totals[number] / total:.1f} %",
             *(f"{labels.counts[part, number]:,}" for part in parts),
-        ]
+        )
         for number in order
     ]
     what = "boxes" if labels.kind == "boxes" else "rows"
-    head = ["class", "", what, "", *(text(card.parts[p].name, 40) for p in parts)]
-    kinds = ["name", "b", "n", "n", *["n"] * len(parts)]
+    head = ("class", "", what, "", *(text(card.parts[p].name, 40) for p in parts))
     more = len(totals) - len(order)
     return (
-        ("<p>A row may have several classes, or none.</p>" if labels.kind == "several" else "")
-        + table(head, rows, kinds)
-        + (f'<p class="faint">and {more:,} smaller ones</p>' if more else "")
+        ("<p>A row may have several classes, or none.</p>" if several else "")
+        + table(head, rows, ("name", "b", "n", "n", *["n"] * len(parts)))
+        + faint(f"and {more:,} smaller ones" if more else "")
     )
+
+
+def _columns(card: CardContent) -> str:
+    """Return the columns of a table as the header records them: types, missing cells, distributions."""
+    said = []
+    for pack, name in zip(card.packs, card.names, strict=True):
+        record = pack.parts[0].header.table
+        if record is None:
+            continue
+        said.append(f"<h3>{text(name)}</h3>" if len(card.packs) > 1 else "")
+        said.append("<p>As measured at conversion, before anything was done with the numbers.</p>")
+        if measured := measured_on(record, pack.rows):
+            said.append(f"<p>Measured on {text(measured)}.</p>")
+        columns = record["columns"]
+        rows = [_column(column, column["statistics"] or {}) for column in columns[:_SHOWN_COLUMNS]]
+        kinds = ("name m", "m", "m", "n m", "m", "m")
+        said.append(table(("column", "type", "used as", "missing", "distribution", ""), rows, kinds))
+        more = len(columns) - len(rows)
+        said.append(faint(f"and {more:,} more columns" if more else ""))
+    return "".join(said)
+
+
+def _column(column: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a column. found: its statistics."""
+    kind, drawn = column["type"], found.get("histogram")
+    rows, missing = found.get("rows", 0), found.get("missing", 0)
+    chart, said = "", numbers_text(kind, found) if "mean" in found else ""
+    if drawn and drawn["counts"]:
+        low, high = (value_text(kind, edge) for edge in drawn["edges"])
+        chart = histogram(drawn["counts"], low, high, column["name"])
+    elif "distinct" in found:
+        said = units.count(found["distinct"], "value")
+        shares = [
+            (name, count / max(1, rows - missing)) for name, count in found["counts"][:_SHOWN_CATEGORIES]
+        ]
+        bars = [(text(name, 60), bar(share), f"{100 * share:.1f} %") for name, share in shares]
+        more = found["distinct"] - len(shares)
+        chart = table(("", "", ""), bars, ("", "b", "n")) + faint(f"and {more:,} more" if more > 0 else "")
+    return (
+        f"<b>{text(column['name'], 120)}</b>",
+        text(kind),
+        text(role_of(column)),
+        f"{missing:,} ({100 * missing / rows:.2g} %)" if missing else "0" if rows else "",
+        chart,
+        faint(text(said)),
+    )
+
+
+def _sheet(card: CardContent) -> str:
+    """Return the contact sheet."""
+    if not card.sheet:
+        return ""
+    shown = "All rows" if len(card.sheet) == card.rows else f"{len(card.sheet):,} of {card.rows:,} rows"
+    by_class = card.labels.classes is not None
+    how = "by class, as many of each as can be" if by_class else "spread over the pack"
+    return f'<p>{shown}, {how}.</p><div class="sheet">{"".join(_shot(card, row) for row in card.sheet)}</div>'
+
+
+def _shot(card: CardContent, row: int) -> str:
+    """Return a row as a picture with its labels, key and place."""
+    one = card.thumbnails[row]
+    part = card.parts[int(card.row_parts[row])]
+    where = f"row {one.row:,}" + (f", {part.name}" if len(card.parts) > 1 else "")
+    labels = "".join(f"<b>{text(line, 80)}</b>" for line in one.labels)
+    title = text("\n".join([*one.labels, one.key, where]).replace("\n", "; "))
+    key = f"<span>{text(one.key)}</span>" if one.key else ""
+    return (
+        f'<figure class="shot" title="{title}"><div class="frame"><img alt="" src="{one.source}"></div>'
+        f"{labels}{key}<span>{text(where)}</span></figure>"
+    )
+
+
+def _sizes(card: CardContent) -> str:
+    """Return the distribution of heights and widths, or the one size there is."""
+    if card.noun != "image":
+        return ""
+    if card.sizes is None:
+        image = next(f for f in card.packs[0].fields if f.name == "image").loaded
+        one = f"{image.shape[1]} x {image.shape[0]} pixels (width x height)" if image.shape else "one size"
+        return f"<p>All images have {one}. The pack does not hold the sizes of the files.</p>"
+    heights, widths = card.sizes.astype(np.float64).T
+    charts = []
+    for name, values, unit in (
+        ("width", widths, " px"), ("height", heights, " px"), ("width / height", widths / heights, ""),
+        ("megapixels", widths * heights / 1e6, " MP"),
+    ):  # fmt: skip
+        counts, _ = np.histogram(values, 40)
+        low, middle, high = (f"{value:,.4g}" for value in np.quantile(values, (0, 0.5, 1)))
+        drawn = histogram(counts.tolist(), low + unit, high + unit, name)
+        charts.append(f"<div><h3>{name}</h3>{drawn}{faint(f'{low} to {high}{unit}, median {middle}')}</div>")
+    return f'<p>As stored.</p><div class="charts">{"".join(charts)}</div>'
+
+
+def _duplicates(card: CardContent) -> str:
+    """Return rows that are alike: pairs of pictures, of tables how many, and what is doubtful about them."""
+    found = card.duplicates
+    if found is None:
+        return ""
+    if card.noun != "image":
+        said = [
+            f"{found.repeats:,} of {units.count(card.rows, 'row')} repeat the features and categories of a row before."
+        ]
+        if found.suspects:
+            said.append(f"{units.count(found.suspects, 'row')} with those of a row that has another label.")
+        return "".join(f"<p>{line}</p>" for line in said)
+    meanings = (
+        (f"In more than one {card.place}",
+         f"Rows that are (nearly) the same as a row of another {card.place}: a score measured on them flatters."),
+        ("Label suspects", "Rows that are (nearly) the same and have different labels."),
+        ("Exact duplicates", "Rows whose stored bytes are equal, once for each such image."),
+        ("Near duplicates",
+         "Rows that differ little: another size, compression or brightness, a slight crop. They may be views of one thing."),
+    )  # fmt: skip
+    said = [_how_compared(found)]
+    for (title, meaning), (count, shown) in zip(meanings, found.kinds(), strict=True):
+        if shown:
+            pairs = units.count(count, "pair")
+            pairs = pairs if count == len(shown) else f"{len(shown)} of {pairs}"
+            drawn = "".join(_pair(card, found, number) for number in shown)
+            said.append(f'<h3>{title}: {pairs}</h3><p>{meaning}</p><div class="pairs">{drawn}</div>')
+    return "".join(said) + ("" if len(found.one) else "<p>None were found.</p>")
+
+
+def _how_compared(found: Duplicates) -> str:
+    notes = [
+        "Exact duplicates have equal bytes. Near duplicates have perceptual hashes (pHash: 64 bits of the discrete cosine transform"
+        " at 32 x 32 pixels) that differ in at most 8 bits, and agree in their coarse structure and colours. Mirrored and turned"
+        " copies are not found."
+    ]
+    if found.flat:
+        notes.append(f"{units.count(found.flat, 'image')} of (nearly) one colour: compared by bytes alone.")
+    if found.left_out:
+        notes.append(
+            f"Very many images have hashes that share much: {found.left_out:,} comparisons were left out, and pairs may be missing."
+        )
+    if found.cut:
+        notes.append(f"There are more near duplicates than the {MOST_PAIRS:,} pairs that were kept.")
+    return faint(" ".join(notes))
+
+
+def _pair(card: CardContent, found: Duplicates, number: int) -> str:
+    bits, exact = int(found.bits[number]), found.exact[number]
+    why = "equal bytes" if exact else f"{bits} of 64 bits differ" if bits else "equal hashes"
+    shots = _shot(card, int(found.one[number])) + _shot(card, int(found.other[number]))
+    return f'<div class="pair"><div class="two">{shots}</div><div class="why">{why}</div></div>'
 
 
 def _skipped(card: CardContent) -> str:
     """Return the inputs that could not be packed, with the reasons."""
-    skipped = [
-        (name, one) for pack, name in zip(card.packs, card.names, strict=True) for one in pack.header.skipped
-    ]
+    packs = zip(card.packs, card.names, strict=True)
+    skipped = [(text(name), one) for pack, name in packs for one in pack.header.skipped]
     if not skipped:
         return ""
-    rows = [
-        (text(name), text(one["key"]), text(one["reason"], 600)) for name, one in skipped[:_SHOWN_SKIPPED]
-    ]
+    rows = [(name, text(one["key"]), text(one["reason"], 600)) for name, one in skipped[:_SHOWN_SKIPPED]]
     more = len(skipped) - len(rows)
     return (
         f"<p>{units.count(len(skipped), 'input')} could not be packed.</p>"
         + table(("pack", "input", "reason"), rows)
-        + (f'<p class="faint">and {more:,} more</p>' if more else "")
+        + faint(f"and {more:,} more" if more else "")
     )

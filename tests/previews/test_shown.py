@@ -123,5 +123,5 @@ def test_a_notebook_shows_it(pack: Path) -> None:
 def test_what_is_no_batch_is_a_sentence(what: object, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         show(what)
-    with pytest.raises(UsageError, match="rows: it is 0"):
+    with pytest.raises(UsageError, match="rows=0: is not a whole number of at least 1"):
         show(what, rows=0)

@@ -116,7 +116,7 @@ def test_images_of_one_colour_are_compared_by_bytes_alone(tmp_path: Path) -> Non
     pack_dataset((np.concatenate((images, images[:1])), np.arange(9)), tmp_path / "p.h5")
     card = report(tmp_path / "p.h5", tmp_path / "r.html")
     assert (card.exact, card.near, card.suspects) == (1, 2, 2)
-    assert "9 images of (nearly) one colour were compared by bytes alone." in page_of(card.path)
+    assert "9 images of (nearly) one colour: compared by bytes alone." in page_of(card.path)
 
 
 def test_pixels_of_16_bits_are_compared_as_bytes_are(tmp_path: Path) -> None:

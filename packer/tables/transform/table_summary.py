@@ -6,6 +6,8 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
+from packer import units
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST = 60  # columns
 _WIDEST = 32  # characters of a name
@@ -61,7 +63,7 @@ def _cells(column: Mapping[str, Any]) -> list[str]:
         role_of(column),
         _share(missing, rows) + " missing" if missing else "",
         histogram(counts) if counts else "",
-        _numbers(column["type"], found) if "mean" in found else _categories(found),
+        numbers_text(column["type"], found) if "mean" in found else _categories(found),
     ]
 
 
@@ -87,7 +89,15 @@ def role_of(column: Mapping[str, Any]) -> str:
     return " ".join(["feature", *([f"({', '.join(ways)})"] if ways else [])])
 
 
-def _numbers(kind: str, found: Mapping[str, Any]) -> str:
+def measured_on(table: Mapping[str, Any], rows: int) -> str:
+    """Return on which rows the columns of a table were measured, "" if on all of its rows."""
+    measured = next((c["statistics"]["rows"] for c in table["columns"] if c["statistics"]), rows)
+    fit = "" if table["fit"] == "all" else f" of {table['fit']}"
+    return "" if measured == rows else units.count(measured, "row") + fit
+
+
+def numbers_text(kind: str, found: Mapping[str, Any]) -> str:
+    """Return the range, mean and deviation of a column of a kind. found: its statistics."""
     if found["min"] is None:
         return "no values"
     low, high = (value_text(kind, found[key]) for key in ("min", "max"))
