@@ -142,6 +142,7 @@ UNITS: dict[str, set[str]] = {
     "packer.convert.export": {
         "packer.convert",
         "packer.format",
+        "packer.inputs",
         "packer.orders",
         "packer.progress",
     },

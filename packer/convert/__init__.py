@@ -4,9 +4,9 @@
     repacking.py         merge_packs, split_pack, repack, append_images
     repair.py            repair_pack: damaged blocks made anew
     sealing.py           seal_pack: a pack that was edited in place
-    export.py            export_images
-    export_files.py      rows of a pack as image files, and their names
-    export_labels.py     labels as folders or a CSV
+    export.py            export_images; names of the files
+    export_files.py      rows of a pack as image files
+    export_labels.py     labels.csv and classes.txt of an export
     row_maker.py         RowMaker: what makes the rows of a pack
     image_options.py     the options that decide what is packed, as the pack records them
     image_rows.py        rows from image files; a look at a few of them

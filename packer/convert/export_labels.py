@@ -9,18 +9,19 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.convert.export_files import ExportRows
 from packer.errors import FormatError
 from packer.format.header import Field
-from packer.format.pack import Pack
 from packer.orders.runs import consecutive
 from packer.path_text import safe_name
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.row_reader import decode_ragged
 
 LABELS_FILE, CLASSES_FILE = "labels.csv", "classes.txt"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]
@@ -29,193 +30,143 @@ _FORMULA = "=+-@"
 """Characters that begin a formula, for a spreadsheet."""
 
 
-class TargetFields(NamedTuple):
-    """The fields that labels.csv can hold; None for those that the pack lacks, or has in another form."""
-
-    label: Field | None
-    boxes: Field | None
-    box_label: Field | None
-    keypoints: Field | None
-
-    @classmethod
-    def of(cls, pack: Pack) -> TargetFields:
-        """Find the fields of a pack."""
-        fields = {f.name: f for f in pack.fields}
-        label, points = fields.get("label"), fields.get("keypoints")
-        boxes = _ragged(fields.get("boxes"), "<f4", [4])
-        if boxes is not None or label is None or label.ragged or len(label.shape or ()) > 1:
-            label = None
-        shape = () if points is None else points.shape or ()
-        if points is not None and (points.dtype[1] != "f" or len(shape) != 2 or shape[1] != 2):
-            points = None
-        return cls(
-            label, boxes, None if boxes is None else _ragged(fields.get("box_label"), "<i8", []), points
-        )
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the fields found."""
-        return [f.name for f in self if f is not None]
-
-
 class LabelFiles:
-    """The labels.csv and classes.txt of some rows of a pack."""
+    """The labels.csv and classes.txt of some rows of a pack.
 
-    def __init__(self, pack: Pack, reader: RowReader, fields: TargetFields, rows: NDArray[np.int64]) -> None:
-        """rows: int64 [N], rising; reader: of the pack's fields."""
-        self._pack, self._reader, self._fields, self._rows = pack, reader, fields, rows
-        self._label = None if fields.label is None else reader.array(fields.label, consecutive(rows))
-        points = None if fields.keypoints is None else reader.array(fields.keypoints, consecutive(rows))
-        self._points = None if points is None else points.reshape(len(rows), -1)
-        count = 0 if self._points is None else self._points.shape[1] // 2
-        self._point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
-        self._corners = [] if fields.boxes is None else _CORNERS
-        self._label_columns = self._name_label_columns()
-        self._classes = None if pack.header.classes is None else self._safe_classes(pack.header.classes)
-        used: set[str] | None = None  # unknown
-        if self._classes is not None and fields.box_label is None:
-            used = self._used_classes(self._classes)
-            self._classes = None if used is None else self._classes
-        self._listed = self._classes is not None and (used is None or list(self._classes) != sorted(used))
+    fields: names of those that they hold; notes: a sentence for each thing that they do not hold.
+    """
 
-    def write_labels(self, path: str, names: Sequence[str]) -> int:
-        """Write a row, or several, for each image, and return the bytes; names: of the files, in the order of the rows.
-
-        Raises OSError; FormatError for a class name that no file can hold.
-        """
-        with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            writer = csv.writer(file)
-            try:
-                writer.writerow(["file", *self._label_columns, *self._corners, *self._point_columns])
-                for name, cells in zip(names, self._cells(), strict=True):
-                    # Cells are stripped of blanks when they are read, and a spreadsheet computes what begins as a formula.
-                    called = f"./{name}" if name[0].isspace() or _is_formula(name) else name
-                    writer.writerows([called, *row] for row in cells)
-            except UnicodeEncodeError as error:
-                raise self._unwritable(error) from None
-        return os.path.getsize(path)
-
-    def write_classes(self, path: str) -> int:
-        """Write the classes, one a line, and return the bytes. Raises OSError, FormatError."""
-        try:
-            with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
-                file.writelines(f"{name}\n" for name in self._classes or ())
-        except UnicodeEncodeError as error:
-            raise self._unwritable(error) from None
-        return os.path.getsize(path)
-
-    @property
-    def classes_listed(self) -> bool:
-        """True if classes.txt is needed: the classes are not the sorted names of the rows' labels, and fit on lines."""
-        return self._listed and all(
-            name == name.strip() and not set(name) & {"\n", "\r"} for name in self._classes or ()
+    def __init__(self, rows: ExportRows) -> None:
+        """Raises FormatError for names of classes that no file can hold."""
+        self._pack, self._reader, self._rows = rows.pack, rows.reader, rows.rows
+        self.notes: list[str] = []
+        fields = {f.name: f for f in self._pack.fields}
+        self._boxes = _ragged(fields.get("boxes"), "<f4", [4])
+        self._box_label = self._boxes and _ragged(fields.get("box_label"), "<i8", [])
+        label, points = fields.get("label"), fields.get("keypoints")
+        if self._boxes is not None or label is None or label.ragged or len(label.shape or ()) > 1:
+            label = None
+        if points is not None and (points.dtype[1] != "f" or (points.shape or ())[1:] != (2,)):
+            points = None
+        self.fields = [f.name for f in (label, self._boxes, self._box_label, points) if f is not None]
+        runs = consecutive(self._rows)
+        self._label = None if label is None else self._reader.array(label, runs)
+        self._points = (
+            None if points is None else self._reader.array(points, runs).reshape(len(self._rows), -1)
         )
+        count = 0 if self._points is None else self._points.shape[1] // 2
+        point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
+        self._label_columns = ["label"] if self._box_label or (label and not label.shape) else []
+        if label is not None and label.shape:
+            self._label_columns = _label_columns(label, {"file", *point_columns})
+        corners = [] if self._boxes is None else _CORNERS
+        self._columns = [*self._label_columns, *corners, *point_columns]
+        named = self._box_label or (label is not None and label.dtype[1] in "iu" and not label.shape)
+        self._classes = self._safe_classes() if named else ()
 
-    def told_by_folders(self, folders: Sequence[str]) -> bool:
-        """True if labels.csv would say no more than the class folders of the files, one each."""
-        label, classes = self._label, self._classes
-        if self._fields.names != ["label"] or label is None or classes is None or label.dtype != np.int64:
-            return False
-        return folders == [classes[number] for number in label]
+    def files(self, names: Sequence[str]) -> dict[str, Callable[[str], int]]:
+        """Return the files that are needed, and what writes each of them under a path, and returns its bytes.
 
-    def notes(self) -> list[str]:
-        """Return a sentence for each kind of label that the files do not hold."""
-        notes = []
-        if self._listed and not self.classes_listed:
-            notes.append(
+        names: of the images' files, in the order of the rows. It raises OSError; FormatError for a name that no file can hold.
+        """
+        found: dict[str, Callable[[str], int]] = {}
+        if self._columns:
+            found[LABELS_FILE] = partial(self._write, lines=self._lines(names))
+        if any(name != name.strip() for name in self._classes):
+            self.notes.append(
                 f"{CLASSES_FILE} is not written, as some class names do not fit on lines; the order of the classes is lost."
             )
-        changed = sum(map(str.__ne__, self._classes or (), self._pack.header.classes or ()))
-        if changed:
-            notes.append(
-                f"In {changed:,} of the class names _ stands for control characters and ends of lines, and ' before = + - @."
-            )
-        if self._pack.header.classes is not None and self._classes is None:
-            notes.append(f"The names of the classes are not written; {LABELS_FILE} holds numbers.")
-        return notes
+        elif self._classes:
+            found[CLASSES_FILE] = partial(self._write, lines=None)
+        return found
 
-    def _safe_classes(self, classes: Sequence[str]) -> tuple[str, ...]:
+    def _write(self, path: str, lines: Iterator[list[str]] | None) -> int:
+        """Write a CSV of lines, or the classes, one a line; returns the bytes."""
+        with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            try:
+                if lines is None:
+                    file.writelines(f"{name}\n" for name in self._classes)
+                else:
+                    csv.writer(file).writerows(lines)
+            except UnicodeEncodeError as error:
+                raise FormatError(
+                    f"{self._pack.path}: {error.object[error.start : error.end]!r} stands in the name of a class or column;"
+                    " no file can hold it. Nothing was written."
+                ) from None
+        return os.path.getsize(path)
+
+    def _safe_classes(self) -> tuple[str, ...]:
         """Return class names that neither a terminal obeys nor a spreadsheet computes. Raises FormatError if two become equal."""
+        classes = self._pack.header.classes or ()
         found = tuple(f"'{name}" if _is_formula(name) else name for name in map(safe_name, classes))
         if len(set(found)) < len(set(classes)):
             raise FormatError(
                 f"{self._pack.path}: two of its class names differ only in control characters, which no file of names can hold."
                 " Nothing was written."
             )
+        if changed := sum(map(str.__ne__, found, classes)):
+            self.notes.append(
+                f"In {changed:,} of the class names _ stands for control characters and ends of lines, and ' before = + - @."
+            )
         return found
 
-    def _used_classes(self, classes: Sequence[str]) -> set[str] | None:
-        """Return the classes of the rows' labels, or None where labels are not numbers of classes."""
-        label = self._label
-        if label is None or label.ndim > 1 or label.dtype.kind not in "iu":
-            return None
-        numbers = np.unique(label).tolist()
-        return {classes[n] for n in numbers} if numbers[0] >= 0 and numbers[-1] < len(classes) else None
-
-    def _unwritable(self, error: UnicodeEncodeError) -> FormatError:
-        return FormatError(
-            f"{self._pack.path}: {error.object[error.start : error.end]!r} stands in the name of a class or column;"
-            " no file can hold it. Nothing was written."
-        )
-
-    def _name_label_columns(self) -> list[str]:
-        if self._fields.box_label is not None or (self._label is not None and self._label.ndim == 1):
-            return ["label"]
-        if self._label is None:
-            return []
-        count = self._label.shape[1]
-        assert self._fields.label is not None
-        given = self._fields.label.about.get("columns")
-        taken = {"file", *self._point_columns}
-        fits = (
-            isinstance(given, list)
-            and len(given) == len(set(map(str, given))) == count
-            and all(
-                isinstance(name, str) and name and name == name.strip() and "," not in name for name in given
-            )
-            and taken.isdisjoint(given)
-            and not any(name != safe_name(name) or _is_formula(name) for name in given)
-        )
-        return given if fits else [f"label{number}" for number in range(1, count + 1)]  # type: ignore[return-value]
-
-    def _cells(self) -> Iterator[list[list[str]]]:
-        """Yield, for each image, the cells of its rows without the name."""
+    def _lines(self, names: Sequence[str]) -> Iterator[list[str]]:
+        """Yield the lines of labels.csv."""
+        yield ["file", *self._columns]
         for start in range(0, len(self._rows), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            boxes = self._ragged(self._fields.boxes, part)
-            numbers = self._ragged(self._fields.box_label, part)
-            for i in range(len(self._rows[part])):
+            boxes = self._decoded(self._boxes, part)
+            numbers = self._decoded(self._box_label, part)
+            for i, name in enumerate(names[part]):
+                # Cells are stripped of blanks when they are read, and a spreadsheet computes what begins as a formula.
+                called = f"./{name}" if name[0].isspace() or _is_formula(name) else name
                 points = [] if self._points is None else _texts(self._points[start + i])
                 if boxes is None:
                     label = [] if self._label is None else self._label_cells(self._label[start + i])
-                    yield [[*label, *points]]
+                    yield [called, *label, *points]
                     continue
-                corners = boxes[i]
-                labels: list[list[str]] = [[]] * len(corners)
-                if numbers is not None:
-                    labels = [self._label_cells(number) for number in numbers[i][: len(corners)]]
-                    if len(numbers[i]) != len(corners):
-                        raise FormatError(
-                            f"{self._pack.path}: row {self._rows[start + i]} has {len(corners)} boxes and {len(numbers[i])} labels"
-                            " of boxes; each box has one. Convert the images again."
-                        )
-                none = [""] * (len(self._label_columns) + 4)
-                yield [
-                    [*label, *_texts(box), *points] for label, box in zip(labels, corners, strict=True)
-                ] or [[*none, *points]]
+                own: Any = [None] * len(boxes[i]) if numbers is None else numbers[i]
+                if len(own) != len(boxes[i]):
+                    raise FormatError(
+                        f"{self._pack.path}: row {self._rows[start + i]} has {len(boxes[i])} boxes and {len(own)} labels"
+                        " of boxes; each box has one. Convert the images again."
+                    )
+                for box, number in zip(boxes[i], own, strict=True):
+                    yield [
+                        called,
+                        *([] if number is None else self._label_cells(number)),
+                        *_texts(box),
+                        *points,
+                    ]
+                if not len(boxes[i]):
+                    yield [called, *[""] * (len(self._label_columns) + 4), *points]
 
     def _label_cells(self, label: Any) -> list[str]:
-        if self._classes is not None and 0 <= label < len(self._classes):
+        if self._classes and 0 <= label < len(self._classes):
             return [self._classes[label]]
         return _texts(np.atleast_1d(label))
 
-    def _ragged(self, f: Field | None, part: slice) -> list[NDArray[Any]] | None:
+    def _decoded(self, f: Field | None, part: slice) -> list[NDArray[Any]] | None:
         if f is None:
             return None
         rows = self._rows[part]
         return decode_ragged(
             self._pack, f, self._reader.read_ragged(f.name, consecutive(rows)), rows.tolist()
         )
+
+
+def _label_columns(label: Field, taken: set[str]) -> list[str]:
+    """Return the names of columns of several labels: the pack's where a CSV can hold them, else numbers."""
+    (count,) = label.shape or ()
+    given = label.about.get("columns")
+    names = [str(name) for name in given] if isinstance(given, list) else []
+    fits = len(names) == len(set(names)) == count and taken.isdisjoint(names)
+    if fits and all(
+        name and "," not in name and name == safe_name(name.strip()) and not _is_formula(name)
+        for name in names
+    ):
+        return names
+    return [f"label{number}" for number in range(1, count + 1)]
 
 
 def _is_formula(text: str) -> bool:

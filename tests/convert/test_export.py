@@ -18,12 +18,11 @@ from PIL import Image
 
 from packer.convert import export as module
 from packer.convert import export_files
-from packer.convert.export import MARK, SUFFIX, export_images
-from packer.convert.export_files import check_keys, file_names, file_stems
+from packer.convert.export import export_images, file_stems, is_plain
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
-from packer.format.header import Field
+from packer.format.header import PARTIAL_SUFFIX, Field
 from packer.format.pack import Pack, open_pack
 from packer.format.pack_writer import PackWriter
 from packer.inputs.image_pairs import Soft
@@ -146,7 +145,7 @@ CLASSES = ("cat/1.jpg", "cat/2.png", "cat/deep/3.jpg", "dog/1.jpg", "dog/2.JPG",
     ],
     ids=str,
 )
-def test_class_folders_come_back_without_a_csv(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_class_folders_come_back(tmp_path: Path, options: dict[str, Any]) -> None:
     source = folder_of(tmp_path / "pets", *CLASSES)
     out = tmp_path / ("pack" if "shards" in options else "pack.h5")
     convert_images(source, out, **{"size": 16, **options})
@@ -156,11 +155,14 @@ def test_class_folders_come_back_without_a_csv(tmp_path: Path, options: dict[str
     written = sorted(
         str(path.relative_to(tmp_path / "images")) for path in (tmp_path / "images").rglob("*.*")
     )
-    assert written == ["cat/1.png", "cat/2.png", "cat/deep/3.png", "dog/1.png", "dog/2.png", "eel/9.png"]
-    assert report.files == 6 == progress[-1]
-    assert report.nbytes == sum(path.stat().st_size for path in (tmp_path / "images").rglob("*.png"))
+    images = ["cat/1.png", "cat/2.png", "cat/deep/3.png", "dog/1.png", "dog/2.png", "eel/9.png"]
+    assert written == sorted([*images, "classes.txt", "labels.csv"])
+    assert (report.files, progress[-1]) == (8, 6)
+    assert report.nbytes == sum(path.stat().st_size for path in (tmp_path / "images").rglob("*.*"))
+    convert_images(tmp_path / "images", tmp_path / "folders", **{"size": 16, "format": "h5", **options})
+    assert_same(open_pack(out), open_pack(tmp_path / "folders"))
     assert_same(open_pack(out), again(tmp_path / "images", **{"size": 16, **options}))
-    assert not (tmp_path / f"images{SUFFIX}").exists()
+    assert not (tmp_path / f"images{PARTIAL_SUFFIX}").exists()
 
 
 def test_a_flat_folder_without_labels_comes_back(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_rows_of_jpeg_files_are_written_untouched(tmp_path: Path) -> None:
     report = export_images(tmp_path / "pack.h5", tmp_path / "images", encoding="jpeg", quality=1)
     files = [(tmp_path / "images" / f"{stem}{_ending(tmp_path, stem)}").read_bytes() for stem in stems(pack)]
     assert files == pack.read_ragged("image")
-    assert (tmp_path / "images" / "dog" / "2.JPG").exists()
+    assert (tmp_path / "images" / "dog" / "2.jpg").exists()
     assert report.notes == ()
     assert_same(pack, again(tmp_path / "images", size=16))
 
@@ -281,7 +283,6 @@ def test_what_a_csv_says_comes_back(
     convert_images(source, tmp_path / "pack.h5", size=16, labels=Labels(tmp_path / "in.csv", **options))
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    assert report.files == 5
     assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", written, size=16))
 
 
@@ -330,7 +331,8 @@ def test_masks_come_back(tmp_path: Path, dtype: str, channels: tuple[int, ...], 
     convert_images(source, tmp_path / "pack.h5", size=16, pairs={"depth": kind(tmp_path / "masks")})
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    assert (report.files, sorted(os.listdir(tmp_path / "out"))) == (12, ["depth", "image"])
+    written = ["classes.txt", "depth", "image", "labels.csv"]
+    assert (report.files, sorted(os.listdir(tmp_path / "out"))) == (14, written)
     assert (tmp_path / "out/depth/cat/deep" / f"3{ending}").exists()
     convert_images(
         tmp_path / "out/image",
@@ -372,10 +374,9 @@ def test_drawn_splits_of_other_names_are_said_to_be_lost(tmp_path: Path) -> None
     convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,rest=0.5")
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == (
-        "The splits (rest, train) are not the folders at the top (none); those called train, val or test, whose rows are all of"
-        " the pack's, each once, become such folders.",
+        "The splits (rest, train) are not told by the folders: those called train, val or test are, where each row is in one.",
     )
-    assert sorted(os.listdir(tmp_path / "out")) == ["a", "b"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["a", "b", "classes.txt", "labels.csv"]
 
 
 def test_one_split(tmp_path: Path) -> None:
@@ -387,7 +388,7 @@ def test_one_split(tmp_path: Path) -> None:
     for row in range(6, 12):
         image = pixels_of(tmp_path / "out" / (stems(pack)[row] + ".png"))
         assert np.array_equal(image, pack.read("image", row, row + 1)[0])
-    assert report.files == 6
+    assert report.files == 8
     with pytest.raises(UsageError) as caught:
         export_images(tmp_path / "pack.h5", tmp_path / "other", split="test")
     assert str(caught.value) == (
@@ -427,15 +428,16 @@ def test_a_name_that_begins_with_a_blank_is_found_in_the_csv(tmp_path: Path) -> 
 # What does not come back, and names
 
 
-def test_keys_that_differ_only_in_their_endings_keep_them(tmp_path: Path) -> None:
+def test_keys_that_differ_only_in_their_endings_get_numbers(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", "cat/1.jpg", "cat/1.png", "dog/1.jpg")
-    convert_images(source, tmp_path / "pack.h5", size=16)
+    convert_images(source, tmp_path / "pack.h5", size=16, shuffle=False)
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == (
-        "2 files have other names than their keys, as these differ only in their endings, or not at all.",
+        "1 files have other names than their keys, as others would have the same, or as these hold control characters, ends of"
+        " lines or backslashes.",
     )
-    assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.jpg.png", "1.png.png"]
-    assert values(again(tmp_path / "out", size=16)) == values(open_pack(tmp_path / "pack.h5"))
+    assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.png", "1~2.png"]
+    assert values(again(tmp_path / "out", size=16, shuffle=False)) == values(open_pack(tmp_path / "pack.h5"))
 
 
 def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
@@ -443,18 +445,10 @@ def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
     convert_images(source, tmp_path / "pack.h5", size=16)
     merge_packs([tmp_path / "pack.h5"] * 3, tmp_path / "merged.h5", duplicates="keep")
     report = export_images(tmp_path / "merged.h5", tmp_path / "out")
-    assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.jpg.png", "1~2.png", "1~3.png"]
-    assert report.notes[0] == (
-        "6 files have other names than their keys, as these differ only in their endings, or not at all."
+    assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.png", "1~2.png", "1~3.png"]
+    assert report.notes[0].startswith(
+        "4 files have other names than their keys, as others would have the same"
     )
-
-
-def test_hidden_files_are_said(tmp_path: Path) -> None:
-    pack = hand_made(tmp_path / "pack.h5", [b"a/.1.png", b".b/2.png", b"a/3.png"])
-    assert export_images(pack, tmp_path / "out").notes == (
-        "packer convert passes over 2 of the files, first a/.1.png: it takes them for hidden.",
-    )
-    assert (tmp_path / "out/.b/2.png").exists()
 
 
 def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
@@ -470,11 +464,6 @@ def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
     [
         (np.array([-1, 2]), None, ()),
         (
-            np.array([0, 5]),
-            ("a", "b"),
-            ("The names of the classes are not written; labels.csv holds numbers.",),
-        ),
-        (
             np.array([1, 0]),
             ("b\n", "a"),
             (
@@ -489,7 +478,7 @@ def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
             ),
         ),
     ],
-    ids=["negative", "no class", "line end", "blank"],
+    ids=["negative", "line end", "blank"],
 )
 def test_classes_that_are_not_written_are_said(
     tmp_path: Path, labels: NDArray[Any], classes: tuple[str, ...] | None, notes: tuple[str, ...]
@@ -500,36 +489,27 @@ def test_classes_that_are_not_written_are_said(
 
 
 @pytest.mark.parametrize(
-    ("classes", "listed"),
-    [
-        (("a", "b"), False),
-        (("a", "b", "c"), True),
-        (("b", "a"), True),
-        (("9", "10"), True),
-        (("07", "seven"), False),
-        (("1.5", "2"), False),
-    ],
+    "classes",
+    [("a", "b"), ("a", "b", "c"), ("b", "a"), ("9", "10"), ("07", "seven"), ("1.5", "2")],
 )
-def test_classes_of_a_csv_come_back_in_their_order(
-    tmp_path: Path, classes: tuple[str, ...], listed: bool
-) -> None:
+def test_classes_of_a_csv_come_back_in_their_order(tmp_path: Path, classes: tuple[str, ...]) -> None:
     pack = hand_made(
         tmp_path / "pack.h5", [b"1.png", b"2.png"], (LABEL, np.array([1, 0])), classes=classes, seed=None
     )
     report = export_images(pack, tmp_path / "out")
     assert report.notes == ()
-    assert (tmp_path / "out/classes.txt").exists() == listed
+    assert (tmp_path / "out/classes.txt").read_text().split() == list(classes)
     made = again(tmp_path / "out", columns={"as_": "classes"}, size=(4, 6), shuffle=False)
     assert made.header.classes == classes
     assert values(made)["label"] == values(open_pack(pack))["label"]
 
 
-def test_class_folders_with_a_list_of_classes_come_back_without_a_csv(tmp_path: Path) -> None:
+def test_class_folders_with_a_list_of_classes_come_back(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "pets", "train/007/1.png", "train/8/1.png", "val/8/2.png")
     convert_images(source, tmp_path / "pack.h5", size=16, classes=["8", "empty", "007"])
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == ()
-    assert sorted(os.listdir(tmp_path / "out")) == ["classes.txt", "train", "val"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["classes.txt", "labels.csv", "train", "val"]
     assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", size=16))
 
 
@@ -564,15 +544,13 @@ NAMES = st.lists(
 )
 
 
-@given(NAMES, st.sampled_from([(".png",), (".jpg", ".jpeg", ".jpe")]))
-def test_names_are_unique_whatever_their_endings(keys: list[str], endings: tuple[str, ...]) -> None:
-    found = file_stems(keys, endings[0])
-    names = file_names(keys, found, endings)
+@given(NAMES, st.sampled_from([".png", ".jpg"]))
+def test_names_are_unique_whatever_their_endings(keys: list[str], ending: str) -> None:
+    found = file_stems(keys, ending)
     assert len(set(found)) == len(keys)
-    assert all(name.lower().endswith(endings) for name in names)
-    assert [name.rpartition("/")[0] for name in names] == [key.rpartition("/")[0] for key in keys]
+    assert [name.rpartition("/")[0] for name in found] == [key.rpartition("/")[0] for key in keys]
     folders = {key[:at] for key in keys for at in range(len(key)) if key[at] == "/"}
-    assert folders.isdisjoint(stem + endings[0] for stem in found)
+    assert folders.isdisjoint(stem + ending for stem in found)
 
 
 # Keys from anywhere
@@ -600,57 +578,35 @@ def test_keys_of_very_many_folders_are_refused(tmp_path: Path, folders: int) -> 
     with pytest.raises(FormatError) as caught:
         export_images(pack, tmp_path / "out")
     assert str(caught.value) == (
-        f"{pack}: the key of row 1 lies {folders:,} folders deep; below 100 are made. Nothing was written."
+        f"{pack}: the key of row 1 is {('a/' * folders + 'x.png')[:77] + '...'!r}; only plain paths below a folder are made into"
+        " files. Nothing was written."
     )
     assert os.listdir(tmp_path) == ["pack.h5"]
 
 
-@pytest.mark.parametrize("planted", ["a link", "a file", "a folder", "a folder with a mark"])
-def test_work_that_others_left_is_not_touched(tmp_path: Path, planted: str) -> None:
+def test_work_that_others_left_is_not_touched(tmp_path: Path) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"a/x.png", b"b/y.png"])
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis/1.txt").write_text("mine")
-    work = tmp_path / f"out{SUFFIX}"
-    match planted:
-        case "a link":
-            work.symlink_to(tmp_path / "thesis")
-        case "a file":
-            work.write_text("mine")
-        case _:
-            (tmp_path / "thesis").rename(work)
-    if planted == "a folder with a mark":
-        (work / MARK).touch()
-    before = sorted(path.name for path in tmp_path.rglob("*"))
-    with pytest.raises(UsageError) as caught:
+    (tmp_path / f"out{PARTIAL_SUFFIX}").mkdir()
+    (tmp_path / f"out{PARTIAL_SUFFIX}" / "1.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"holds 1.txt, which is not packer's"):
         export_images(pack, tmp_path / "out")
-    assert str(caught.value) == (
-        f"{work}: is where the files would be made, and packer did not make it. Move it away, or pass another folder."
-    )
-    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["1.txt", f"out{PARTIAL_SUFFIX}", "pack.h5"]
 
 
 @given(st.lists(st.sampled_from(["", ".", "..", "a", "\0", "/", "..."])).map("/".join))
 def test_a_key_that_passes_stays_below_its_folder(key: str) -> None:
-    rows = np.arange(1)
-    try:
-        check_keys("pack", [key], rows)
-    except FormatError:
+    if not is_plain(key):
         return
-    (name,) = file_names([key], file_stems([key], ".png"), (".png",))
-    assert "\0" not in name
-    assert os.path.normpath(f"/out/{name}") == f"/out/{name}"
+    (stem,) = file_stems([key], ".png")
+    assert "\0" not in stem
+    assert os.path.normpath(f"/out/{stem}.png") == f"/out/{stem}.png"
 
 
 @pytest.mark.parametrize("key", [b"x" * 252 + b".raw", b"/".join([b"x" * 200] * 25) + b".png"])
 def test_keys_too_long_for_the_disk_are_refused(tmp_path: Path, key: bytes) -> None:
     pack = hand_made(tmp_path / "pack.h5", [b"ok.png", key])
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(PackerError, match=r"out: writing failed \(File name too long\)"):
         export_images(pack, tmp_path / "out")
-    shown = os.fsdecode(key)[:77] + "..."
-    assert str(caught.value) == (
-        f"{pack}: the key of row 1 is {shown!r}, {len(key):,} characters; {tmp_path} takes names of 255 bytes,"
-        " and paths of 4,096. Pass a shorter folder, or convert the images under shorter names."
-    )
     assert os.listdir(tmp_path) == ["pack.h5"]
 
 
@@ -705,10 +661,10 @@ def test_an_empty_folder_is_filled_through_a_link_too(tmp_path: Path, pack: Path
 
 
 def test_what_a_killed_export_left_is_cleared(tmp_path: Path, pack: Path) -> None:
-    left = tmp_path / f"out{SUFFIX}"
-    (left / "files/0.png").mkdir(parents=True)
-    (left / MARK).touch()
-    (left / "files/a").symlink_to(tmp_path)
+    left = tmp_path / f"out{PARTIAL_SUFFIX}"
+    (left / "pack/0.png").mkdir(parents=True)
+    (left / "blocks").mkdir()
+    (left / "pack/a").symlink_to(tmp_path)
     export_images(pack, tmp_path / "out")
     assert len(os.listdir(tmp_path / "out")) == 40
     assert sorted(os.listdir(tmp_path)) == ["out", "pack.h5"]
@@ -726,7 +682,10 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
     pack = hand_made(
         tmp_path / "rgba.h5", [b"1"], (Field("image", "|u1", (2, 2, 4)), np.zeros((1, 2, 2, 4), "u1"))
     )
-    refused("encoding jpeg: JPEG has no transparency. Pass png.", encoding="jpeg")
+    refused(
+        "encoding jpeg: JPEG files hold 8 bits, and neither transparency nor bands. Pass png.",
+        encoding="jpeg",
+    )
     pack = hand_made(tmp_path / "odd.h5", [b"1"], (Field("image", "<f4", (2, 2)), np.zeros((1, 2, 2), "f4")))
     refused(
         f"{pack}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
@@ -789,7 +748,7 @@ def test_two_exports_to_one_folder_do_not_mix(tmp_path: Path, pack: Path) -> Non
 
     export_images(pack, tmp_path / "out", on_progress=second)
     assert caught == [
-        f"{tmp_path}/out: another packer is writing it ({tmp_path}/out{SUFFIX} is locked). Wait for it, or pass another name."
+        f"{tmp_path}/out: another packer is writing it ({tmp_path}/out{PARTIAL_SUFFIX} is locked). Wait for it, or pass another name."
     ]
     assert len(os.listdir(tmp_path / "out")) == 40
 
@@ -830,17 +789,14 @@ def test_names_that_a_terminal_or_a_spreadsheet_would_obey(tmp_path: Path) -> No
         ["./=cmd().png", "'=1+1"],
         ["a_[2J.png", "b_[31m"],
         [".._.._evil.png", "-1"],
-        ["a_.png.png", "'@x"],
+        ["a_.png", "'@x"],
         ["a_~2.png", "'=1+1"],
         ["./-1.png", "b_[31m"],
     ]
     assert sorted(os.listdir(tmp_path / "out")) == sorted(
         ["labels.csv", "classes.txt", *(row[0].removeprefix("./") for row in rows[1:])]
     )
-    assert (
-        "In 3 of the files' names _ stands for control characters, ends of lines and backslashes."
-        in report.notes
-    )
+    assert any(note.startswith("4 files have other names than their keys") for note in report.notes)
     assert (
         "In 3 of the class names _ stands for control characters and ends of lines, and ' before = + - @."
         in report.notes
