@@ -33,7 +33,7 @@ class PackerError(Exception):
 
     def __init__(self, *parts: Part) -> None:
         """Join the parts to the error's sentence."""
-        super().__init__(*parts)
+        super().__init__(*Sentence(*parts).parts)
 
     @property
     def sentence(self) -> Sentence:
@@ -42,7 +42,7 @@ class PackerError(Exception):
 
     def extend(self, *parts: Part) -> None:
         """Append to the message."""
-        self.args += parts
+        self.args += Sentence(*parts).parts
 
     def __str__(self) -> str:
         return str(self.sentence)

@@ -1,12 +1,22 @@
-"""Sentences that name options and calls: the library says ``on_error="skip"``, the command line ``--on-error skip``, of one value."""
+"""Sentences that name options and calls: the library says ``on_error="skip"``, the command line ``--on-error skip``, of one value.
+
+An option or call formatted into text, as in ``f"Pass {Option('size', 256)}."``, leaves a mark there, which Sentence and the errors of
+packer turn back into the value.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import re
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any, cast
 
 Value = str | int | float | bool | Mapping[str, object] | tuple[object, ...] | None
+_BEGIN = f"\x02{os.urandom(4).hex()}"  # nothing that is read from a file begins so
+_END = "\x03"
+_MARK = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 
 
 @dataclass(frozen=True)
@@ -16,7 +26,7 @@ class Option:
     name: the keyword, as "on_error", or "Labels.column", a member of the value of `labels`. value: what it is set to; True or False of
     a switch; a mapping for options that are given as name=value; None to name the option alone.
 
-    >>> str("Remove it, or pass " + Option("on_error", "skip") + ".")
+    >>> str(Sentence(f"Remove it, or pass {Option('on_error', 'skip')}."))
     "Remove it, or pass on_error='skip'."
     >>> str(Option("Csv.delimiter", ";"))
     "csv=Csv(delimiter=';')"
@@ -30,11 +40,8 @@ class Option:
         said = f"{name}=" if self.value is None else f"{name}={self.value!r}"
         return f"{of[0].lower()}={of[0]}({said})" if of else said
 
-    def __add__(self, other: str | Option) -> Sentence:
-        return Sentence(self, other)
-
-    def __radd__(self, other: str) -> Sentence:
-        return Sentence(other, self)
+    def __format__(self, spec: str) -> str:
+        return f"{_BEGIN}{(self.name, self.value)!r}{_END}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Call:
 
     then: what is called next.
 
-    >>> str("Run " + Call("repack", ("a.h5", "b"), Option("shards", "2GB")))
+    >>> str(Sentence(f"Run {Call('repack', ('a.h5', 'b'), Option('shards', '2GB'))}"))
     "Run repack('a.h5', 'b', shards='2GB')"
     """
 
@@ -54,23 +61,24 @@ class Call:
 
     def __str__(self) -> str:
         given = ", ".join([*map(repr, self.arguments), *([str(self.option)] if self.option else [])])
-        return f"{self.function}({given})" + (f"; {self.then}" if self.then else "")
+        return f"{self.function}({given})" + (f"; {self.then!s}" if self.then else "")
 
-    def __radd__(self, other: str) -> Sentence:
-        return Sentence(other, self)
+    def __format__(self, spec: str) -> str:
+        return f"{_BEGIN}{self._members()!r}{_END}"
+
+    def _members(self) -> tuple[object, ...]:
+        option = self.option and (self.option.name, self.option.value)
+        return self.function, self.arguments, option, self.then and self.then._members()
 
 
 Part = str | Option | Call
 
 
 class Sentence(str):
-    """Text in which options and calls stand as values: ``Sentence("Pass ", Option("size", 256), ".")``, or the same with ``+``.
+    """Text in which options and calls stand as values: ``Sentence(f"Pass {Option('size', 256)}.")``.
 
     As text it is worded for Python; parts hold what the command line words in its own way. Formatting it into another text, or
     storing it as JSON, keeps the text alone.
-
-    >>> "a.png: is cut short. Remove it, or pass " + Option("on_error", "skip") + "."
-    "a.png: is cut short. Remove it, or pass on_error='skip'."
     """
 
     __slots__ = ("parts",)
@@ -78,8 +86,7 @@ class Sentence(str):
 
     def __new__(cls, *parts: Part) -> Sentence:
         """Join the parts; sentences among them give their own."""
-        inner = (part.parts if isinstance(part, Sentence) else (part,) for part in parts)
-        joined = tuple(chain.from_iterable(inner))
+        joined = tuple(inner for part in parts for inner in _inner(part))
         sentence = super().__new__(cls, "".join(map(str, joined)))
         sentence.parts = joined
         return sentence
@@ -96,3 +103,32 @@ class Sentence(str):
 
     def __reduce__(self) -> tuple[type[Sentence], tuple[Part, ...]]:
         return Sentence, self.parts
+
+
+def _inner(part: Part) -> Iterator[Part]:
+    """Yield the parts of a part: those of a sentence, or of text what lies between marks, and their values."""
+    if isinstance(part, Sentence):
+        yield from part.parts
+    elif isinstance(part, str):
+        for number, text in enumerate(_MARK.split(part)):
+            if text:
+                yield _read(text) if number % 2 else text
+    else:
+        yield part
+
+
+def _read(mark: str) -> Part:
+    """Return the value that left a mark; the members as text where one is no literal, as infinity."""
+    try:
+        return _marked(literal_eval(mark))
+    except ValueError:
+        return mark
+
+
+def _marked(members: tuple[Any, ...]) -> Option | Call:
+    """Return the option or the call that has these members."""
+    if len(members) == 2:
+        return Option(*members)
+    function, arguments, option, then = members
+    following = None if then is None else cast("Call", _marked(then))
+    return Call(function, arguments, option and Option(*option), following)

@@ -14,8 +14,8 @@ import pytest
 from packer import errors
 from packer.cli import cli
 from packer.cli.console import in_options, json_text
-from packer.errors import FormatError, MissingDependencyError, PackerError, UsageError
-from packer.sentence import Option, Sentence
+from packer.errors import FormatError, MissingDependencyError, PackerError, SourceError, UsageError
+from packer.sentence import Call, Option, Sentence
 
 ROOT = Path(__file__).parents[1] / "packer"
 
@@ -33,13 +33,13 @@ WORDED = {
 @pytest.mark.parametrize("option", WORDED, ids=str)
 def test_an_option_is_worded_for_both(option: Option) -> None:
     python, typed = WORDED[option]
-    sentence = "a.png: is cut short. Remove it, or pass " + option + "."
+    sentence = Sentence(f"a.png: is cut short. Remove it, or pass {option}.")
     assert str(sentence) == f"a.png: is cut short. Remove it, or pass {python}."
     assert in_options(sentence) == f"a.png: is cut short. Remove it, or pass {typed}."
 
 
 def test_names_that_differ() -> None:
-    named = "Pass " + Option("types", {"id": "category"}) + " or " + Option("pairs", {"mask": "masks/"}) + "."
+    named = Sentence(f"Pass {Option('types', {'id': 'category'})} or {Option('pairs', {'mask': 'masks/'})}.")
     assert str(named) == "Pass types={'id': 'category'} or pairs={'mask': 'masks/'}."
     assert in_options(named) == "Pass --type id=category or --pair mask=masks/."
 
@@ -78,7 +78,7 @@ def test_errors_and_sentences_survive_pickling_and_copying(error: PackerError) -
 
 
 def test_sentences_join() -> None:
-    first = "Pass " + Option("size") + "."
+    first = Sentence(f"Pass {Option('size')}.")
     assert Sentence(first, " ", first).parts == (
         "Pass ",
         Option("size"),
@@ -94,7 +94,7 @@ def test_sentences_join() -> None:
 
 
 def test_a_sentence_is_text_wherever_text_goes() -> None:
-    note = "Pass " + Option("label_as", "float") + "."
+    note = Sentence(f"Pass {Option('label_as', 'float')}.")
     assert note == "Pass label_as='float'."
     assert json.dumps([note]) == "[\"Pass label_as='float'.\"]"
     for again in (pickle.loads(pickle.dumps(note)), copy.deepcopy(note)):
@@ -130,3 +130,20 @@ def test_only_the_command_line_knows_its_options() -> None:
                 typed = options.intersection(re.findall(r"--[a-z][a-z-]*", node.value))
                 found += [f"{path.name}:{node.lineno}: {name}" for name in sorted(typed)]
     assert found == []
+
+
+def test_values_in_text_are_found_again() -> None:
+    call = Call("repack", ("a\x03.h5", "b"), Option("shards", "2GB"), Call("merge_shards", ("b",)))
+    options = [Option("pairs", {"mask": "m\x02's/"}), Option("size", (1, 2)), Option("Csv.na", "{é}"), call]
+    for option in options:
+        assert Sentence(f"Pass {option} {option}.").parts == ("Pass ", option, " ", option, ".")
+    assert SourceError(f"Pass {call}").args == ("Pass ", call)
+
+
+def test_text_of_a_file_is_never_taken_for_a_value() -> None:
+    hostile = "\x02('size', 1)\x03 \x02((((\x03"
+    assert Sentence(hostile).parts == (hostile,)
+
+
+def test_a_value_that_is_no_literal_is_still_a_sentence() -> None:
+    assert str(UsageError(f"Pass {Option('rate', float('inf'))}.")) == "Pass ('rate', inf)."

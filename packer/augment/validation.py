@@ -176,9 +176,8 @@ def check_channels(name: str, shape: tuple[int, int, int]) -> None:
     """Raise UsageError unless images of this (C, H, W) have 1, 3 or 4 channels, the fourth being alpha."""
     if shape[0] not in (1, 3, 4):
         raise UsageError(
-            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with ",
-            Option("channels"),
-            " gray, rgb or rgba.",
+            f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with "
+            f"{Option('channels')} gray, rgb or rgba."
         )
 
 

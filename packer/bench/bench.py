@@ -58,9 +58,7 @@ def bench(
     PackerError (the source is not that of the pack). Ends every worker process and thread that it started.
     """
     if script is not None and model_rate is not None:
-        raise UsageError(
-            Option("model_rate") + " is what " + Option("script") + " finds out. Pass one of them."
-        )
+        raise UsageError(f"{Option('model_rate')} is what {Option('script')} finds out. Pass one of them.")
     least = {
         "batch_size": batch_size or 1,
         "rounds": rounds,

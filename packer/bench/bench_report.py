@@ -112,7 +112,7 @@ class BenchReport:
             if limit_of(lanes) in BEYOND and any((lane.of_limit or 0) > 1 for lane in lanes):
                 said[BEYOND[limit_of(lanes)]] = None
         noise = max(lane.spread for lanes in self.sections.values() for lane in lanes)
-        noisy = (NOISY.format(noise) + Option("rounds") + ".",) if noise > LOUD else ()
+        noisy = (Sentence(f"{NOISY.format(noise)}{Option('rounds')}."),) if noise > LOUD else ()
         return (*map(Sentence, said), *noisy)
 
     def to_dict(self) -> dict[str, Any]:

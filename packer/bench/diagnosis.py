@@ -25,20 +25,16 @@ _BY = {
 }
 """Stage -> what limits, where that is not the stage's own name."""
 _REMEDIES: dict[str, Sentence] = {
-    "disk": "Fewer bytes help ("
-    + Option("store", "jpeg")
-    + ", a smaller "
-    + Option("size")
-    + "), or placement='ram'.",
+    "disk": Sentence(
+        f"Fewer bytes help ({Option('store', 'jpeg')}, a smaller {Option('size')}), or placement='ram'."
+    ),
     "store": Sentence(
         "Later epochs read the disk, with open_pack(url, cache=...); a nearer store, or more bandwidth, helps the first one."
     ),
-    "memory": "Smaller rows help: a smaller " + Option("size") + ", fewer fields=.",
-    "decoding": "Raw rows are not decoded ("
-    + Option("store", "raw")
-    + "), smaller ones faster ("
-    + Option("size")
-    + ").",
+    "memory": Sentence(f"Smaller rows help: a smaller {Option('size')}, fewer fields=."),
+    "decoding": Sentence(
+        f"Raw rows are not decoded ({Option('store', 'raw')}), smaller ones faster ({Option('size')})."
+    ),
     "transform": Sentence("What packer.augment has runs in C, or on the GPU: augment=[...] instead."),
     "copy": Sentence("Copy uint8 rows, and leave augment= to the GPU."),
     "augmenting": Sentence(
@@ -84,11 +80,10 @@ def diagnose(
             ]
     elif step_rate is None:
         sentences.append(
-            "Whether your model waits: pass "
-            + Option("script", "train.py")
-            + ", or what it takes, "
-            + Option("model_rate", 1000)
-            + "."
+            Sentence(
+                f"Whether your model waits: pass {Option('script', 'train.py')}, or what it takes, "
+                f"{Option('model_rate', 1000)}."
+            )
         )
     elif raw >= (1 - WAITING) * step_rate:
         limit = "training"

@@ -116,7 +116,7 @@ NAMES = tuple(_CODECS)
 def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
     """Return the codec of that name for rows of that shape and dtype. Raises: UsageError for a name that is not in NAMES."""
     if name not in _CODECS:
-        raise UsageError(Option("store", name), f": unknown; {', '.join(NAMES)} are known. Pass one of them.")
+        raise UsageError(f"{Option('store', name)}: unknown; {', '.join(NAMES)} are known. Pass one of them.")
     return _CODECS[name].of(row, dtype)
 
 

@@ -205,14 +205,13 @@ def make_blocks(
             crashes = run.crashes()
             if not crashes:
                 raise PackerError(
-                    f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer ",
-                    Option("workers"),
-                    ".",
+                    f"{writer.out}: a worker process died, perhaps for lack of memory. Pass fewer "
+                    f"{Option('workers')}."
                 ) from None
             if not skip:
                 sample, reason = next(iter(crashes.items()))
                 raise SourceError(
-                    f"{maker.name(sample)}: {reason} Remove it, or pass ", Option("on_error", "skip"), "."
+                    f"{maker.name(sample)}: {reason} Remove it, or pass {Option('on_error', 'skip')}."
                 ) from None
             blocks = run.go_on(crashes, blocks)
 
@@ -291,7 +290,7 @@ def starting_workers(out: str) -> Iterator[None]:
             if isinstance(error, (BrokenProcessPool, NotImplementedError)):
                 raise
             raise PackerError(
-                f"{out}: no worker can be started ({error}). Pass fewer ", Option("workers"), "."
+                f"{out}: no worker can be started ({error}). Pass fewer {Option('workers')}."
             ) from None
 
 
@@ -505,20 +504,15 @@ class WorkerState:
             made = self.maker.make(sample, into)
         except MemoryError:
             raise PackerError(
-                f"{self.maker.name(sample)}: not enough memory to decode it. Pass fewer ",
-                Option("workers"),
-                ", or a smaller ",
-                Option("max_pixels"),
-                ".",
+                f"{self.maker.name(sample)}: not enough memory to decode it. Pass fewer "
+                f"{Option('workers')}, or a smaller {Option('max_pixels')}."
             ) from None
         except ImageError as error:
             if not self.skip:
                 failed = SourceError(
                     f"{self.maker.name(sample)}: ",
                     error.sentence,
-                    " Remove it, or pass ",
-                    Option("on_error", "skip"),
-                    ".",
+                    f" Remove it, or pass {Option('on_error', 'skip')}.",
                 )
                 failed.__dict__.update(error.__dict__)
                 raise failed from error.__cause__

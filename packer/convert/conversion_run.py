@@ -31,7 +31,7 @@ from packer.format.working_folder import (
     read_journal,
 )
 from packer.progress import Progress
-from packer.sentence import Call, Option
+from packer.sentence import Call, Option, Sentence
 
 _KEPT = "What has been done is kept"
 
@@ -111,19 +111,13 @@ class Conversion:
         shared = self.others is not None
         if self.running.only is not None and (shared or not storing.sharded):
             raise UsageError(
-                "only_shards: is of packs of several files that this machine makes. Pass ",
-                Option("shards", "1GB"),
-                ", and no ",
-                Option("engine"),
-                ".",
+                "only_shards: is of packs of several files that this machine makes. Pass "
+                f"{Option('shards', '1GB')}, and no {Option('engine')}."
             )
         if shared and (storing.format == "npy" or not storing.sharded):
             raise UsageError(
-                f"{self.url or self.out}: other processes make one shard of HDF5 each. Pass ",
-                Option("shards", "1GB"),
-                ", or leave out ",
-                Option("engine"),
-                ".",
+                f"{self.url or self.out}: other processes make one shard of HDF5 each. Pass "
+                f"{Option('shards', '1GB')}, or leave out {Option('engine')}."
             )
 
     def check_output(self) -> None:
@@ -169,8 +163,10 @@ class Conversion:
         if self.running.only is not None and not already:
             notes = (
                 *notes,
-                f"These are some of the shards; when all {self.running.only[1]} parts are there, list them: "
-                + Call("merge_shards", (self.out,)),
+                Sentence(
+                    f"These are some of the shards; when all {self.running.only[1]} parts are there, list them: "
+                    f"{Call('merge_shards', (self.out,))}"
+                ),
             )
         return Report(
             self.out,
@@ -192,10 +188,9 @@ def _other_depth(written: RunResult) -> str:
     many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
     if written.header.field("image").most > 255:
         return f"{many} 8 bits a channel; their values times 257 are stored, so that white stays white."
-    return (
-        f"{many} more than 8 bits a channel, of which the high byte is stored; to store them as they are, pass "
-        + Option("dtype", "uint16")
-        + "."
+    return Sentence(
+        f"{many} more than 8 bits a channel, of which the high byte is stored; to store them as they are, "
+        f"pass {Option('dtype', 'uint16')}."
     )
 
 
@@ -257,16 +252,16 @@ def already(
             newest.time > time.time_ns()
         )  # as a camera's clock was wrong; touching the pack would not help
         raise UsageError(
-            f"{out}: is a whole pack, but {edited} {'has a time in the future' if future else 'was changed after it was made'};"
-            f" a pack that is newer than its inputs is left as it is. {'Touch that input, then pass ' if future else 'Pass '}",
-            Option("overwrite", True),
-            f" to make it anew, or if no content has changed: touch {shlex.quote(last)}",
+            f"{out}: is a whole pack, but {edited} "
+            f"{'has a time in the future' if future else 'was changed after it was made'}; a pack that "
+            "is newer than its inputs is left as it is. "
+            f"{'Touch that input, then pass ' if future else 'Pass '}{Option('overwrite', True)} to "
+            f"make it anew, or if no content has changed: touch {shlex.quote(last)}"
         )
     if differs:
         raise UsageError(
-            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass ",
-            Option("overwrite", True),
-            ", or another name.",
+            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass "
+            f"{Option('overwrite', True)}, or another name."
         )
     left = out.rstrip("/") + PARTIAL_SUFFIX
     journal = os.path.join(left, "journal")

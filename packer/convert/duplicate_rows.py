@@ -155,11 +155,8 @@ def refuse(found: Iterator[str]) -> None:
     """Raise UsageError if there is one; found: sentences that say where a row is already, without a stop."""
     for sentence in islice(found, 1):
         raise UsageError(
-            f"{sentence}; each row is taken once. Pass ",
-            Option("duplicates", "skip"),
-            " to leave such rows out, or ",
-            Option("duplicates", "keep"),
-            " to have them twice.",
+            f"{sentence}; each row is taken once. Pass {Option('duplicates', 'skip')} to leave such "
+            f"rows out, or {Option('duplicates', 'keep')} to have them twice."
         )
 
 
@@ -192,10 +189,9 @@ def duplicate_parts(packs: Sequence[Pack]) -> Iterator[tuple[int, tuple[int, int
                 made = "and so was" if name == known[0].name else f"which has the same bytes as {name} of"
                 if len(known) < len(own):
                     raise UsageError(
-                        f"{part.path}: was made of other files and of {known[0].name}, {made} {path}; nothing tells which of its rows"
-                        " are the same. Convert the other files by themselves, or pass ",
-                        Option("duplicates", "keep"),
-                        " to have these rows twice.",
+                        f"{part.path}: was made of other files and of {known[0].name}, {made} {path}; "
+                        "nothing tells which of its rows are the same. Convert the other files by "
+                        f"themselves, or pass {Option('duplicates', 'keep')} to have these rows twice."
                     )
                 yield number, rows, f"{part.path}: was made of {known[0].name}, {made} {path}"
         for part in pack.parts:

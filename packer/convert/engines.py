@@ -101,7 +101,7 @@ def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
 
 
 _NAME_IMAGE = Sentence(
-    "If an image crashes its decoder, the same conversion without ", Option("engine"), " names it."
+    f"If an image crashes its decoder, the same conversion without {Option('engine')} names it."
 )
 
 
@@ -149,9 +149,7 @@ def engine_of(engine: str | Executor | Engine | None) -> Engine | None:
         return DistributedEngine(lambda: _ray(engine.partition(":")[2] or None))
     if isinstance(engine, ThreadPoolExecutor):
         raise UsageError(
-            "engine: is a pool of threads; processes are needed. Leave it out, or pass ",
-            Option("workers"),
-            ".",
+            f"engine: is a pool of threads; processes are needed. Leave it out, or pass {Option('workers')}."
         )
     if isinstance(engine, Executor):
         return DistributedEngine(lambda: nullcontext(engine))

@@ -258,11 +258,8 @@ def plan_conversion(
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(
-                f"{opened.name}: has no labels, and classes number them. Pass ",
-                Option("labels"),
-                ", or no ",
-                Option("classes"),
-                ".",
+                f"{opened.name}: has no labels, and classes number them. Pass {Option('labels')}, or "
+                f"no {Option('classes')}."
             )
         targets = targets.renumbered(classes, opened.name, skip=skip)
     if like is not None:
@@ -408,13 +405,10 @@ def _notes(
     takes = f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}"
     if size.limits and store == "jpeg" and row_bytes >= _GROWN * file_bytes:
         yield (
-            f"{takes}: pictures that shrink are encoded anew, with quality {options.storing.quality}. A smaller "
-            + Option("size")
-            + " or "
-            + Option("quality")
-            + " takes less, or "
-            + Option("size", "keep")
-            + "."
+            Sentence(
+                f"{takes}: pictures that shrink are encoded anew, with quality {options.storing.quality}. A "
+                f"smaller {Option('size')} or {Option('quality')} takes less, or {Option('size', 'keep')}."
+            )
         )
     allowed = not options.spec.deep and options.channels in (
         ("rgb",) if size.rule == "keep" else ("rgb", "gray")
@@ -422,9 +416,10 @@ def _notes(
     pack_bytes = row_bytes * len(opened)
     if store != "jpeg" and allowed and pack_bytes > max(_LARGE, _MANY_TIMES * file_bytes * len(opened)):
         yield (
-            f"{takes}, together {units.size(pack_bytes)}; "
-            + Option("store", "jpeg")
-            + " stores rows as JPEG files, in about a tenth of that."
+            Sentence(
+                f"{takes}, together {units.size(pack_bytes)}; {Option('store', 'jpeg')} stores rows as JPEG "
+                "files, in about a tenth of that."
+            )
         )
 
 
@@ -461,15 +456,13 @@ def _targets(
         for option in labels.about_csv():
             if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
                 raise UsageError(
-                    option,
-                    ": is about columns of a CSV, and there is none. Pass ",
-                    Option("labels", "FILE"),
-                    ".",
+                    f"{option}: is about columns of a CSV, and there is none. Pass "
+                    f"{Option('labels', 'FILE')}."
                 )
         if source.classes is not None and asked.labels.as_ in ("float", "number"):
             raise UsageError(
-                Option("Labels.as_", asked.labels.as_),
-                f": is about labels that are numbers, and {source.name} has classes. Leave it out.",
+                f"{Option('Labels.as_', asked.labels.as_)}: is about labels that are numbers, and "
+                f"{source.name} has classes. Leave it out."
             )
         targets = source.targets or ImageTargets(source.labels, source.classes, refused=source.refused)
     targets.measured_in(unit, source.name if labels.file is None else os.fspath(labels.file))
@@ -481,9 +474,8 @@ def _order(source: ImageSource, targets: ImageTargets, options: ImageOptions) ->
     count = len(source)
     if options.split is not None and source.splits:
         raise UsageError(
-            f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no ",
-            Option("split"),
-            ", or one of the folders.",
+            f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no "
+            f"{Option('split')}, or one of the folders."
         )
     members = source.splits or {"": np.arange(count)}
     if options.split is not None:

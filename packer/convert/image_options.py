@@ -54,11 +54,8 @@ class ImageOptions:
         if store == "jpeg" and (self.dtype != "uint8" or self.channels not in CHANNELS):
             deep = self.dtype != "uint8"
             raise UsageError(
-                "store jpeg: JPEG files hold 8 bits and no bands. Pass ",
-                Option("store", "raw"),
-                ", or no ",
-                Option("dtype", self.dtype) if deep else Option("channels", self.channels),
-                ".",
+                f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}, or "
+                f"no {Option('dtype', self.dtype) if deep else Option('channels', self.channels)}."
             )
         if self.size.ragged:
             check_stored(self.size, store, self.channels)

@@ -27,7 +27,7 @@ from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place
 from packer.pixels.deep_images import pixels_of
 from packer.pixels.image_decoder import largest_value, read_image_header
 from packer.pixels.row_size import RowSize
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 _AT_ONCE = 1 << 16
 
@@ -236,15 +236,15 @@ def _enlarged(enlarged: int, sizes: list[tuple[int, int]], spec: PixelSpec, imag
     verb = "are smaller than" if enlarged > 1 else "is smaller than"
     text = f"{many} {len(sizes):,} images looked at {verb} {height}x{width} ({shown}) and enlarged"
     if side >= min(height, width):
-        return f"{text}; a smaller " + Option("size") + " would not."
+        return Sentence(f"{text}; a smaller {Option('size')} would not.")
     pixel = spec.shape[2] * np.dtype(spec.dtype).itemsize
     now, then = images * height * width * pixel, images * side * side * pixel
-    return f"{text}; " + passed + f" takes {units.size(then)} of pixels instead of {units.size(now)}."
+    return Sentence(f"{text}; {passed} takes {units.size(then)} of pixels instead of {units.size(now)}.")
 
 
 def _narrowed(narrowed: int, looked_at: int, largest: int | None) -> str:
     shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
-    return (
-        f"{narrowed:,} of the {looked_at:,} images looked at have more than 8 bits a channel, and only the high byte is stored{shown}. "
-        "To store them as they are, pass " + Option("dtype", "uint16") + "."
+    return Sentence(
+        f"{narrowed:,} of the {looked_at:,} images looked at have more than 8 bits a channel, and only the "
+        f"high byte is stored{shown}. To store them as they are, pass {Option('dtype', 'uint16')}."
     )

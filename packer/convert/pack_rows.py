@@ -109,9 +109,8 @@ class PackRows:
             )
         elif loaded is not None and loaded.ragged and not self._passed:
             raise UsageError(
-                f"{pack.path}: its images have sizes of their own; they need one to be stored as pixels. Pass ",
-                Option("size"),
-                ".",
+                f"{pack.path}: its images have sizes of their own; they need one to be stored as "
+                f"pixels. Pass {Option('size')}."
             )
         if whole is not None:
             loaded = whole.image

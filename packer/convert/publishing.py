@@ -50,12 +50,11 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
             return convert(source, out, *args, **options)
         url, given = str(out).rstrip("/"), cast("dict[str, Any]", options)
         if given.get("format") == "npy":
-            raise UsageError(f"{url}: stores get HDF5 packs. Leave out ", Option("format", "npy"), ".")
+            raise UsageError(f"{url}: stores get HDF5 packs. Leave out {Option('format', 'npy')}.")
         if given.get("only_shards") is not None:
             raise UsageError(
-                f"{url}: parts of a pack are made in a folder. Leave out ",
-                Option("only_shards"),
-                ", or pass a folder.",
+                f"{url}: parts of a pack are made in a folder. Leave out {Option('only_shards')}, or "
+                "pass a folder."
             )
         old = _find_old(url, overwrite=bool(given.get("overwrite")))
         local = _local(url)
@@ -121,7 +120,7 @@ def _find_old(url: str, *, overwrite: bool) -> _OldPack:
             access.stat(name)
         except MissingObjectError:
             continue
-        raise UsageError(f"{name}: is there already. Pass another name, or ", Option("overwrite", True), ".")
+        raise UsageError(f"{name}: is there already. Pass another name, or {Option('overwrite', True)}.")
     if not overwrite:
         return _OldPack(False, ())
     file = check_replaceable(url)

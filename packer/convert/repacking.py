@@ -617,9 +617,7 @@ def _whole(
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
     channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
     if storing.store == "jpeg" and image.deep:
-        raise UsageError(
-            "store jpeg: JPEG files hold 8 bits and no bands. Pass ", Option("store", "raw"), "."
-        )
+        raise UsageError(f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}.")
     check_stored(rule, storing.store, channels)
     spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
     masks = any("sampling" in f.about for f in pack.fields)
@@ -650,9 +648,8 @@ def _storing(
         quality = int(codec.get("quality", 90))
     elif store != "jpeg":
         raise UsageError(
-            f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass ",
-            Option("store", "jpeg"),
-            ", or leave it out.",
+            f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass "
+            f"{Option('store', 'jpeg')}, or leave it out."
         )
     return RowStorage.parse(out, format, store, quality, shards)
 

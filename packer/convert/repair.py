@@ -380,12 +380,9 @@ def _converted(pack: Pack, damaged: Mapping[int, Verdict]) -> Mapping[str, Any]:
             )
         if "like" in options:
             raise UsageError(
-                f"{pack.path}: was mapped as another pack; packs that were mapped by themselves are repaired."
-                f" Make it again: packer convert SRC {pack.path} ",
-                Option("like", "THAT"),
-                " ",
-                Option("overwrite", True),
-                ", with the options it was made with.",
+                f"{pack.path}: was mapped as another pack; packs that were mapped by themselves are "
+                f"repaired. Make it again: packer convert SRC {pack.path} {Option('like', 'THAT')} "
+                f"{Option('overwrite', True)}, with the options it was made with."
             )
         reading = provenance.get("source", {}).get("reading")
         if not isinstance(reading, dict) or "format" not in options:

@@ -108,14 +108,11 @@ class RowFilling:
             raise error
         for sample, reason in self._run.crashes().items():
             return SourceError(
-                f"{self._task.maker.name(sample)}: {reason} Remove it, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"{self._task.maker.name(sample)}: {reason} Remove it, or pass {Option('on_error', 'skip')}."
             )
         return PackerError(
-            f"{self._writer.out}: a worker process died, perhaps for lack of memory. Pass fewer ",
-            Option("workers"),
-            ".",
+            f"{self._writer.out}: a worker process died, perhaps for lack of memory. Pass fewer "
+            f"{Option('workers')}."
         )
 
     def _write_columns(self) -> None:

@@ -49,8 +49,8 @@ class RowStorage:
             self.versions()  # asks for the library it needs
             if self.format == "npy":
                 raise UsageError(
-                    Option("store", self.store),
-                    ": .npy files are never compressed. Pass an output that ends in .h5.",
+                    f"{Option('store', self.store)}: .npy files are never compressed. Pass an output "
+                    "that ends in .h5."
                 )
 
     @classmethod
@@ -130,17 +130,12 @@ class RowStorage:
             if f.shape is None or f.dtype != "|u1" or len(f.shape) != 3 or f.shape[2] not in (1, 3, 4):
                 raise UsageError(
                     "store jpeg: needs images of 8 bits, [H, W, 1 or 3], and 'image' is "
-                    f"{np.dtype(f.dtype).name}{list(f.shape or ())}. Pass ",
-                    Option("store", "raw"),
-                    ".",
+                    f"{np.dtype(f.dtype).name}{list(f.shape or ())}. Pass {Option('store', 'raw')}."
                 )
             if f.shape[2] == 4:
                 raise UsageError(
-                    "store jpeg: JPEG has no transparency. Pass ",
-                    Option("channels", "rgb"),
-                    ", or ",
-                    Option("store", "raw"),
-                    ".",
+                    f"store jpeg: JPEG has no transparency. Pass {Option('channels', 'rgb')}, or "
+                    f"{Option('store', 'raw')}."
                 )
             return Field(
                 f.name,
@@ -166,12 +161,8 @@ def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
     nbytes = as_bytes(shards, unit=True) if isinstance(shards, str) else None
     if shards is not None and rows is None and nbytes is None:
         raise UsageError(
-            Option("shards", shards),
-            ": is neither a number of rows nor a size with its unit. Pass for example ",
-            Option("shards", 100_000),
-            " or ",
-            Option("shards", "2GB"),
-            ".",
+            f"{Option('shards', shards)}: is neither a number of rows nor a size with its unit. Pass "
+            f"for example {Option('shards', 100000)} or {Option('shards', '2GB')}."
         )
     return rows, nbytes
 

@@ -38,8 +38,8 @@ def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
         grown = stem or pack.path + "-shards"
         add = Call(append, (grown, *sources))
         raise UsageError(
-            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that: ",
-            Call("repack", (pack.path, grown), Option("shards", "2GB"), add),
+            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that: "
+            f"{Call('repack', (pack.path, grown), Option('shards', '2GB'), add)}"
         )
 
 

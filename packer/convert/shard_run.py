@@ -313,9 +313,8 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
     parts = {name: records for name, records in parts_of(out).items() if len(records) > 1}
     if not parts:
         raise UsageError(
-            f"{out}: no part of it was made by itself. Run packer convert with ",
-            Option("only_shards", "1/4"),
-            ", 2/4 and so on first.",
+            f"{out}: no part of it was made by itself. Run packer convert with "
+            f"{Option('only_shards', '1/4')}, 2/4 and so on first."
         )
     (first, plan), *others = ((name, records[0]) for name, records in parts.items())
     for name, other in others:  # they began at once, and none saw the other's journal
@@ -347,15 +346,13 @@ def _missing(out: str, missing: Sequence[int], count: int, parts: Sequence[str])
     of = {name.rpartition("-")[2] for name in parts}
     if len(of) > 1:
         return Sentence(
-            f"{out}: {many}. Run packer convert without ",
-            Option("only_shards"),
-            ": it makes them, and lists all.",
+            f"{out}: {many}. Run packer convert without {Option('only_shards')}: it makes them, and "
+            "lists all."
         )
     runs = sorted({number % int(*of) + 1 for number in missing})
     first, *others = (f"{run}/{int(*of)}" for run in runs[:_SHOWN])
     return Sentence(
-        f"{out}: {many}. Run packer convert again with ",
-        Option("only_shards", first),
+        f"{out}: {many}. Run packer convert again with {Option('only_shards', first)}",
         "".join(f", {other}" for other in others)
         + (" ..." if len(runs) > _SHOWN else "")
         + ": it makes what is missing.",

@@ -131,20 +131,13 @@ def check_stored(size: RowSize, store: str, channels: str | int) -> None:
     allowed = ("rgb", "gray") if size.limits else ("rgb",)
     if store == "jpeg" and channels not in allowed:
         raise UsageError(
-            f"size {size.option}: JPEG rows of it are {' or '.join(allowed)}, not {channels}. Pass ",
-            Option("store", "raw"),
-            ", or ",
-            Option("channels", "rgb"),
-            ".",
+            f"size {size.option}: JPEG rows of it are {' or '.join(allowed)}, not {channels}. Pass "
+            f"{Option('store', 'raw')}, or {Option('channels', 'rgb')}."
         )
     if store not in ("raw", "jpeg"):
         raise UsageError(
-            Option("store", store),
-            f": is about rows of one size, and size {size.option} keeps whole pictures. Pass ",
-            Option("store", "jpeg"),
-            ", or ",
-            Option("store", "raw"),
-            ".",
+            f"{Option('store', store)}: is about rows of one size, and size {size.option} keeps whole "
+            f"pictures. Pass {Option('store', 'jpeg')}, or {Option('store', 'raw')}."
         )
 
 

@@ -169,7 +169,7 @@ def check_mappings(first: Pack, pack: Pack) -> None:
         raise UsageError(
             f"{pack.path}: was made of {made[1]}, {first.path} of {made[0]}; packs of one kind go together. Leave one of them out."
         )
-    remedy = Sentence("Convert its table again with ", Option("like", first.path), ".")
+    remedy = Sentence(f"Convert its table again with {Option('like', first.path)}.")
     own = {c["name"]: c for c in table["columns"]}
     theirs = {c["name"]: c for c in other["columns"]}
     for name in dict.fromkeys((*own, *theirs)):

@@ -123,18 +123,14 @@ class Pack:
         if own is None or theirs is None:
             with_names, without = (other, self) if own is None else (self, other)
             raise UsageError(
-                f"{without.path}: has no class names, and {with_names.path} has some; packs that go together have the same. "
-                "Convert it again with ",
-                Option("like", with_names.path),
-                ".",
+                f"{without.path}: has no class names, and {with_names.path} has some; packs that go "
+                f"together have the same. Convert it again with {Option('like', with_names.path)}."
             )
         number = next(n for n in range(max(len(own), len(theirs))) if own[n : n + 1] != theirs[n : n + 1])
         mine, its = (repr(names[number]) if number < len(names) else "none" for names in (own, theirs))
         raise UsageError(
-            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; packs that go together have the same classes."
-            " Convert it again with ",
-            Option("like", self.path),
-            ".",
+            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; packs that go together "
+            f"have the same classes. Convert it again with {Option('like', self.path)}."
         )
 
     def check_same(self) -> None:

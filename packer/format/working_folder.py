@@ -144,9 +144,8 @@ class WorkingFolder:
         taken = os.path.lexists(self.out)
         if taken and not self._overwrite:
             raise UsageError(
-                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass ",
-                Option("overwrite", True),
-                ", or another name.",
+                f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass "
+                f"{Option('overwrite', True)}, or another name."
             )
         old = os.path.join(self.path, "old")
         if taken and exchange(self.out, self.pack):
@@ -196,11 +195,8 @@ class WorkingFolder:
             )
         if self.cleared and resume:
             raise UsageError(
-                f"{self.out}: ",
-                Option("resume", True),
-                f" cannot go on with what {self.path} holds: {self.cleared}. Undo that, or start anew without ",
-                Option("resume", True),
-                ".",
+                f"{self.out}: {Option('resume', True)} cannot go on with what {self.path} holds: "
+                f"{self.cleared}. Undo that, or start anew without {Option('resume', True)}."
             )
         if same:
             self.resumed = [record for records in journals.values() for record in records[1:]]
@@ -460,10 +456,9 @@ def format_of(out: str, *, sharded: bool = False) -> str:
     stem, ending = os.path.splitext(out.rstrip("/"))
     if ending.lower() in _OTHERS.split():
         raise UsageError(
-            f"{out}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
-            f" written. Pass {stem}.h5 or {stem}, or say ",
-            Option("format"),
-            ".",
+            f"{out}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory "
+            f"of .npy files (no ending) is written. Pass {stem}.h5 or {stem}, or say "
+            f"{Option('format')}."
         )
     return "h5" if sharded or ending.lower() in (".h5", ".hdf5") else "npy"
 
@@ -488,15 +483,12 @@ def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other:
     if os.path.lexists(out):
         if not overwrite:
             raise UsageError(
-                f"{out}: exists; nothing is overwritten unasked. Pass ",
-                Option("overwrite", True),
-                ", or another name.",
+                f"{out}: exists; nothing is overwritten unasked. Pass {Option('overwrite', True)}, or "
+                "another name."
             )
         if not ours(out):
             raise UsageError(
-                f"{out}: {other}; ",
-                Option("overwrite", True),
-                f" replaces only {kinds}. Pass another name.",
+                f"{out}: {other}; {Option('overwrite', True)} replaces only {kinds}. Pass another name."
             )
     if not os.path.isdir(parent):
         raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")

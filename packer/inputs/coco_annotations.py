@@ -76,7 +76,7 @@ def read_labels(labels: Labels, keys: list[str], *, skip: bool, **chosen: Any) -
     if not path.lower().endswith(ENDING):
         return read_targets(path, keys, **chosen, skip=skip)
     for option in labels.about_csv():
-        raise UsageError(option, f": is about columns of a CSV, and {path} is JSON. Leave it out.")
+        raise UsageError(f"{option}: is about columns of a CSV, and {path} is JSON. Leave it out.")
     return read_coco([CocoPart(path)], keys, skip=skip)[0]
 
 
@@ -176,9 +176,8 @@ class _Reading:
     def _missing(self, path: str, name: str) -> None:
         if not self._skip:
             raise SourceError(
-                f"{path}: lists {shorten(name)}, and there is no such image, or there are several of that name. Add it, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"{path}: lists {shorten(name)}, and there is no such image, or there are several of "
+                f"that name. Add it, or pass {Option('on_error', 'skip')}."
             )
         self._skipped.append(
             {"key": shorten(name), "reason": f"is in {os.path.basename(path)} and not among the images."}
@@ -235,9 +234,8 @@ class _Reading:
 
     def _wrong(self, path: str, name: int, found: str) -> SourceError:
         return SourceError(
-            f"{path}: annotation {name} has {found}; image_id, category_id and bbox are needed. Correct it, or pass ",
-            Option("on_error", "skip"),
-            ".",
+            f"{path}: annotation {name} has {found}; image_id, category_id and bbox are needed. "
+            f"Correct it, or pass {Option('on_error', 'skip')}."
         )
 
     def targets(self, subject: str, classes: list[str]) -> tuple[ImageTargets, NDArray[np.int64]]:
@@ -246,9 +244,8 @@ class _Reading:
         if unlisted and not self._skip:
             more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
             raise SourceError(
-                f"{subject}: does not list {self._keys[unlisted[0]]}{more}; images without objects are listed, too. Add them, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"{subject}: does not list {self._keys[unlisted[0]]}{more}; images without objects are "
+                f"listed, too. Add them, or pass {Option('on_error', 'skip')}."
             )
         files = " and ".join(map(os.path.basename, self._files))
         for index in unlisted:

@@ -31,7 +31,7 @@ from packer import units
 from packer.errors import SourceError, UsageError
 from packer.path_text import as_text as as_text
 from packer.path_text import on_disk as on_disk
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(chain(*IMAGES.values()))
@@ -266,20 +266,15 @@ def _check_classes(place: str, keys: list[str], tops: Collection[str], listed: C
     if pictures is not None and len(held) == 1 < len({*held, *tops}):
         beside = min(top for top in tops if top != pictures)
         raise UsageError(
-            f"{place}: {pictures} lies beside {beside}, which holds no images, and would be the only class. "
-            f"Pass {place}/{pictures}, or ",
-            are_classes,
-            ".",
+            f"{place}: {pictures} lies beside {beside}, which holds no images, and would be the only "
+            f"class. Pass {place}/{pictures}, or {are_classes}."
         )
     masks = _masks_of(pictures, keys) if pictures is not None else None
     if masks is not None:
         raise UsageError(
-            f"{place}: {pictures} lies beside {masks}, as images beside their masks do; they would be classes. "
-            f"Pass {place}/{pictures}, and masks by ",
-            Option("pairs", {"mask": f"{place}/{masks}"}),
-            ", or ",
-            are_classes,
-            ".",
+            f"{place}: {pictures} lies beside {masks}, as images beside their masks do; they would be "
+            f"classes. Pass {place}/{pictures}, and masks by "
+            f"{Option('pairs', {'mask': f'{place}/{masks}'})}, or {are_classes}."
         )
     if any(key.count("/") < 2 for key in keys):
         return
@@ -297,14 +292,11 @@ def _check_classes(place: str, keys: list[str], tops: Collection[str], listed: C
     if rest and len(first) > 1 and all(names == first for names in rest):
         some = ", ".join(sorted(first)[:2]) + (" ..." if len(first) > 2 else "")
         raise UsageError(
-            f"{place}: {held[0]} and {held[1]} hold the same folders ({some}), as parts of a data set, or images and their masks, "
-            "do; classes are the folders at the top. Put the parts into one folder, and draw splits with ",
-            Option("split", "train=0.9,val=0.1"),
-            ", or pass one of them, with masks by ",
-            Option("pairs", {"mask": f"{place}/{held[1]}"}),
-            ", or if they are the classes, ",
-            are_classes,
-            ".",
+            f"{place}: {held[0]} and {held[1]} hold the same folders ({some}), as parts of a data set, "
+            "or images and their masks, do; classes are the folders at the top. Put the parts into "
+            f"one folder, and draw splits with {Option('split', 'train=0.9,val=0.1')}, or pass one of "
+            f"them, with masks by {Option('pairs', {'mask': f'{place}/{held[1]}'})}, or if they are "
+            f"the classes, {are_classes}."
         )
 
 
@@ -336,18 +328,15 @@ def _classes(
             f"{subject}/{split}".rstrip("/")
             + f": holds images at its top ({loose}) and in folders ({tops[0]}); all or none may be in "
             "class folders. Move some, or pass ",
-            Option("labels"),
-            ".",
+            f"{Option('labels')}.",
         )
     _check_classes(f"{subject}/{split}".rstrip("/"), keys, folders, listed)
     classes = sorted(set(tops))
     without = sorted(set(folders).difference(classes, listed))
     if without and empty is None:
         raise SourceError(
-            f"{subject}/{split}{without[0]}: a class folder without images; "
-            "each needs at least one. Add some, remove the folder, or pass ",
-            Option("on_error", "skip"),
-            ".",
+            f"{subject}/{split}{without[0]}: a class folder without images; each needs at least one. "
+            f"Add some, remove the folder, or pass {Option('on_error', 'skip')}."
         )
     if empty is not None:
         empty += [split + name for name in without]
@@ -381,9 +370,10 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
     notes: list[str] = []
     if not labels_given:
         notes.append(
-            "The images are not in class folders, so the pack has no labels; pass "
-            + Option("labels")
-            + " to add some."
+            Sentence(
+                f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to add "
+                "some."
+            )
         )
     if classes is not None and len(classes) == 1:
         notes.append(f"All images are in one class folder ({classes[0]}).")
@@ -405,10 +395,11 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
     if masks:
         mask, image = masks[0]
         notes.append(
-            f"{units.count(len(masks), 'image')} called as another with a word for masks behind it, such as {mask} beside {image}: "
-            "packed as images. If they are masks, move them into a folder of their own, and pass it by "
-            + Option("pairs", {"mask": "DIR"})
-            + "."
+            Sentence(
+                f"{units.count(len(masks), 'image')} called as another with a word for masks behind it, such as "
+                f"{mask} beside {image}: packed as images. If they are masks, move them into a folder of their "
+                f"own, and pass it by {Option('pairs', {'mask': 'DIR'})}."
+            )
         )
     return notes
 

@@ -146,9 +146,8 @@ class Pair:
         images = self._images.some(indices)
         if images is None:
             raise UsageError(
-                f"{self._place}: is an archive, which only this process reads; folders can be read by others. Unpack it, or leave out ",
-                Option("engine"),
-                ".",
+                f"{self._place}: is an archive, which only this process reads; folders can be read by "
+                f"others. Unpack it, or leave out {Option('engine')}."
             )
         made = copy(self)
         made._images, made._paths = images, [self._paths[index] for index in indices.tolist()]
@@ -368,10 +367,10 @@ class _PairedFiles:
         if missing:
             shown = ", ".join(keys[index] for index in missing[:_SHOWN])
             raise SourceError(
-                f"{self.place}: no {name} for {shown}{_more(len(missing) - _SHOWN)}; each image needs a file of its own path and name, "
-                f"ending in {', '.join((*EXTENSIONS, *SECOND_CHOICE))}. Add them, remove the images, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"{self.place}: no {name} for {shown}{_more(len(missing) - _SHOWN)}; each image needs "
+                "a file of its own path and name, ending in "
+                f"{', '.join((*EXTENSIONS, *SECOND_CHOICE))}. Add them, remove the images, or pass "
+                f"{Option('on_error', 'skip')}."
             )
         if self._doubles:
             shown = ", ".join(

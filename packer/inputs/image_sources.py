@@ -274,7 +274,7 @@ def check_bytes(nbytes: int, max_pixels: int) -> None:
     most = MOST_BYTES_A_PIXEL * max_pixels
     if nbytes > most:
         raise ImageError(
-            f"{nbytes:,} bytes; at most {most:,} are read. Raise ", Option("max_pixels"), " if it is meant."
+            f"{nbytes:,} bytes; at most {most:,} are read. Raise {Option('max_pixels')} if it is meant."
         )
 
 
@@ -368,10 +368,8 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
         if isinstance(found, str):
             if not options.skip:
                 raise SourceError(
-                    f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the list's folder. "
-                    "Correct it, or pass ",
-                    Option("on_error", "skip"),
-                    ".",
+                    f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to "
+                    f"the list's folder. Correct it, or pass {Option('on_error', 'skip')}."
                 )
             shown = os.path.basename(found) if found.startswith("/") else found
             skipped.append(
@@ -400,7 +398,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     if any(text is not None for text in texts):
         if options.labelled:
             raise UsageError(
-                f"{name}: has labels, and ", Option("labels"), " is given; one of them is used. Drop one."
+                f"{name}: has labels, and {Option('labels')} is given; one of them is used. Drop one."
             )
         labels, classes = number_labels(rows, [text or "" for text in texts], label_as=options.label_as)
         layout = FolderLayout(labels, classes, {})

@@ -43,7 +43,7 @@ from packer.inputs.label_values import (
 )
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 _SIZES = frozenset(("w", "width", "h", "height"))
 _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
@@ -227,12 +227,8 @@ class ImageTargets:
         """
         if unit is not None and not self.needs_geometry:
             raise UsageError(
-                Option(_UNIT),
-                ": is about boxes and keypoints, and there are none. Pass ",
-                Option("Labels.boxes"),
-                " or ",
-                Option("Labels.keypoints"),
-                ", or leave it out.",
+                f"{Option(_UNIT)}: is about boxes and keypoints, and there are none. Pass "
+                f"{Option('Labels.boxes')} or {Option('Labels.keypoints')}, or leave it out."
             )
         if self._boxes is not None:
             check_unit(subject, "boxes", [self._boxes.coordinates], unit, _UNIT)
@@ -272,9 +268,8 @@ class ImageTargets:
                 continue
             if not skip:
                 raise UsageError(
-                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass ",
-                    Option("on_error", "skip"),
-                    ".",
+                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add "
+                    f"it, or pass {Option('on_error', 'skip')}."
                 )
             refused[image] = f"its class is {own[number]}, which is not among the {len(classes):,} given."
         places = np.maximum(places, 0)
@@ -387,9 +382,10 @@ def read_targets(
     if separator is not None:
         called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
         targets.notes.append(
-            f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, {_shown(classes or ())}; "
-            + Option("Labels.separator")
-            + " names another separator."
+            Sentence(
+                f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, "
+                f"{_shown(classes or ())}; {Option('Labels.separator')} names another separator."
+            )
         )
     elif not corners:
         targets.notes += notes_on_classes(classes or ())
@@ -406,10 +402,8 @@ def _split(name: str, columns: Columns | None) -> list[str]:
     chosen = [column.strip() for column in (columns.split(",") if isinstance(columns, str) else columns)]
     if not chosen or not all(chosen):
         raise UsageError(
-            Option(f"Labels.{name}"),
-            f" {columns!r}: holds an empty name; names of columns are needed. Pass for example ",
-            Option(f"Labels.{name}", "a,b"),
-            ".",
+            f"{Option(f'Labels.{name}')} {columns!r}: holds an empty name; names of columns are "
+            f"needed. Pass for example {Option(f'Labels.{name}', 'a,b')}."
         )
     return chosen
 
@@ -439,8 +433,8 @@ def _check_choice(labels: list[str], corners: list[str], points: list[str], mult
         )
     if multi_label and (len(labels) > 1 or corners):
         raise UsageError(
-            Option("Labels.separator"),
-            ": goes with one label column and no boxes, as its cells hold several names. Drop one.",
+            f"{Option('Labels.separator')}: goes with one label column and no boxes, as its cells hold "
+            "several names. Drop one."
         )
 
 
@@ -455,17 +449,15 @@ def _check_taken(
     """Refuse a way to take labels where there are none of that kind. Raises: UsageError."""
     if separator == "":
         raise UsageError(
-            Option("Labels.separator", ""),
-            ": is empty; a text is needed. Pass for example ",
-            Option("Labels.separator", "space"),
-            ", or leave it out.",
+            f"{Option('Labels.separator', '')}: is empty; a text is needed. Pass for example "
+            f"{Option('Labels.separator', 'space')}, or leave it out."
         )
     none = (corners or points) and not labels
     if label_as != "auto" and (multi_label or none or (corners and label_as != "classes")):
         why = "names" if multi_label else "no labels" if none else "classes"
         raise UsageError(
-            Option("Labels.as_", label_as),
-            f": is about labels that are numbers, and these are {why}. Leave it out.",
+            f"{Option('Labels.as_', label_as)}: is about labels that are numbers, and these are {why}. "
+            "Leave it out."
         )
 
 

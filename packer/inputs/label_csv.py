@@ -126,16 +126,14 @@ class LabelTable:
         others = [place for place in range(len(header)) if place != file]
         if header[file] in chosen:
             raise SourceError(
-                f"{where}: {header[file]} names the files; the columns are {shown}. Choose another one, or name that of the files with ",
-                Option("Labels.file_column"),
-                ".",
+                f"{where}: {header[file]} names the files; the columns are {shown}. Choose another "
+                f"one, or name that of the files with {Option('Labels.file_column')}."
             )
         if not chosen and len(others) != 1:
             raise SourceError(
-                f"{where}: {len(header)} {'column' if len(header) == 1 else 'columns'} ({shown}); two are read, file and label, parted "
-                "by commas, or by tabs in a .tsv. Name the label's with ",
-                Option("Labels.column"),
-                ".",
+                f"{where}: {len(header)} {'column' if len(header) == 1 else 'columns'} ({shown}); two "
+                "are read, file and label, parted by commas, or by tabs in a .tsv. Name the label's "
+                f"with {Option('Labels.column')}."
             )
         return file, [header.index(name) for name in chosen] or others
 
@@ -156,12 +154,10 @@ class LabelTable:
         if index is None:
             raise _UnusableRowError(
                 f"no image is called {shorten(name)}",
-                "paths below the images' folder are read, and names without folder and extension, in one of the columns "
-                f"{shorten(', '.join(header))}. Correct the row, or pass ",
-                Option("Labels.file_column"),
-                " for another column, or ",
-                Option("on_error", "skip"),
-                ".",
+                "paths below the images' folder are read, and names "
+                f"without folder and extension, in one of the columns {shorten(', '.join(header))}. "
+                f"Correct the row, or pass {Option('Labels.file_column')} for another column, or "
+                f"{Option('on_error', 'skip')}.",
             )
         return index
 
@@ -209,9 +205,7 @@ class LabelTable:
             others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
             raise SourceError(
                 f"{self.path}: no {what} for {self._keys[missing[0]]}{others}; every image needs one. "
-                "Add the rows, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"Add the rows, or pass {Option('on_error', 'skip')}."
             )
         for image in missing.tolist():
             self.refused.setdefault(image, f"has no row in {os.path.basename(self.path)}.")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import shorten
-from packer.sentence import Option, Part
+from packer.sentence import Option, Part, Sentence
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float", "number")
@@ -113,18 +113,16 @@ def number_labels(
     if named is not None and floats:
         raise rows.error(
             first[named],
-            f"{column} is {named}; with ",
-            Option("Labels.as_", label_as),
-            " numbers are accepted. Correct it, or leave that out.",
+            f"{column} is {named}; with {Option('Labels.as_', label_as)} numbers are accepted. Correct "
+            "it, or leave that out.",
         )
     if named is not None and number is not None:
         earlier, later = sorted((named, number), key=first.__getitem__)
         raise rows.error(
             first[later],
-            f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; "
-            "numbers or class names are accepted, not both. Correct one, or pass ",
-            Option("Labels.as_", "classes"),
-            ".",
+            f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; numbers "
+            "or class names are accepted, not both. Correct one, or pass "
+            f"{Option('Labels.as_', 'classes')}.",
         )
     are_names = named is not None or label_as == "classes"
     whole = not (floats or (regression and "fraction" in kinds.values()))
@@ -145,7 +143,7 @@ def number_labels(
     for row, text in enumerate(texts) if wrong else ():
         if text in wrong:
             rows.refuse(
-                row, _found(column, text), f"{allowed}. Correct it, or pass ", Option("on_error", "skip"), "."
+                row, _found(column, text), f"{allowed}. Correct it, or pass {Option('on_error', 'skip')}."
             )
     values: Mapping[str, float | None]
     if are_names:
@@ -214,9 +212,10 @@ def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
         several = [name for name in classes if _BETWEEN_NAMES.search(name)]
         return (
             [
-                f"{len(several):,} of the {len(classes):,} classes hold a | or ;, such as {several[0]!r}; each is one class. Pass "
-                + Option("Labels.separator", "|")
-                + " if cells hold several."
+                Sentence(
+                    f"{len(several):,} of the {len(classes):,} classes hold a | or ;, such as {several[0]!r}; "
+                    f"each is one class. Pass {Option('Labels.separator', '|')} if cells hold several."
+                )
             ]
             if several
             else []
@@ -225,13 +224,12 @@ def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
         return []
     as_classes = Option("Labels.as_", "classes")
     if labels.dtype != np.int64:
-        return ["Labels are numbers, stored as float32; " + as_classes + " takes them for classes."]
+        return [Sentence(f"Labels are numbers, stored as float32; {as_classes} takes them for classes.")]
     return [
-        f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
-        + Option("Labels.as_", "float")
-        + " stores float32, "
-        + as_classes
-        + " numbers them from 0."
+        Sentence(
+            f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
+            f"{Option('Labels.as_', 'float')} stores float32, {as_classes} numbers them from 0."
+        )
     ]
 
 
@@ -247,8 +245,8 @@ def number_columns(
     check_label_as(label_as)
     if label_as == "classes":
         raise UsageError(
-            Option("Labels.as_", "classes"),
-            f": goes with one label column, and {len(columns)} are chosen. Choose one, or leave it out.",
+            f"{Option('Labels.as_', 'classes')}: goes with one label column, and {len(columns)} are "
+            "chosen. Choose one, or leave it out."
         )
     values = np.empty((len(columns[0]), len(columns)), np.float32)
     for number, texts in enumerate(columns):
@@ -292,12 +290,10 @@ def check_bars(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
     row = next((row for row, text in enumerate(texts) if "," in text or " " in text), None)
     if row is not None and not any(map(_BETWEEN_NAMES.search, texts)):
         raise UsageError(
-            f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no cell has a | or ;, "
-            "which part names. Pass ",
-            Option("Labels.separator", "comma" if "," in texts[row] else "space"),
-            ", or ",
-            Option("Labels.separator", "bar"),
-            " if it is one name.",
+            f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no "
+            "cell has a | or ;, which part names. Pass "
+            f"{Option('Labels.separator', 'comma' if ',' in texts[row] else 'space')}, or "
+            f"{Option('Labels.separator', 'bar')} if it is one name."
         )
 
 

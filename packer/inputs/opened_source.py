@@ -128,10 +128,9 @@ class ImageSource:
         images = self.images.some(indices)
         if images is None:
             raise UsageError(
-                f"{self.name}: its images lie in other files, which only this process reads; folders, lists and folders in stores can be"
-                " read by others. Unpack them, or leave out ",
-                Option("engine"),
-                ".",
+                f"{self.name}: its images lie in other files, which only this process reads; folders, "
+                "lists and folders in stores can be read by others. Unpack them, or leave out "
+                f"{Option('engine')}."
             )
         made = copy(self)
         made.keys = [self.keys[index] for index in indices.tolist()]

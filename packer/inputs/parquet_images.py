@@ -204,9 +204,8 @@ class _Spooled:
         found = "holds no image" if name is None else f"holds the name of an image ({name}) and not its bytes"
         if not self._options.skip:
             raise SourceError(
-                f"{path} row {row + 1}: {found}; the bytes of image files are read. Embed them, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"{path} row {row + 1}: {found}; the bytes of image files are read. Embed them, or "
+                f"pass {Option('on_error', 'skip')}."
             )
         self.refused[len(self.sizes)] = f"{found}."
 
@@ -215,12 +214,11 @@ class _Spooled:
         usable = shorten(", ".join(self._columns.usable))
         if not usable:
             return Sentence(
-                "No column can be a label, so the pack has none; pass ", Option("labels"), " to add some."
+                f"No column can be a label, so the pack has none; pass {Option('labels')} to add some."
             )
         return Sentence(
-            f"No column is called label, or names classes, so the pack has no labels; {usable} can be one. Pass ",
-            Option("Labels.column", self._columns.usable[0]),
-            ".",
+            f"No column is called label, or names classes, so the pack has no labels; {usable} can be "
+            f"one. Pass {Option('Labels.column', self._columns.usable[0])}."
         )
 
     def labels(self, subject: str) -> tuple[FolderLayout, list[str]]:
@@ -302,9 +300,8 @@ def _label_column(path: str, schema: Arrow, image: str, chosen: str | None) -> s
         return "label"
     if len(classes) > 1:
         raise UsageError(
-            f"{path}: has several labels ({shorten(', '.join(classes))}); one is packed. Pass ",
-            Option("Labels.column", classes[0]),
-            ".",
+            f"{path}: has several labels ({shorten(', '.join(classes))}); one is packed. Pass "
+            f"{Option('Labels.column', classes[0])}."
         )
     return classes[0] if classes else None
 

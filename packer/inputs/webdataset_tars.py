@@ -145,9 +145,8 @@ class _TarSamples:
         """Raise SourceError about a member, unless such are skipped."""
         if not self._options.skip:
             raise SourceError(
-                f"{archive.path}: {shorten(path)} {reason} Make the tar anew, or pass ",
-                Option("on_error", "skip"),
-                ".",
+                f"{archive.path}: {shorten(path)} {reason} Make the tar anew, or pass "
+                f"{Option('on_error', 'skip')}."
             )
 
     def source(self, classes_file: str | None) -> ImageSource:
@@ -211,9 +210,8 @@ def _check_field(subject: str, archives: Sequence[Archive], label: str | None) -
     texts = sorted(name for name in fields if _last(name) in _TEXTS)
     if texts and field not in fields:
         raise UsageError(
-            f"{subject}: no image has a .{field} beside it; there are .{shorten(', .'.join(texts))}. Pass ",
-            Option("Labels.column", texts[0]),
-            ".",
+            f"{subject}: no image has a .{field} beside it; there are .{shorten(', .'.join(texts))}. "
+            f"Pass {Option('Labels.column', texts[0])}."
         )
 
 

@@ -358,9 +358,8 @@ def fit(pipeline: Pipeline, image: Field, path: str, made: bool) -> Pipeline:
     shape = image.loaded.shape
     if shape is None:
         raise UsageError(
-            f"augment: works on images of one size; those of {path} kept their own. Run packer repack with a ",
-            Option("size"),
-            " first.",
+            f"augment: works on images of one size; those of {path} kept their own. Run packer repack "
+            f"with a {Option('size')} first."
         )
     if len(shape) != 3 or image.about.get("layout") != "HWC":
         if made:

@@ -31,7 +31,7 @@ from packer.load.stats import Stats
 from packer.orders.epochs import Context, RowOrder, Share, read_request, read_requests
 from packer.orders.mixture import Mixture, single_orders
 from packer.orders.row_orders import Rows
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -180,10 +180,12 @@ class PackedBatchDataset(ResumableEpochs):
         by_row = any(isinstance(one, Rows) for one in single_orders(self.order))
         if self._chosen and by_row and about.coded and self.placement == "disk":
             warnings.warn(
-                f"{path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled when it was made, so"
-                " a shuffled epoch decodes a block for almost every row. Convert it again without "
-                + Option("shuffle", False)
-                + ", or pass placement='ram', or order='slices' for speed.",
+                Sentence(
+                    f"{path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled "
+                    "when it was made, so a shuffled epoch decodes a block for almost every row. Convert it "
+                    f"again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
+                    "speed."
+                ),
                 stacklevel=4,
             )
         if not len(self) and self.ends == "drop":

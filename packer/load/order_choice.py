@@ -73,9 +73,8 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
         )
     if not {"height", "width"} <= known.keys():
         raise UsageError(
-            f"Buckets: {pack.path} has no fields 'height' and 'width', which it needs. Convert the images again with a ",
-            Option("size", "max=65500"),
-            ", which keeps all of their pixels.",
+            f"Buckets: {pack.path} has no fields 'height' and 'width', which it needs. Convert the "
+            f"images again with a {Option('size', 'max=65500')}, which keeps all of their pixels."
         )
     return np.stack([read_column(pack, name, subset) for name in ("height", "width")], axis=1)
 

@@ -31,10 +31,7 @@ def check_unit(
     )
     if 0 < largest < LEAST_PIXELS:
         raise UsageError(
-            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's width and height; pixels are"
-            " expected. Pass ",
-            Option(option, "relative"),
-            ", or ",
-            Option(option, "pixels"),
-            " if they are pixels.",
+            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an "
+            f"image's width and height; pixels are expected. Pass {Option(option, 'relative')}, or "
+            f"{Option(option, 'pixels')} if they are pixels."
         )

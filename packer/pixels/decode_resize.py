@@ -109,9 +109,8 @@ class PixelSpec:
             )
         if self.dtype != "uint8" and self.channels == "rgba":
             raise UsageError(
-                f"channels rgba: is about {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of bands. Pass ",
-                Option("channels", 4),
-                " to keep four channels as they are.",
+                f"channels rgba: is about {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of "
+                f"bands. Pass {Option('channels', 4)} to keep four channels as they are."
             )
         if self.max_pixels < 1:
             raise UsageError(f"max_pixels {self.max_pixels}: too few; 1 is the least. Pass a larger number.")

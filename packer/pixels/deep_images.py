@@ -171,9 +171,8 @@ def _bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> ND
     values = _read(data, max_pixels).values
     if values.dtype != dtype:
         raise ImageError(
-            f"its values are {values.dtype.name}, and {dtype.name} is packed; one type is kept, as it is. Pass ",
-            Option("dtype", values.dtype.name),
-            " for such files.",
+            f"its values are {values.dtype.name}, and {dtype.name} is packed; one type is kept, as it "
+            f"is. Pass {Option('dtype', values.dtype.name)} for such files."
         )
     if values.shape[2] != bands:
         many = "channel" if values.shape[2] == 1 else "channels"
@@ -195,9 +194,8 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
     count = values.shape[2] - alpha
     if values.dtype != np.uint16 or count not in (1, 3):
         raise ImageError(
-            f"it has {values.shape[2]:,} channels of {values.dtype.name}; grey and RGB of 16 bits become {channels}. Pass ",
-            Option("channels", values.shape[2]),
-            " to keep them as they are.",
+            f"it has {values.shape[2]:,} channels of {values.dtype.name}; grey and RGB of 16 bits "
+            f"become {channels}. Pass {Option('channels', values.shape[2])} to keep them as they are."
         )
     opacity, values = values[..., count:], levels.stretched(values[..., :count])
     if alpha:
@@ -259,9 +257,8 @@ def _read(data: bytes, max_pixels: int) -> _Values:
 
 def _no_bands(kind: str) -> ImageError:
     return ImageError(
-        f"{kind}, of which the colours are read, and no bands. Pass ",
-        Option("channels", "rgb"),
-        " for such files.",
+        f"{kind}, of which the colours are read, and no bands. Pass {Option('channels', 'rgb')} for "
+        "such files."
     )
 
 

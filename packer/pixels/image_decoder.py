@@ -208,9 +208,8 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
         raise ImageError(f"{width:,} x {height:,} pixels; sides of up to {MAX_SIDE:,} are read.")
     if height * width > max_pixels:
         raise ImageError(
-            f"{width:,} x {height:,} pixels; at most {max_pixels:,} are allowed. Raise ",
-            Option("max_pixels"),
-            " if the image is meant.",
+            f"{width:,} x {height:,} pixels; at most {max_pixels:,} are allowed. Raise "
+            f"{Option('max_pixels')} if the image is meant."
         )
 
 
@@ -291,11 +290,9 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
 
 def _unknown_pixels() -> ImageError:
     return ImageError(
-        "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass ",
-        Option("channels", "auto"),
-        " to keep bands as they are, or ",
-        Option("dtype", "uint16"),
-        " for grey and colours of 10 or 14 bits.",
+        "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass "
+        f"{Option('channels', 'auto')} to keep bands as they are, or {Option('dtype', 'uint16')} for "
+        "grey and colours of 10 or 14 bits."
     )
 
 

@@ -117,10 +117,12 @@ def note_on_size(height: int, width: int) -> list[Sentence]:
     square = height == width
     larger = Option("size", rows[0] if square else f"{rows[0]}x{rows[1]}")
     crop = f"RandomCrop({height})" if square else f"RandomCrop(({height}, {width}))"
+    powers = "power" if len(odd) == 1 else "powers"
     return [
-        f"{found}: no {'power' if len(odd) == 1 else 'powers'} of two; the nearest are {', and '.join(nearest)}. Training usually takes "
-        + larger
-        + f" and augment='{crop}'."
+        Sentence(
+            f"{found}: no {powers} of two; the nearest are {', and '.join(nearest)}. Training usually takes {larger}"
+            f" and augment='{crop}'."
+        )
     ]
 
 

@@ -17,7 +17,7 @@ from packer.format.header import Extent
 from packer.samples.columns import ArrayColumn, FileColumn, JoinedColumn, SourceColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.values import ValueRefusedError, as_array
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 from packer.source_kinds import is_array_file
 
 _HDF5 = (".h5", ".hdf5", ".hdf")
@@ -170,10 +170,10 @@ def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, ra
         if len(group) < len(splits) or len(forms) > 1 or not read or (counts and lengths != counts):
             first = next(group[splits[0]] for group in groups.values() if splits[0] in group)
             raise UsageError(
-                f"{subject}: holds {_list(found)}: the splits {', '.join(splits)}, which are packed together where each has the same"
-                " arrays, of one form and length, and none is large and compressed. Name the arrays of one split: ",
-                Option("Fields.rename", {first.name: IMAGE}),
-                ".",
+                f"{subject}: holds {_list(found)}: the splits {', '.join(splits)}, which are packed "
+                "together where each has the same arrays, of one form and length, and none is large "
+                "and compressed. Name the arrays of one split: "
+                f"{Option('Fields.rename', {first.name: IMAGE})}."
             )
         counts = lengths
         parts = [group[split] for split in splits]
@@ -345,9 +345,8 @@ def _chosen(
     ]
     if twins:
         raise UsageError(
-            f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of one. Name its arrays: ",
-            Option("Fields.rename", {_safe(main.name): IMAGE}),
-            ".",
+            f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of "
+            f"one. Name its arrays: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
         )
     fields = _names_of(members)
     source = _named(subject, members, None, fields)
@@ -383,7 +382,7 @@ def _chosen(
             told += f", {classes.name} names the classes"
         if others:
             told += f"; left out: {_list(others)}"
-        source.notes.append(f"{told}. To have it otherwise, pass " + Option("Fields.rename") + ".")
+        source.notes.append(Sentence(f"{told}. To have it otherwise, pass {Option('Fields.rename')}."))
     return source
 
 

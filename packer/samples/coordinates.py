@@ -57,10 +57,9 @@ class Coordinates:
         for name, largest in self.largest.items():
             if self.unit == "relative" and largest >= LEAST_PIXELS:
                 raise UsageError(
-                    f"{subject}: a coordinate of its {name} is {largest:.4g}, as of pixels; shares of an image's width and height reach"
-                    " to 1. Correct it, or pass ",
-                    Option("Fields.boxes_unit", "pixels"),
-                    ".",
+                    f"{subject}: a coordinate of its {name} is {largest:.4g}, as of pixels; shares of "
+                    "an image's width and height reach to 1. Correct it, or pass "
+                    f"{Option('Fields.boxes_unit', 'pixels')}."
                 )
             check_unit(subject, name, [np.array(largest)], self.unit, "Fields.boxes_unit")
 

@@ -276,11 +276,9 @@ class _Job:
         if source.spans is not None:
             if options.split is not None or options.spans is not None:
                 raise UsageError(
-                    f"{source.subject}: its arrays are the splits {', '.join(source.spans)}, and ",
-                    Option("split"),
-                    " makes others. Leave it out, or name the arrays of one split by ",
-                    Option("Fields.rename"),
-                    ".",
+                    f"{source.subject}: its arrays are the splits {', '.join(source.spans)}, and "
+                    f"{Option('split')} makes others. Leave it out, or name the arrays of one split by "
+                    f"{Option('Fields.rename')}."
                 )
             options = replace(options, spans=source.spans)
         maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
@@ -365,9 +363,8 @@ class _Job:
                 except ValueRefusedError as error:
                     if not skip:
                         raise SourceError(
-                            f"{subject}, sample {number}: {error}. Correct it, or pass ",
-                            Option("on_error", "skip"),
-                            ".",
+                            f"{subject}, sample {number}: {error}. Correct it, or pass "
+                            f"{Option('on_error', 'skip')}."
                         ) from None
                     skipped.append({"key": str(number), "reason": f"{error}."})
                     continue
@@ -407,11 +404,9 @@ class _Job:
     def _refuse_resuming(self, why: str) -> None:
         if self._run.running.resume:
             raise UsageError(
-                f"{why} an interrupted run is not gone on with. Leave out ",
-                Option("resume", True),
-                ", or for a dataset pass text that says what it holds, such as ",
-                Option("resume", "birds v3"),
-                ".",
+                f"{why} an interrupted run is not gone on with. Leave out {Option('resume', True)}, or "
+                "for a dataset pass text that says what it holds, such as "
+                f"{Option('resume', 'birds v3')}."
             )
 
     def _begin(

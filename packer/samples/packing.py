@@ -164,9 +164,8 @@ class PackingOptions:
         self.storing.fields(fields)
         if self.storing.store == "jpeg" and all(f.name != IMAGE for f in fields):
             raise UsageError(
-                "store jpeg: is about the field 'image', and there is none. Name it by fields or rename, or pass ",
-                Option("store", "raw"),
-                ".",
+                "store jpeg: is about the field 'image', and there is none. Name it by fields or "
+                f"rename, or pass {Option('store', 'raw')}."
             )
         key = next((f for f in fields if f.name == KEY), None)
         if key is not None and "encoding" not in key.about:

@@ -20,7 +20,7 @@ from packer.samples.field_plan import (
     with_masks,
 )
 from packer.samples.values import ValueRefusedError, is_pillow
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,10 @@ def notes_on(name: str, plan: FieldPlan, values: Sequence[Any]) -> list[str]:
     if plan.color or not any(is_pillow(value) and value.mode == "P" for value in values):
         return []
     return [
-        f"{name}: holds palette images, whose indices are stored, as of masks; for their colours pass "
-        + Option("Fields.channels", "rgb")
-        + "."
+        Sentence(
+            f"{name}: holds palette images, whose indices are stored, as of masks; for their colours pass "
+            f"{Option('Fields.channels', 'rgb')}."
+        )
     ]
 
 
@@ -200,9 +201,10 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     if "image" in fields or len(images) != 1:
         return []
     return [
-        f"{images[0]}: holds images; augment= and Normalize() work on the field 'image'. Pass "
-        + Option("Fields.rename", {images[0]: "image"})
-        + " for these."
+        Sentence(
+            f"{images[0]}: holds images; augment= and Normalize() work on the field 'image'. Pass "
+            f"{Option('Fields.rename', {images[0]: 'image'})} for these."
+        )
     ]
 
 

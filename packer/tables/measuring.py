@@ -229,12 +229,12 @@ def _remedy(plan: ColumnPlan, index: int, dtype: np.dtype[Any], fine: bool) -> S
     name = plan.columns[index].name
     wider = Sentence()
     if fine and dtype.itemsize < 8:
-        wider = Option("dtype", "float64") + " stores them as they are"
+        wider = Sentence(f"{Option('dtype', 'float64')} stores them as they are")
     if plan.roles[index] == "label":
         if wider:
             return "If that matters, " + wider + "."
-        return "float64 is the widest; " + Option("label_as", "classes") + " tells them apart."
-    ways = Option("keep", name) + ", " + Option("drop", name) + " or " + as_category(name)
+        return Sentence(f"float64 is the widest; {Option('label_as', 'classes')} tells them apart.")
+    ways = Sentence(f"{Option('keep', name)}, {Option('drop', name)} or {as_category(name)}")
     return "If they are identifiers or times, pass " + ways + ("; " if wider else "") + wider + "."
 
 

@@ -357,21 +357,21 @@ class _Writer:
 
     def _remedy(self, bad: BadRow) -> Sentence:
         """Return what can be done about a bad row."""
-        skip = Option("on_error", "skip") + " to leave such rows out."
+        skip = Sentence(f"{Option('on_error', 'skip')} to leave such rows out.")
         way = _WAYS.get(bad.reason)
         if way is None and bad.column is not None and bad.value and not self._like:
             name = self._source.columns[bad.column].name
             types = {CellFault.LEADING_ZEROS: "integer", CellFault.NOT_WHOLE: "number"}
             way = Sentence(as_category(name))
             if bad.reason in types:
-                way += " or " + Option("types", {name: types[CellFault(bad.reason)]})
+                way += Sentence(f" or {Option('types', {name: types[CellFault(bad.reason)]})}")
             elif bad.reason != CellFault.ROUNDED and bad.value.isprintable() and len(bad.value) <= _SHORT:
-                way += ", " + Option("Csv.na", (bad.value,))
+                way += Sentence(f", {Option('Csv.na', (bad.value,))}")
         return "Mend it, or pass " + skip if way is None else "Mend it, pass " + way + ", or " + skip
 
 
 _WAYS: Mapping[str, Sentence] = {
-    CellFault.NOT_UTF8: Option("Csv.encoding") + ", for example cp1252 or latin-1",
+    CellFault.NOT_UTF8: Sentence(f"{Option('Csv.encoding')}, for example cp1252 or latin-1"),
     CellFault.AFTER_QUOTE: Sentence(Option("Csv.quote", "")),
     CellFault.UNCLOSED: Sentence(Option("Csv.quote", "")),
     CellFault.BEYOND_SINGLE: Sentence(Option("dtype", "float64")),
@@ -403,11 +403,8 @@ class TableRows(ColumnRows):
         if mapped.beyond is not None:
             record, name = mapped.beyond
             raise UsageError(
-                f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, mapped, is beyond"
-                f" {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass ",
-                Option("dtype", "float64"),
-                ", or ",
-                Option("drop", name),
-                ".",
+                f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, "
+                f"mapped, is beyond {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass "
+                f"{Option('dtype', 'float64')}, or {Option('drop', name)}."
             )
         return mapped.fields

@@ -39,10 +39,8 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
         if [_form(f) for f in pack.fields] != [_form(f) for f in first.fields]:
             names = [", ".join(f.name for f in p.fields) for p in (pack, first)]
             raise UsageError(
-                f"{pack.path}: has the fields {names[0]}, {first.path} has {names[1]}; equal fields go together."
-                " Convert a table that has all columns, with ",
-                Option("like", first.path),
-                ".",
+                f"{pack.path}: has the fields {names[0]}, {first.path} has {names[1]}; equal fields go "
+                f"together. Convert a table that has all columns, with {Option('like', first.path)}."
             )
         for own, f in zip(first.fields, pack.fields, strict=True):
             if own.codec != f.codec:

@@ -149,7 +149,7 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
             + (
                 f" map them otherwise in {job.given}."
                 if like
-                else " pass " + Option("missing", "median") + ", mean or zero."
+                else Sentence(f" pass {Option('missing', 'median')}, mean or zero.")
             )
         )
     if any(unknown.values()):
@@ -266,19 +266,19 @@ def source_notes(job: TableJob) -> list[str]:
     notes += texts
     for name in job.indexes:
         notes.append(
-            f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
-            + Option("keep", name)
-            + ", or "
-            + Option("types", {name: "integer"})
-            + " for a feature."
+            Sentence(
+                f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
+                f"{Option('keep', name)}, or {Option('types', {name: 'integer'})} for a feature."
+            )
         )
     notes += job.first_notes.values()
     choices = job.plan.choices
     if job.transform is None and not choices.label and choices.features is None:
         notes.append(
-            "no label is named: all columns that are not named otherwise are features. Pass "
-            + Option("label", "COLUMN")
-            + " to have one."
+            Sentence(
+                "no label is named: all columns that are not named otherwise are features. Pass "
+                f"{Option('label', 'COLUMN')} to have one."
+            )
         )
     return [*notes, *_missing_loops(job.table)]
 

@@ -30,7 +30,7 @@ REPORT = BenchReport(
     heading="photos beside p<b>.h5",
     unit="images",
     notes=("compared: all.",),
-    diagnosis=Diagnosis("decoding", None, "Limited. Pass " + Option("size", 64) + ".", 1500.0),
+    diagnosis=Diagnosis("decoding", None, Sentence(f"Limited. Pass {Option('size', 64)}."), 1500.0),
 )
 
 
@@ -43,7 +43,7 @@ def test_notes_stand_below_the_table() -> None:
         "more than 1 x memcpy: pac",
         "rounds differ by up to 14",
     ]
-    table = report.table().render(lambda option: f"<{option}>")
+    table = report.table().render(lambda option: f"<{option!s}>")
     assert table.endswith("\n\nLimited. Pass <size=64>.")
     for sentence in report.below:
         assert sentence in table.replace("<", "").replace(">", "")

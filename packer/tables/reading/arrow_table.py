@@ -118,10 +118,9 @@ class ArrowTable(TableSource):
             alike = found == column.type or column.name in self._reading.types
             if not alike and not (pyarrow.types.is_null(one.type) or found is None is type_of(other.type)):
                 raise SourceError(
-                    f"{file.name}: column {column.name!r} holds {one.type}, in {first.name} it is {other.type}; all files must have "
-                    "the same types. Pass ",
-                    Option("types", {column.name: column.type}),
-                    ", or another type, if one fits both.",
+                    f"{file.name}: column {column.name!r} holds {one.type}, in {first.name} it is "
+                    f"{other.type}; all files must have the same types. Pass "
+                    f"{Option('types', {column.name: column.type})}, or another type, if one fits both."
                 )
 
     def _check(self, layout: RecordLayout) -> None:

@@ -42,9 +42,9 @@ def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
             lines = text.count(b"\n") + (not text.endswith(b"\n"))
             size = "" if ended else f"first {len(text) >> 10:,} KiB hold "
             raise UsageError(
-                f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which ",
-                Option("Csv.skip_rows", skip_rows),
-                " passes over all; a table begins behind them. Pass a smaller number.",
+                f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which "
+                f"{Option('Csv.skip_rows', skip_rows)} passes over all; a table begins behind them. "
+                "Pass a smaller number."
             )
     return at
 
@@ -119,10 +119,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
             best = max(whole, key=lambda cut: cut.share)
             if named and best.delimiter not in named:
                 raise SourceError(
-                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says"
-                    f" {_shown(named[0])}. Pass ",
-                    Option("Csv.delimiter", best.delimiter.decode()),
-                    ", or rename it.",
+                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says "
+                    f"{_shown(named[0])}. Pass {Option('Csv.delimiter', best.delimiter.decode())}, or "
+                    "rename it."
                 )
             return best.delimiter
         titled += [cut for cut in found if cut.leading and cut.share > _LEAST]
@@ -143,12 +142,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         _check_single(name, single, text, dialect, reading)
         return single.delimiter
     raise SourceError(
-        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into"
-        " as many cells as the first. Pass ",
-        Option("Csv.delimiter"),
-        ", or ",
-        Option("Csv.skip_rows"),
-        " if lines of a title come first.",
+        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into as "
+        f"many cells as the first. Pass {Option('Csv.delimiter')}, or {Option('Csv.skip_rows')} if "
+        "lines of a title come first."
     )
 
 
@@ -274,15 +270,14 @@ def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> tup
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
     if filled and all(map(_is_number, filled)):
         raise SourceError(
-            f"{name}: its first row holds numbers, no names. Pass ", Option("Csv.header", False), "."
+            f"{name}: its first row holds numbers, no names. Pass {Option('Csv.header', False)}."
         )
     try:
         written = [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:
         raise SourceError(
-            f"{name}: its first row is not UTF-8; the whole file must be. Pass ",
-            Option("Csv.encoding"),
-            ", as cp1252 or latin-1.",
+            f"{name}: its first row is not UTF-8; the whole file must be. Pass "
+            f"{Option('Csv.encoding')}, as cp1252 or latin-1."
         ) from None
     return unique_names(name, written)
 

@@ -84,9 +84,8 @@ class Csv:
                 len(mark) != 1 or not mark.isascii() or mark in "\r\n\0+-" or mark.isalnum()
             ):
                 raise UsageError(
-                    Option(f"Csv.{name}", mark),
-                    ": is no mark; one ASCII character is, no letter, digit, sign or end of line"
-                    f"{', or none' if optional else ''}. Pass one.",
+                    f"{Option(f'Csv.{name}', mark)}: is no mark; one ASCII character is, no letter, "
+                    f"digit, sign or end of line{', or none' if optional else ''}. Pass one."
                 )
             for other, same in given[:at]:
                 in_quotes = other == "delimiter" and name in ("decimal", "thousands") and self.quote

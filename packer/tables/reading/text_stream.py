@@ -70,9 +70,8 @@ class TextStream:
         mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
         if mark is not None:
             raise SourceError(
-                f"{self.name}: begins as {_MARKS[mark].upper()} text does ({mark.hex(' ').upper()}); UTF-8 is expected. Pass ",
-                Option("Csv.encoding", _MARKS[mark]),
-                ".",
+                f"{self.name}: begins as {_MARKS[mark].upper()} text does ({mark.hex(' ').upper()}); "
+                f"UTF-8 is expected. Pass {Option('Csv.encoding', _MARKS[mark])}."
             )
         if begin.startswith(codecs.BOM_UTF8):
             self._mark = len(codecs.BOM_UTF8)
@@ -150,9 +149,8 @@ class TextStream:
 
     def _undecodable(self, offset: int) -> SourceError:
         return SourceError(
-            f"{self.name}: byte {offset:,} is not {self._encoding.upper()}; the whole file must be. Pass another ",
-            Option("Csv.encoding"),
-            ".",
+            f"{self.name}: byte {offset:,} is not {self._encoding.upper()}; the whole file must be. "
+            f"Pass another {Option('Csv.encoding')}."
         )
 
     def seek(self, offset: int) -> None:
@@ -179,8 +177,8 @@ def python_encoding(encoding: str) -> str:
         "a".encode(encoding)  # refuses those that are not for text, as hex
     except (LookupError, ValueError, TypeError):
         raise UsageError(
-            Option("Csv.encoding", encoding),
-            ": no such encoding; those that Python knows are read, as utf-16, cp1252 or latin-1. Pass one.",
+            f"{Option('Csv.encoding', encoding)}: no such encoding; those that Python knows are read, "
+            "as utf-16, cp1252 or latin-1. Pass one."
         ) from None
     return "utf-8" if found.name in ("utf-8", "utf-8-sig", "ascii") else found.name
 

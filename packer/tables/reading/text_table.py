@@ -230,7 +230,7 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
 def _endless(record: str, said: str) -> SourceError:
     """Return the error for a record that does not end where it should."""
     quote = "," if said.startswith(_UNCLOSED) else ", if a quote is not closed,"
-    return SourceError(f"{record} {said}. Correct it{quote} or pass ", Option("Csv.quote", ""), ".")
+    return SourceError(f"{record} {said}. Correct it{quote} or pass {Option('Csv.quote', '')}.")
 
 
 def _is_unclosed(record: bytes, dialect: TextDialect) -> bool:
@@ -244,9 +244,8 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
     """Look at the beginning of a file. Raises: SourceError if it is no text, or none of lines."""
     if b"\0" in text[:_BINARY]:
         raise SourceError(
-            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass ",
-            Option("Csv.encoding", "utf-16"),
-            ".",
+            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of "
+            f"UTF-16, pass {Option('Csv.encoding', 'utf-16')}."
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")

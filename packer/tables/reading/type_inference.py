@@ -64,9 +64,10 @@ def infer(
         columns.append(TableColumn(column, type, "", _lost_digits(type, counts, _shapes(counts), dialect)))
         if not counts:
             notes[column] = [
-                f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. If it is none, pass "
-                + as_category(column)
-                + ", or another type."
+                Sentence(
+                    f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. "
+                    f"If it is none, pass {as_category(column)}, or another type."
+                )
             ]
         elif type == "category":
             _refuse_other_numbers(name, column, counts, dialect)
@@ -237,9 +238,7 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
                 f"{name}: column {column!r} holds numbers with {written} {what}, as {example!r}; that must be said. Pass ",
                 options[0],
                 *(part for more in options[1:] for part in (" ", more)),
-                ", or ",
-                as_category(column),
-                " if they are none.",
+                f", or {as_category(column)} if they are none.",
             )
 
 
@@ -271,38 +270,42 @@ def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> 
     plural = (TYPES.get(best[0]) or NOTATIONS[best[0]]).plural
     if 2 * most >= total and (len(others) <= _WORDS or most >= _AMONG * total):
         more = f" and other texts in {total - most:,}, as {shown[0]!r}" if others else ""
-        note = Sentence(
+        note = (
             f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}:"
             " it is read as category. "
         )
-        missing = "if they mean missing, pass " + Option("Csv.na", shown) + "."
+        missing = Option("Csv.na", shown)
         if others and best[0] in TYPES and len(others) <= _WORDS:
-            return [note + "If that means missing, pass " + Option("Csv.na", shown) + "."]
-        note += "Pass "
-        for number, kind in enumerate(best):
-            hint = f" ({NOTATIONS[kind].hint})" if kind in NOTATIONS else ""
-            note += (" or " if number else "") + Sentence(Option("types", {column: kind}), hint)
+            return [Sentence(f"{note}If that means missing, pass {missing}.")]
+        hints = [f" ({NOTATIONS[kind].hint})" if kind in NOTATIONS else "" for kind in best]
+        ways = " or ".join(
+            f"{Option('types', {column: kind})}{hint}" for kind, hint in zip(best, hints, strict=True)
+        )
+        note += f"Pass {ways}"
         if others and len(others) <= _WORDS:
-            return [note + "; " + missing]
+            return [Sentence(f"{note}; if they mean missing, pass {missing}.")]
         if others:
-            note += " and " + Option("on_error", "skip") + ", which leaves the other rows out, or "
-            note += Option("Csv.na") + " for each text that means missing"
-        return [note + "."]
+            note += (
+                f" and {Option('on_error', 'skip')}, which leaves the other rows out, or {Option('Csv.na')}"
+                " for each text that means missing"
+            )
+        return [Sentence(f"{note}.")]
     marks = tuple(sorted(cell.decode() for cell in counts if cell in MARKS))
     if marks and len(marks) < len(counts):
         held = sum(counts[mark.encode()] for mark in marks)
         return [
-            f"column {column!r} holds {' and '.join(map(repr, marks))} in {held:,} of its first {total:,} cells,"
-            " as a category. If that means missing, pass " + Option("Csv.na", marks) + "."
+            Sentence(
+                f"column {column!r} holds {' and '.join(map(repr, marks))} in {held:,} of its first {total:,} "
+                f"cells, as a category. If that means missing, pass {Option('Csv.na', marks)}."
+            )
         ]
     if total >= _FEW and len(counts) >= MOSTLY * total:
         return [
-            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as"
-            " category. If it is no feature, pass "
-            + Option("drop", column)
-            + " or "
-            + Option("keep", column)
-            + "."
+            Sentence(
+                f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is "
+                f"read as category. If it is no feature, pass {Option('drop', column)} or "
+                f"{Option('keep', column)}."
+            )
         ]
     return []
 

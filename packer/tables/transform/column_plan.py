@@ -78,31 +78,26 @@ class ColumnChoices:
             ):
                 if chosen:
                     raise UsageError(
-                        Option("dtype", self.dtype),
-                        ": holds whole numbers, but ",
+                        f"{Option('dtype', self.dtype)}: holds whole numbers, but ",
                         other,
                         " gives others; float32, float16 and float64 are allowed with it. Pass one of them.",
                     )
         if isinstance(self.one_hot, str) and self.one_hot != "all":
             raise UsageError(
-                Option("one_hot", self.one_hot),
-                ": is one text; a list of columns or 'all' is allowed. Pass a list.",
+                f"{Option('one_hot', self.one_hot)}: is one text; a list of columns or 'all' is "
+                "allowed. Pass a list."
             )
         for option, names in self.lists():
             twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
             if twice is not None:
                 raise UsageError(
-                    Option(option, ",".join(names)),
-                    f": names {twice!r} twice; once is allowed. Leave one of them out.",
+                    f"{Option(option, ','.join(names))}: names {twice!r} twice; once is allowed. Leave "
+                    "one of them out."
                 )
         if self.label_as != "auto" and not self.label:
             raise UsageError(
-                Option("label_as", self.label_as),
-                ": tells what a label becomes, but there is none; it goes with ",
-                Option("label"),
-                ". Pass ",
-                Option("label"),
-                ", or leave it out.",
+                f"{Option('label_as', self.label_as)}: tells what a label becomes, but there is none; "
+                f"it goes with {Option('label')}. Pass {Option('label')}, or leave it out."
             )
 
     def lists(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -262,13 +257,8 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
         if role == "feature":
             if kind == "text":
                 raise UsageError(
-                    f"column {name!r}: holds texts, which are no features; numbers and categories are. Pass ",
-                    Option("keep", name),
-                    ", ",
-                    Option("drop", name),
-                    " or ",
-                    as_category(name),
-                    ".",
+                    f"column {name!r}: holds texts, which are no features; numbers and categories are. "
+                    f"Pass {Option('keep', name)}, {Option('drop', name)} or {as_category(name)}."
                 )
             # Whole numbers stay exact where features hold such numbers.
             whole = np.dtype(choices.dtype).kind in "iu"
@@ -279,27 +269,20 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
             read[name] = "category" if kind == "text" or (digits[name] and named) else kind
     if "feature" not in roles.values():
         raise UsageError(
-            "table: no column is left as a feature; one at least is needed. Name fewer with ",
-            Option("label"),
-            ", ",
-            Option("keep"),
-            " and ",
-            Option("drop"),
-            ".",
+            "table: no column is left as a feature; one at least is needed. Name fewer with "
+            f"{Option('label')}, {Option('keep')} and {Option('drop')}."
         )
     for name in () if choices.one_hot == "all" else choices.one_hot:
         if roles[name] != "feature" or read[name] != "category":
             raise UsageError(
-                Option("one_hot", name),
-                f": is {_described(read[name], roles[name])}; features that hold categories are allowed. Leave it out, or pass ",
-                as_category(name),
-                ".",
+                f"{Option('one_hot', name)}: is {_described(read[name], roles[name])}; features that "
+                f"hold categories are allowed. Leave it out, or pass {as_category(name)}."
             )
     for name in choices.log1p:
         if roles[name] != "feature" or read[name] != "number":
             raise UsageError(
-                Option("Encode.log1p", name),
-                f": is {_described(read[name], roles[name])}; features that hold numbers are allowed. Leave it out.",
+                f"{Option('Encode.log1p', name)}: is {_described(read[name], roles[name])}; features "
+                "that hold numbers are allowed. Leave it out."
             )
     label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
     read_columns = tuple(TableColumn(c.name, read[c.name], c.notation, c.digits) for c in columns)
@@ -326,8 +309,8 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
         for name in names:
             if name not in types:
                 raise UsageError(
-                    Option(option, name),
-                    f": no column has that name; {nearest(name, types)}. Pass one that is in the table.",
+                    f"{Option(option, name)}: no column has that name; {nearest(name, types)}. Pass "
+                    "one that is in the table."
                 )
     roles: dict[str, str] = {}
     for role, names in given.items():
@@ -358,22 +341,20 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
                 ": classes are asked for of several columns"
                 + (f" ({texts[0]!r} holds texts)" if texts else "")
                 + "; one column can be classes, several only numbers. Pass one, and ",
-                Option("keep"),
-                " the others.",
+                f"{Option('keep')} the others.",
             )
         return LabelField("number", number)
     (column,) = columns
     if texts and choices.label_as == "number":
         raise UsageError(
-            Option("label_as", "number"),
-            f": the label {column.name!r} holds texts, not numbers; auto and classes are allowed. Pass one of them.",
+            f"{Option('label_as', 'number')}: the label {column.name!r} holds texts, not numbers; auto "
+            "and classes are allowed. Pass one of them."
         )
     if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
-            Option("label_as", "classes"),
-            f": the label {column.name!r} is {_described(column.type, 'label')}; texts, booleans and numbers can be classes. Pass ",
-            as_category(column.name),
-            ".",
+            f"{Option('label_as', 'classes')}: the label {column.name!r} is "
+            f"{_described(column.type, 'label')}; texts, booleans and numbers can be classes. Pass "
+            f"{as_category(column.name)}."
         )
     if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):
         return LabelField("classes", "<i8")

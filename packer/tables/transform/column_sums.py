@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.errors import UsageError
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.transform.column_plan import ColumnPlan
 from packer.tables.transform.column_types import MISSING_INTEGER, as_float, is_missing
 from packer.tables.transform.records import RecordMember
@@ -206,17 +206,13 @@ class ColumnSums:
 def check_categories(name: str, count: int, most: int, role: str = "feature") -> None:
     """Raise UsageError if a column has more categories than are allowed."""
     if count > most:
-        ways = Sentence(Option("keep", name), ", ", Option("drop", name))
+        ways = f"{Option('keep', name)}, {Option('drop', name)}"
         if role == "label":
-            ways = Sentence(Option("label_as", "number"))
+            ways = f"{Option('label_as', 'number')}"
         raise UsageError(
             f"column {name!r}: has more than {most:,} categories ({count:,} so far); "
-            + Option("Encode.max_categories", most)
-            + " allows no more. Pass "
-            + ways
-            + " or a larger "
-            + Option("Encode.max_categories")
-            + "."
+            f"{Option('Encode.max_categories', most)} allows no more. Pass {ways} or a larger "
+            f"{Option('Encode.max_categories')}."
         )
 
 
