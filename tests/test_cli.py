@@ -392,7 +392,7 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
         [0, 24],
     )
     mended = run("verify", "p.h5", "--repair", photos)
-    assert (mended.code, mended.out) == (0, "p.h5: repaired (1 block), and whole again\n")
+    assert (mended.code, mended.out) == (0, "p.h5: repaired (1 damaged block), and whole again\n")
     assert Path("p.h5").read_bytes() == whole
     assert re.fullmatch(r"p\.h5: whole; 19\.1 kB checked in .* s \(.*/s\)\n", run("verify", "p.h5").out)
 

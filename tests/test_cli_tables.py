@@ -195,5 +195,5 @@ def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
         "To make damaged blocks anew from the table: packer verify p --repair SRC."
         " If you edited the arrays yourself: packer seal p"
     )
-    assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 block), and whole again\n"
+    assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 damaged block), and whole again\n"
     assert Path("p/features.npy").read_bytes() == whole

@@ -1,4 +1,4 @@
-"""repair_pack: a damaged pack is made again beside, from its source and its own whole blocks; what differs is copied from there.
+"""repair_pack: a damaged pack is made again beside, from its source and its own whole blocks, and takes its place.
 
 Equal inputs and options give equal bytes, so the seal of the new pack tells that it is what the damaged one was. Before that is known,
 the damaged one is only given back the length of its files. A damaged header, trailer or index is not repaired.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -22,33 +21,36 @@ from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import plan_conversion
 from packer.convert.image_options import ImageOptions
 from packer.convert.sample_order import fill
-from packer.errors import FormatError, PackerError, SourceError, UsageError
-from packer.format.file_io import pread_all, pwrite_all, remove
-from packer.format.header import OFFSETS, PACK_OPTIONS, Header
-from packer.format.pack import Pack, open_damaged, open_pack
+from packer.errors import PackerError, SourceError, UsageError
+from packer.format.file_io import fsync_path, remove
+from packer.format.header import PACK_OPTIONS, Header
+from packer.format.pack import Pack, open_damaged, open_pack, read_seal
 from packer.format.pack_writer import PackWriter, Rows
 from packer.format.verdict import Verdict
 from packer.format.verify import verify_pack
-from packer.format.working_folder import check_output, difference
+from packer.format.working_folder import WorkingFolder, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress
 from packer.read.row_reader import RowReader
-from packer.sentence import Option
 from packer.tables.reading.table_source import ReadOptions, open_table
 from packer.tables.table_conversion import convert_table
 
 SUFFIX = ".repairing"
 """Of the name of a pack, for the one that is made again beside it."""
-_CHUNK = 1 << 20
 _GIVEN = ("rows", "block_rows", "fields", "extents")  # members of a header that PackWriter knows itself
+_OTHERWISE = PACK_OPTIONS | {
+    "append",
+    "duplicates",
+    "fields",
+    "like",
+}  # options of packs that one source does not make
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Repair:
-    """Result of a repair: blocks made anew, and other parts of the files, in words."""
+    """Result of a repair. blocks: of rows that were damaged; 0 where there were none, or what describes them was."""
 
     blocks: int
-    mended: tuple[str, ...]
 
 
 def repair_pack(
@@ -61,11 +63,11 @@ def repair_pack(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Repair:
-    """Bring a damaged pack back to the bytes it had, in place.
+    """Bring a damaged pack back to the bytes it had.
 
     It is made again beside (of a pack of shards, one damaged shard after the other), which takes as much space for a while: damaged
-    blocks from the source, the others from the pack itself; a table is converted again. Nothing is written that differs from
-    what was sealed; a repair that is interrupted is simply run again.
+    blocks from the source, the others from the pack itself; a table is converted again. Each new file replaces the old one if it
+    has the seal of that; a repair that is interrupted is simply run again.
 
     Parameters
     ----------
@@ -81,7 +83,7 @@ def repair_pack(
     Returns
     -------
     Repair
-        The blocks made anew, and other parts of the files.
+        The number of damaged blocks of rows.
 
     Raises
     ------
@@ -94,86 +96,82 @@ def repair_pack(
     """
     name = os.fspath(path).rstrip("/")
     try:
-        return _repair(name, os.fspath(source), labels, pairs or {}, workers, progress, on_progress)
+        pack = open_damaged(name)
+        tabular = pack.parts[0].header.table is not None
+        if tabular and (labels or pairs):
+            raise UsageError(
+                f"{name}: was made of a table; labels and pairs are about images. Leave them out."
+            )
+        for part in pack.parts:
+            _lengthen(part)
+        verdicts = {number: verify_pack(part.path) for number, part in enumerate(pack.parts)}
+        damaged = {number: verdict for number, verdict in verdicts.items() if not verdict.ok}
+        if damaged:
+            parts = _of_table if tabular else _of_images
+            bar = Progress(progress, "rows", on_progress)
+            for number in damaged:
+                _check_converted(pack.parts[number])
+            place = WorkingFolder(name + SUFFIX, name=name)
+            again = os.path.join(place.pack, "again")
+            try:
+                os.mkdir(place.pack)
+                with bar:
+                    for number, made in parts(
+                        pack,
+                        damaged,
+                        os.fspath(source),
+                        again,
+                        check_workers(workers),
+                        bar,
+                        labels,
+                        pairs or {},
+                    ):
+                        _replace(made, pack.parts[number], os.fspath(source))
+            finally:
+                place.close(keep=False)
     except OSError as error:
         raise PackerError(
             f"{error.filename or name}: cannot be repaired ({error.strerror}). Free some space, or change the permission."
         ) from error
+    return Repair(sum(len(verdict.blocks) for verdict in damaged.values()))
 
 
-def _repair(
-    name: str,
-    source: str,
-    labels: str | os.PathLike[str] | None,
-    pairs: Mapping[str, str | os.PathLike[str]],
-    workers: int | None,
-    progress: bool,
-    on_progress: Callable[[int], None] | None,
-) -> Repair:
-    pack = open_damaged(name)
-    tabular = pack.parts[0].header.table is not None
-    if tabular and (labels or pairs):
-        raise UsageError(f"{name}: was made of a table; labels and pairs are about images. Leave them out.")
-    words = [word for part in pack.parts for word in _lengthen(part)]
-    verdicts = {number: verify_pack(part.path) for number, part in enumerate(pack.parts)}
-    damaged = {number: verdict for number, verdict in verdicts.items() if not verdict.ok}
-    if not damaged:
-        return Repair(0, tuple(words))
-    again = _free(name + SUFFIX)
-    try:
-        for number, made in (
-            _of_table(pack, damaged, source, again, workers, progress, on_progress)
-            if tabular
-            else _of_images(
-                pack, damaged, source, again, workers, Progress(progress, "rows", on_progress), labels, pairs
-            )
-        ):
-            part = pack.parts[number]
-            if _same_layout(part, open_pack(made), source, "table" if tabular else "images"):
-                _copy(made, part.path)
-            else:
-                _copy_blocks(open_pack(made), part, damaged[number].blocks)
-    finally:
-        remove(again)
-    for number in damaged:
-        if not (verdict := verify_pack(pack.parts[number].path)).ok:
-            raise _left(name, verdict)
-    kinds = {problem.kind for verdict in damaged.values() for problem in verdict.problems}
-    if "checksums" in kinds:
-        words.append("the checksum table")
-    if kinds & {"metadata", "header", "checksums"}:
-        words.append("what describes the arrays")
-    return Repair(sum(len(verdict.blocks) for verdict in damaged.values()), tuple(dict.fromkeys(words)))
-
-
-def _left(name: str, verdict: Verdict) -> FormatError:
-    return FormatError(f"{name}: cannot be repaired whole; what is left: {verdict.problems[0].text}")
-
-
-def _free(again: str) -> str:
-    """Return the name for the pack that is made again. Raises UsageError if there is something that no repair has left."""
-    try:
-        check_output(again, overwrite=True)
-    except UsageError:
+def _check_converted(part: Pack) -> None:
+    """Raise UsageError unless the options of one conversion of one source tell what is in a part."""
+    provenance = part.header.provenance
+    options, source = provenance.get("options", {}), provenance.get("source")
+    if source is None or _OTHERWISE & set(options) or (part.header.table and "reading" not in source):
         raise UsageError(
-            f"{again}: is in the way; the pack is made again under this name. Move it away."
-        ) from None
-    return again
+            f"{part.path}: was made of other packs, of samples from Python, like another table, or appended to rows that it was"
+            " compared with; what one conversion makes of images or a table is made anew. Make the pack again from those."
+        )
 
 
-def _lengthen(part: Pack) -> Iterator[str]:
-    """Give files that were cut short or are gone the length they had, so that whole blocks can be read; what is missing reads as zero.
-
-    Yields what will have been mended by then, in words.
-    """
+def _lengthen(part: Pack) -> None:
+    """Give files that were cut short or are gone the length they had, so that whole blocks can be read; what is missing is zero."""
     for extent in (e for extents in part.header.extents.values() for e in extents if e.file):
         path = part.file(extent)
-        size = os.path.getsize(path) if os.path.exists(path) else -1
-        if size < extent.end:
-            with open(path, "ab"):  # made if it is gone
-                pass
-            os.truncate(path, extent.end)
-            yield f"the length of {extent.file}" if size >= 0 else f"the file {extent.file}"
+        with open(path, "ab") as file:  # made if it is gone
+            if file.tell() < extent.end:
+                file.truncate(extent.end)
+
+
+def _replace(made: str, part: Pack, source: str) -> None:
+    """Replace a damaged part by the one that was made again, if that is what it was. Raises SourceError."""
+    path = part.path
+    if read_seal(made) != part.seal:
+        differs = difference(dict(part.header.provenance), dict(open_pack(made).header.provenance))
+        raise SourceError(
+            f"{source}: gives another file than {path} was{differs and f' ({differs})'}: its content has changed since, or this"
+            " HDF5 library lays files out otherwise. Bring back what the pack was made with, or convert it again."
+        )
+    for name in os.listdir(made) if os.path.isdir(made) else [""]:
+        new, old = (os.path.join(folder, name) if name else folder for folder in (made, path))
+        if os.path.exists(old):
+            shutil.copymode(old, new)
+        os.replace(new, old)
+    remove(made)
+    fsync_path(os.path.dirname(os.path.abspath(path)))
 
 
 def _of_images(
@@ -181,7 +179,7 @@ def _of_images(
     damaged: Mapping[int, Verdict],
     source: str,
     again: str,
-    workers: int | None,
+    workers: int,
     bar: Progress,
     labels: str | os.PathLike[str] | None,
     pairs: Mapping[str, str | os.PathLike[str]],
@@ -190,9 +188,8 @@ def _of_images(
     for number, verdict in damaged.items():
         with ExitStack() as stack:
             bar.start(None)
-            stack.enter_context(bar)
             task = _task(stack, pack, number, source, labels, pairs)
-            _make(pack.parts[number], task, again, verdict.blocks, check_workers(workers), bar.move)
+            _make(pack.parts[number], task, again, verdict.blocks, workers, bar.move)
         yield number, again
 
 
@@ -208,17 +205,6 @@ def _task(
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
-    if "source" not in provenance or PACK_OPTIONS & set(options):
-        raise UsageError(f"{pack.path}: was made of other packs, not of images. Make it again from them.")
-    if "duplicates" in options:
-        raise UsageError(
-            f"{part.path}: was appended without the images that the pack had then; nothing tells which. Bring back a copy of it, or"
-            " convert all images anew."
-        )
-    if "fields" in options:
-        raise UsageError(
-            f"{pack.path}: was made of samples from Python; blocks of images and tables are made anew. Pack the samples again."
-        )
     task, _ = plan_conversion(
         stack, source, ImageOptions.of_record(options, labels, pairs), out=pack.path, made=part, skip=True
     )
@@ -307,23 +293,21 @@ def _of_table(
     damaged: Mapping[int, Verdict],
     source: str,
     again: str,
-    workers: int | None,
-    progress: bool,
-    on_progress: Callable[[int], None] | None,
+    workers: int,
+    bar: Progress,
+    *_: object,
 ) -> Iterator[tuple[int, str]]:
     """Convert a table again. Yields the numbers of the damaged parts, and the names of the new ones.
 
     A block of a table cannot be made by itself: which rows stand in it, and what fills their missing cells, is known when all rows
     have been read.
     """
-    made_of = _converted(pack, damaged)
+    made_of = pack.parts[min(damaged)].header.provenance
     options, read = made_of["options"], made_of["source"]["reading"]
     found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
     # Files of other content give other rows, which is told when there are some.
-    differs = difference(
-        {name: value for name, value in made_of["source"].items() if name != "digests"}, found
-    )
-    if differs:
+    before = {name: value for name, value in made_of["source"].items() if name != "digests"}
+    if differs := difference(before, found):
         raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")
     choices = dict(options.get("choices", {}))
     encode = {
@@ -346,117 +330,8 @@ def _of_table(
         workers=workers,
         on_error="skip" if (pack.parts[0].header.table or {})["skipped"]["rows"] else "stop",
         overwrite=True,
-        resume=True,
-        progress=progress,
-        on_progress=on_progress,
+        on_progress=bar.move,
     )
-    made = open_pack(again)
-    now = dict(made.parts[0].header.provenance)
-    if made_of["source"].get("digests", now["source"]["digests"]) != now["source"]["digests"]:
-        raise _changed(source, pack.path, "", "table")
-    differs = difference(made_of, now)
-    if differs:
-        raise UsageError(
-            f"{pack.path}: cannot be made again: {differs}. Install what it was made with, or convert the table anew."
-        )
+    made = open_pack(again).parts
     for number in damaged:
-        if number >= len(made.parts):
-            raise _changed(source, pack.path, "", "table")
-        yield number, made.parts[number].path
-
-
-def _converted(pack: Pack, damaged: Mapping[int, Verdict]) -> Mapping[str, Any]:
-    """Return how the damaged parts were converted from a table. Raises UsageError if they were not, or are not by these options alone."""
-    for number in damaged:
-        provenance = pack.parts[number].header.provenance
-        options = provenance.get("options", {})
-        if "append" in options:
-            raise UsageError(
-                f"{pack.parts[number].path}: was appended; rows that packer convert wrote are repaired. Convert all tables anew."
-            )
-        if PACK_OPTIONS & set(options):
-            raise UsageError(
-                f"{pack.path}: was made of other packs, not of a table. Make it again from them."
-            )
-        if "like" in options:
-            raise UsageError(
-                f"{pack.path}: was mapped as another pack; packs that were mapped by themselves are "
-                f"repaired. Make it again: packer convert SRC {pack.path} {Option('like', 'THAT')} "
-                f"{Option('overwrite', True)}, with the options it was made with."
-            )
-        reading = provenance.get("source", {}).get("reading")
-        if not isinstance(reading, dict) or "format" not in options:
-            raise UsageError(f"{pack.path}: does not say how it was converted. Convert the table anew.")
-    return provenance
-
-
-def _same_layout(part: Pack, made: Pack, source: str, what: str) -> bool:
-    """Return True if a part made again has the seal of the damaged one, False if only its bytes lie elsewhere in the file.
-
-    So they do in a file of another version of HDF5. Raises SourceError if its rows are others. what: "images" or "table".
-    """
-    if made.seal == part.seal:
-        return True
-    place = ""
-    try:
-        before, now = part.checksums(), made.checksums()
-    except FormatError:  # of the damaged part: then nothing tells where
-        before = now = np.empty((0, 1), np.uint64)
-    if before.shape == now.shape and before.size:
-        differs = np.argwhere(before != now).tolist()
-        if not differs:
-            return False
-        block, column = differs[0]
-        place = f" in block {block} of {part.header.columns[column]!r}"
-    raise _changed(source, part.path, place if what == "images" else "", what)
-
-
-def _changed(source: str, path: str, place: str, what: str) -> SourceError:
-    return SourceError(
-        f"{source}: gives other rows than {path} had{place}; its files have changed since. Bring back the old ones, or convert the"
-        f" {what} again."
-    )
-
-
-def _copy_blocks(made: Pack, part: Pack, blocks: frozenset[int]) -> None:
-    """Copy damaged blocks to where they lie in the damaged part."""
-    for array in sorted(
-        part.header.columns, key=lambda name: not name.endswith(OFFSETS)
-    ):  # those say where rows lie
-        for block in sorted(blocks):
-            stored, at = b"".join(made.stored_block(array, block, _CHUNK)), 0
-            for file, offset, nbytes in part.spans_of_block(array, block):
-                path = os.path.join(part.path, file) if file else part.path
-                target = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    pwrite_all(target, stored[at : at + nbytes], offset)
-                    os.fsync(target)
-                finally:
-                    os.close(target)
-                at += nbytes
-
-
-def _copy(new: str, old: str) -> None:
-    """Give a file, or all files of a folder, the bytes of another; what is equal is not written."""
-    if os.path.isdir(new):
-        for name in sorted(os.listdir(new)):
-            _copy(os.path.join(new, name), os.path.join(old, name))
-        return
-    source = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        target = os.open(old, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            size = os.fstat(source).st_size
-            for at in range(0, size, _CHUNK):
-                data = pread_all(source, min(_CHUNK, size - at), at)
-                with suppress(OSError):  # of a bad sector, which is written anew
-                    if pread_all(target, len(data), at) == data:
-                        continue
-                pwrite_all(target, data, at)
-            if os.fstat(target).st_size != size:
-                os.ftruncate(target, size)
-            os.fsync(target)
-        finally:
-            os.close(target)
-    finally:
-        os.close(source)
+        yield number, made[min(number, len(made) - 1)].path
