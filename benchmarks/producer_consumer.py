@@ -50,7 +50,7 @@ class Scene(NamedTuple):
 
     def produce(self, seeds: NDArray[np.int64]) -> Batch:
         """Make a batch from the seeds of its rows."""
-        time.sleep(self.sleep)
+        time.sleep(self.sleep * len(seeds) / self.rows)
         batch = np.empty((len(seeds), 3, 256, 256), np.float32)
         for sample, seed in zip(batch, seeds.tolist(), strict=True):
             np.random.default_rng(seed).random(out=sample, dtype=np.float32)
@@ -88,7 +88,7 @@ def _dataloader(scene: Scene, _: str) -> Iterator[Batch]:
 
 
 def _packer(scene: Scene, pack: str) -> Iterator[Batch]:
-    fn = PythonTransform(lambda of: {"made": scene.produce(of["seed"])}, True, processes=scene.processes)
+    fn = PythonTransform(lambda of: {"made": scene.produce(of["seed"][None])[0]}, processes=scene.processes)
     with PackedBatchDataset(pack, scene.rows, output="numpy", transform=fn) as dataset:
         yield from (batch.made for batch in dataset)
 

@@ -90,12 +90,15 @@ _REMEDIES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("sampler", "batch_sampler"), _ORDER),
         **dict.fromkeys(("shuffle_buffer", "shuffle_buffer_size", "buffer_size"), _SHUFFLE),
         **dict.fromkeys(("distributed", "num_replicas", "num_shards"), "pass rank= and world_size="),
-        "collate_fn": "pass transform=PythonTransform(fn, batched=True), or collate='pad'",
+        "collate_fn": "pass transform=, a function of a sample, or collate='pad'",
         "prefetch_factor": "pass prefetch=",
         "generator": "pass seed=",
         "target_transform": "pass transform=, a function of the whole sample",
         "convert": "pass the pack that fill_pack(images, out, **options) returns",
         "report": "print(dataset.stats()) says the same",
+    },
+    "PythonTransform": {
+        "batched": "its function is given one sample. Call a function of batches in the loop"
     },
     "PackedDataset": {
         **_DATASET,

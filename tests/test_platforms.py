@@ -64,7 +64,7 @@ def main():
         cut = [RandomCrop(8, pad_if_needed=True), RandomHorizontalFlip()]
         for placement in ("disk", "ram") if name != "own.h5" else ("disk",):
             assert rows(name, order="blocks", placement=placement, augment=cut) == [report.rows] * 2
-    assert rows("raw.h5", transform=PythonTransform(brighter, batched=True, processes=1)) == [report.rows] * 2
+    assert rows("raw.h5", transform=PythonTransform(brighter, processes=1)) == [report.rows] * 2
     assert rows(fill_pack("photos", "filled.h5", size=16)) == [report.rows] * 2
     repack("raw.h5", "small.h5", size=8)
     with open("t.csv", "w") as file:

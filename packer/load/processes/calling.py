@@ -93,21 +93,16 @@ class TransformCall:
 class Store:
     """Storage for the results of fn: arrays of fixed fields, and `ragged`, lists of rows by field name."""
 
-    def __init__(
-        self, fields: tuple[Field, ...], arrays: Mapping[str, NDArray[Any]], batch: int | None
-    ) -> None:
-        """arrays: [rows, *shape] of each fixed field; batch: rows of what one call returns, None for a row alone."""
-        lead = () if batch is None else (batch,)
+    def __init__(self, fields: tuple[Field, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """arrays: [rows, *shape] of each fixed field."""
         self._fixed = [
-            (f.name, arrays[f.name], (*lead, *(f.shape or ())), np.dtype(f.dtype))
-            for f in fields
-            if not f.ragged
+            (f.name, arrays[f.name], f.shape or (), np.dtype(f.dtype)) for f in fields if not f.ragged
         ]
         self.ragged: dict[str, list[Any]] = {f.name: [] for f in fields if f.ragged}
-        self._names, self._batch = {f.name for f in fields}, batch
+        self._names = {f.name for f in fields}
 
-    def put(self, at: int | slice, result: Mapping[str, Any]) -> None:
-        """Store one call's result at a row, or at a batch's rows. Raises WrongReturn."""
+    def put(self, at: int, result: Mapping[str, Any]) -> None:
+        """Store one call's result at a row. Raises WrongReturn."""
         if result.keys() != self._names:
             raise WrongReturn(
                 f"returned {_names(result)}; for the first row it returned {_names(self._names)}, and these are"
@@ -124,14 +119,7 @@ class Store:
                 )
             target[at] = value
         for name, values in self.ragged.items():
-            value = result[name]
-            if self._batch is None:
-                values.append(_copied(name, value))
-                continue
-            entries = list(value)
-            if len(entries) != self._batch:
-                raise WrongReturn(f"returned {len(entries)} entries of {name!r}; {_a_batch(self._batch)}")
-            values.extend(_copied(name, entry) for entry in entries)
+            values.append(_copied(name, result[name]))
 
 
 def described(
@@ -139,7 +127,6 @@ def described(
     sample: Mapping[str, Any],
     fields: tuple[Field, ...],
     transform: PythonTransform,
-    batch: int | None,
     ragged: Collection[str] = (),
 ) -> tuple[Field, ...]:
     """Derive the output fields from the result of fn for a sample. Raises WrongReturn.
@@ -172,14 +159,12 @@ def described(
             {"layout": "HWC"} if source and source.about.get("layout") == "HWC" else {}
         )  # torch batches permute it
         unchanged = source is not None and source.ragged and value is sample[name]
-        if unchanged or name in transform.ragged or name in ragged or _is_text(value, batch):
+        if unchanged or name in transform.ragged or name in ragged or isinstance(value, (str, bytes)):
             lists = source.about if source and source.ragged and "row_shape" in source.about else hwc
-            found.append(Field(name, "|u1", None, {} if _is_text(value, batch) else lists))
+            found.append(Field(name, "|u1", None, {} if isinstance(value, (str, bytes)) else lists))
             continue
         array = _as_array(value)
-        if batch is not None and array.shape[:1] != (batch,):
-            raise WrongReturn(f"returned {name!r} of shape {list(array.shape)}; {_a_batch(batch)}")
-        shape = array.shape if batch is None else array.shape[1:]
+        shape = array.shape
         if array.dtype.str not in DTYPES or 0 in shape:
             raise WrongReturn(
                 f"returned {name!r} as {array.dtype} {list(array.shape)}; texts, numbers, and arrays of numbers in this"
@@ -240,16 +225,6 @@ def said(error: BaseException) -> str:
         return str(error)
     except Exception:
         return "it cannot be printed"
-
-
-def _is_text(value: Any, batch: int | None) -> bool:
-    if batch is None or isinstance(value, (str, bytes)):
-        return isinstance(value, (str, bytes))
-    return isinstance(value, (list, tuple)) and any(isinstance(entry, (str, bytes)) for entry in value)
-
-
-def _a_batch(batch: int) -> str:
-    return f"the batch has {batch} rows, and as many are allowed. Return one entry a row"
 
 
 def _names(names: Any) -> str:

@@ -9,7 +9,6 @@ Unlike POSIX shared memory it is not limited by the size of /dev/shm, which is 6
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import tempfile
@@ -29,8 +28,6 @@ from packer.machine import memory
 Bytes = NDArray[np.uint8]
 _PAGE = mmap.PAGESIZE
 _LEAST = 1 << 20
-_ZEROS = memoryview(bytes(1 << 20))
-_MAPPED_AT_ONCE = 64 << 10  # by a fault that reads pages that are there: Linux's fault_around_bytes
 
 
 class SharedSlots:
@@ -52,7 +49,6 @@ class SharedSlots:
         self._mapping = mmap.mmap(descriptor, nbytes)
         self._base = self.at(0, _PAGE).ctypes.data
         self._next, self._nbytes = _PAGE, nbytes
-        self._populated: set[int] = set()
         self._given_back: deque[tuple[int, int]] = deque()
         self._free: dict[int, list[int]] = defaultdict(list)
         self._lock = threading.Lock()
@@ -65,29 +61,6 @@ class SharedSlots:
     def at(self, offset: int, nbytes: int) -> Bytes:
         """Return a view of the bytes at an offset, uint8 [nbytes]."""
         return np.frombuffer(self._mapping, np.uint8, nbytes, offset)
-
-    def populate(self, offset: int, nbytes: int) -> None:
-        """Map the pages of a piece into this process, and allocate them if it is new; the caller alone may write to it meanwhile.
-
-        Notes: one page fault a page takes four times as long as copying into it: of 48 MiB 38 ms of a core in new memory, and
-        16 ms in every process that meets memory of others. Writing zeros by the file takes 17 ms, and reading a byte of each
-        window that the kernel maps at once 2 ms.
-        """
-        if offset in self._populated:
-            return
-        self._populated.add(offset)
-        stop = offset + nbytes
-        with suppress(OSError):  # then they come by faults
-            if self._is_hole(offset, stop):
-                for begin in range(offset, stop, len(_ZEROS)):
-                    os.pwrite(self._descriptor, _ZEROS[: stop - begin], begin)
-        self.at(offset, nbytes)[::_MAPPED_AT_ONCE].max()
-
-    def _is_hole(self, offset: int, stop: int) -> bool:
-        try:
-            return os.lseek(self._descriptor, offset, os.SEEK_DATA) >= stop
-        except OSError as error:
-            return error.errno == errno.ENXIO  # nothing but holes up to the end
 
     def allocate(self, nbytes: int) -> Bytes:
         """Allocate a page-aligned, uninitialized piece, uint8 [nbytes]; freed when its last view is gone.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.machine import cores
-
-if TYPE_CHECKING:
-    from packer.load.processes.torchvision_call import SampleCall
 
 CONTEXTS = ("fork", "spawn", "forkserver")
 MAX_PROCESSES = 512  # each has eight bytes of one page (see workers.py)
@@ -34,9 +34,7 @@ class PythonTransform:
         dtypes for every row; or an array alone, which takes the place of the image. Arrays of ``image`` stay [H, W, C] and reach
         torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision.transforms.v2,
         and nn.Sequential of them, are passed as they are: they get tv_tensors, and masks, boxes and keypoints move with the image
-        (docs/python.md). Call transforms of other libraries in a function.
-    batched: fn takes and returns a whole batch, arrays [n, ...] and lists of n; one process makes it, and as many batches as there
-        are processes are made at once. Else a batch is shared out among the processes.
+        (docs/python.md). Call transforms of other libraries in a function. The processes share out the rows of a batch.
     ragged: names of the fields that fn returns in a shape of their own for each row, such as boxes: batches hold them as lists.
         Texts, and ragged fields of the pack that fn passes on unchanged, need not be named.
     processes: default: the cores at hand, at most 8.
@@ -44,7 +42,7 @@ class PythonTransform:
         "forkserver" (fn must be importable: give it a module).
 
     rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack, or, where an order repeats
-    rows, its place in the epoch; of a batch, the first one's.
+    rows, its place in the epoch.
     The generators of ``random``, ``numpy.random``, torch's CPU and OpenCV are seeded likewise before each call, so that what fn
     draws depends neither on the batch, nor on the number of processes, nor on a restart. A Compose of albumentations has
     its own generators: ``compose.set_random_state(rng, random.Random(int(rng.integers(2**32))))`` ties them to the row.
@@ -55,7 +53,6 @@ class PythonTransform:
     """
 
     fn: Callable[..., Any]
-    batched: bool = False
     ragged: Sequence[str] = ()
     processes: int | None = None
     context: str | None = None
@@ -84,6 +81,9 @@ class PythonTransform:
     def count(self) -> int:
         """Number of processes that run it."""
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
+
+
+PythonTransform.__init__ = refuses_foreign_words(PythonTransform.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -185,15 +185,13 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall |
         )
     if V2 not in found:  # a Compose of a user's functions takes what they take
         return None
-    from packer.load.processes.torchvision_call import SampleCall
-
     known = roles(fields)
     if known.unplaced:
         raise UsageError(
-            f"transform: {name} would leave {_listed(known.unplaced)} where it is; the image and masks, boxes and keypoints"
+            f"transform: {name} would leave {', '.join(map(repr, known.unplaced))} where it is; the image and masks, boxes and keypoints"
             f" of packer convert are moved. {leave_out(known.unplaced, known)}"
         )
-    return SampleCall(fn, known, transform.batched)
+    return SampleCall(fn, known)
 
 
 def name_of(fn: Any) -> str:
@@ -207,5 +205,92 @@ def leave_out(names: Sequence[str], known: Roles) -> str:
     return f"Leave it out: fields={rest!r}." if len(names) == 1 else f"Leave them out: fields={rest!r}."
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))
+class SampleCall:
+    """A v2 transform, given a sample of tv_tensors: Image [C, H, W], Mask, BoundingBoxes (XYXY), KeyPoints.
+
+    Labels are ``label``, and ``labels`` for those of boxes, as SanitizeBoundingBoxes expects them; other arrays are plain
+    tensors, which v2 leaves alone where there is an image. What it returns goes back to the pack's names and [H, W, C].
+    """
+
+    def __init__(self, fn: Any, known: Roles) -> None:
+        self._fn, self._known, self.ragged = fn, known, known.lists
+        self._torch: Any = sys.modules["torch"]
+        self._labels = "labels" if known.box_label and "labels" not in known.names else "box_label"
+        name = name_of(fn)
+        self._tv: Any = importlib.import_module("torchvision.tv_tensors")
+        if not known.image and (known.boxes or known.keypoints or not known.masks):
+            raise UsageError(
+                f"transform: {name} works on images, and moves boxes and keypoints within one; there is none among"
+                f" {', '.join(known.names)}. Pass fields with 'image'."
+            )
+        if known.keypoints and not hasattr(self._tv, "KeyPoints"):
+            version = getattr(sys.modules["torchvision"], "__version__", "")
+            raise UsageError(
+                f"transform: torchvision {version} has no KeyPoints, so {name} would leave 'keypoints' where they are; 0.23 or newer"
+                f" is allowed. Upgrade torchvision. {leave_out(['keypoints'], known)}"
+            )
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        """Return the transformed sample: arrays, field names as in the pack."""
+        given = self._wrapped(sample)
+        result = self._fn(given)
+        if not isinstance(result, dict):
+            return result
+
+        def ours(name: str) -> str:
+            return "box_label" if name == self._labels else name
+
+        made = {ours(name): self._array(ours(name), value) for name, value in result.items()}
+        names = {ours(name) for name in given}
+        # The order is the pack's, and what v2 was not given goes along.
+        order = [name for name in sample if name in made or name not in names]
+        return {name: made.get(name, sample.get(name)) for name in order} | made
+
+    def _wrapped(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Convert the sample to tv_tensors; leave out lists, and arrays if there is no image, which v2 would treat as images."""
+        tv, known = self._tv, self._known
+        wrapped: dict[str, Any] = {}
+        size: tuple[int, ...] = ()
+        if known.image:
+            size = sample["image"].shape[:2]
+        for name, value in sample.items():
+            key = name
+            if name == "image" and known.image:
+                value = tv.Image(self._channels_first(value))
+            elif name in known.masks:
+                value = tv.Mask(self._channels_first(value) if known.masks[name] else self._tensor(value))
+            elif name == "boxes" and known.boxes:
+                value = tv.BoundingBoxes(self._tensor(value), format="XYXY", canvas_size=size)
+            elif name == "keypoints" and known.keypoints:
+                value = tv.KeyPoints(self._tensor(value), canvas_size=size)
+            elif isinstance(value, np.ndarray) and known.image:
+                value = self._tensor(value)
+                key = self._labels if name == "box_label" and known.box_label else name
+            elif not isinstance(value, (str, np.generic)):
+                continue
+            wrapped[key] = value
+        return wrapped
+
+    def _tensor(self, array: NDArray[Any]) -> Any:
+        return self._torch.from_numpy(array if array.flags.writeable else array.copy())
+
+    def _channels_first(self, array: NDArray[Any]) -> Any:
+        return self._tensor(array).permute(2, 0, 1)
+
+    def _array(self, name: str, value: Any) -> Any:
+        """Convert a value back to NumPy."""
+        if isinstance(value, self._torch.Tensor):
+            value = value.as_subclass(self._torch.Tensor).detach().numpy()
+            if value.ndim == 3 and (name == "image" or self._known.masks.get(name)):
+                value = np.moveaxis(value, -3, -1)
+            return value
+        return _pixels(value)
+
+
+def _pixels(value: Any) -> Any:
+    """Return a PIL image as an array [H, W, C]; anything else as it is."""
+    pil = sys.modules.get("PIL.Image")
+    if pil is None or not isinstance(value, pil.Image):
+        return value
+    pixels = np.array(value)
+    return pixels[..., None] if pixels.ndim == 2 else pixels

@@ -7,15 +7,15 @@ connection is a few numbers, and the rows of ragged fields.
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import pickle
-import select
 import signal
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,22 +61,12 @@ class TransformJob(NamedTuple):
     counters: Runs | None = None
 
 
-def run(
-    connection: Connection[Any, Any],
-    memory: SharedSlots,
-    place: int,
-    work: Work | bytes,
-    parent: int,
-    inherited: tuple[Connection[Any, Any], ...] = (),
-) -> None:
+def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work: Work | bytes) -> None:
     """Serve jobs until the parent says None, or is gone.
 
     place: of this process in the first page of the memory, where it notes the row that fn is called for, for the parent to read
-    when the process dies. work: pickled where the process was not forked. parent: its process id. inherited: the parent's ends
-    of connections, which a forked child must not hold open.
+    when the process dies. work: pickled where the process was not forked.
     """
-    for other in inherited:
-        other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
@@ -92,10 +82,8 @@ def run(
         return
     maker = _Maker(transform, reader, fields, memory.at(8 * place, 8).view(np.int64))
     connection.send_bytes(_message(READY))
-    for job in _jobs(connection, parent):
+    for job in _jobs(connection):
         try:
-            if job.slot is not None and transform.batched:  # else others are writing their rows of it
-                memory.populate(*job.slot)
             reply = _message(
                 maker.outputs(job) if job.slot is None else maker.fill(job, memory.at(*job.slot))
             )
@@ -108,19 +96,11 @@ def run(
             connection.send_bytes(reply)
 
 
-def _jobs(connection: Connection[Any, Any], parent: int) -> Iterator[TransformJob]:
-    poller = select.poll()
-    poller.register(connection.fileno(), select.POLLIN)
-    gone = -1
-    if hasattr(
-        os, "pidfd_open"
-    ):  # other children may hold the connection's other end open, so it may not tell
-        try:
-            gone = os.pidfd_open(parent)
-        except ProcessLookupError:
-            return
-        poller.register(gone, select.POLLIN)
-    while all(descriptor != gone for descriptor, _ in poller.poll()):
+def _jobs(connection: Connection[Any, Any]) -> Iterator[TransformJob]:
+    parent = multiprocessing.parent_process()
+    gone = parent.sentinel if parent else -1
+    # Other children may hold the connection's other end open, so it may not tell that the parent is gone.
+    while gone not in wait([connection, gone]):
         try:
             job = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
@@ -149,31 +129,29 @@ class _Maker:
         at[0] = NO_ROW
 
     def outputs(self, job: TransformJob) -> tuple[Field, ...]:
-        """Derive the output fields from a call of fn with the first row, or with all rows if it takes batches."""
-        batched = self._transform.batched
-        runs = job.runs if batched else job.runs.part(0, 1)
+        """Derive the output fields from a call of fn with the first row."""
+        runs = job.runs.part(0, 1)
         with self._blamed(job):
             columns = self._read(runs)
             self._call.key(job.seed, job.epoch, runs.rows())
             self._at[0] = runs.starts[0]
-            sample = columns if batched else _row(columns, 0)
+            sample = _row(columns, 0)
             result = self._call(0, dict(sample))
-            rows = runs.total if batched else None
-            return described(result, sample, self._fields, self._transform, rows, self._call.ragged)
+            self._at[0] = NO_ROW
+            return described(result, sample, self._fields, self._transform, self._call.ragged)
 
     def fill(self, job: TransformJob, slot: Bytes) -> ReadResult:
         """Fill a job's rows of a slot."""
         if job.form not in self._forms:
             self._forms = {job.form: pickle.loads(job.form)}
         layout, fields = self._forms[job.form]
-        batched, total = self._transform.batched, job.runs.total
-        store = Store(fields, layout.typed(slot, job.first + total), total if batched else None)
-        size = total if batched else self._chunk_rows
+        total = job.runs.total
+        store = Store(fields, layout.typed(slot, job.first + total))
         read_seconds = transform_seconds = 0.0
         with self._blamed(job):
-            for begin in range(0, total, size):
+            for begin in range(0, total, self._chunk_rows):
                 started = time.perf_counter()
-                runs = job.runs.part(begin, min(begin + size, total))
+                runs = job.runs.part(begin, min(begin + self._chunk_rows, total))
                 rows = runs.rows()
                 columns = self._read(runs)
                 read = time.perf_counter()
@@ -181,20 +159,13 @@ class _Maker:
                     rows if job.counters is None else job.counters.part(begin, begin + len(rows)).rows()
                 )
                 self._call.key(job.seed, job.epoch, counters)
-                if batched:
-                    self._at[0] = rows[0]
-                    result = self._call(0, columns)
+                for i, row in enumerate(rows.tolist()):
+                    self._at[0] = row
+                    result = self._call(i, _row(columns, i))
                     if self._call.unlimited():
-                        result = self._call(0, self._read(runs))
-                    store.put(slice(job.first, job.first + total), result)
-                else:
-                    for i, row in enumerate(rows.tolist()):
-                        self._at[0] = row
+                        columns = self._read(runs)
                         result = self._call(i, _row(columns, i))
-                        if self._call.unlimited():
-                            columns = self._read(runs)
-                            result = self._call(i, _row(columns, i))
-                        store.put(job.first + begin + i, result)
+                    store.put(job.first + begin + i, result)
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read
@@ -227,8 +198,7 @@ class _Maker:
             self._at[0] = NO_ROW
             if row == NO_ROW:  # reading failed, which is none of fn's doing
                 raise
-            many = f"a batch of {job.runs.total} rows that begins with " if self._transform.batched else ""
-            where = f"{many}row {row}{key_in_brackets(self._reader.pack, row)} in epoch {job.epoch}"
+            where = f"row {row}{key_in_brackets(self._reader.pack, row)} in epoch {job.epoch}"
             if isinstance(error, WrongReturn):
                 raise TransformError(f"transform: for {where} it {error}.") from None
             while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename in _OURS:

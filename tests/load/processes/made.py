@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from packer.format.pack import Pack
 from packer.load.batch import SlotLayout, Slots
+from packer.load.prefetcher import ReadResult
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.orders.runs import consecutive
+from packer.orders.epochs import Epoch
+from packer.orders.row_orders import Sequential
+from packer.orders.runs import Subset, consecutive
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields
+
+
+class Parts:
+    """The parts of a batch, that processes make, together."""
+
+    def __init__(self, futures: list[Future[ReadResult]]) -> None:
+        self._futures = futures
+
+    def result(self, timeout: float | None = None) -> ReadResult:
+        """Wait for all; return the rows of ragged fields of all."""
+        done = [future.result(timeout) for future in self._futures]
+        ragged = {name: [row for one in done for row in one.ragged[name]] for name in done[0].ragged}
+        return ReadResult(ragged, 0.0)
+
+    def exceptions(self, timeout: float) -> list[BaseException | None]:
+        return [future.exception(timeout) for future in self._futures]
+
+    def cancel(self) -> bool:
+        return all(list(map(Future.cancel, self._futures)))
 
 
 class Made:
@@ -46,9 +69,8 @@ class Made:
             self.layout = SlotLayout(self.fields, 64)
             self.slots = Slots(self.layout.nbytes, self.workers.allocate, 4)
         slot = self.slots.lend()
-        return self.workers.submit(slot, self.layout, first, runs, seed=0, epoch=epoch), self.layout.typed(
-            slot, 64
-        )
+        made = self.workers.submit(slot, self.layout, first, runs, Epoch(Sequential(), Subset([]), 0, epoch))
+        return Parts(made), self.layout.typed(slot, 64)
 
     def batch(self, rows: list[int], first: int = 0, epoch: int = 0) -> dict[str, Any]:
         future, arrays = self.start(rows, first, epoch)

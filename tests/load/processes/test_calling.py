@@ -105,17 +105,12 @@ def test_opencv_and_torch_run_one_thread_unless_fn_says_otherwise():
     assert call(1, {})["x"] == 2
 
 
-def describe(fn: Any, batch: int | None = None, ragged: tuple[str, ...] = ()) -> dict[str, tuple[Any, ...]]:
-    transform = PythonTransform(fn, ragged=ragged, batched=batch is not None)
+def describe(fn: Any, ragged: tuple[str, ...] = ()) -> dict[str, tuple[Any, ...]]:
+    transform = PythonTransform(fn, ragged=ragged)
     given = sample()
-    if batch:
-        given = {
-            "image": np.zeros((batch, 2, 3, 3), np.uint8),
-            "boxes": [np.ones((2, 4), np.float32)] * batch,
-        }
     call = TransformCall(transform)
     call.key(0, 0, np.arange(3))
-    fields = described(call(0, dict(given)), given, INPUTS, transform, batch)
+    fields = described(call(0, dict(given)), given, INPUTS, transform)
     return {f.name: (f.dtype, f.shape, dict(f.about)) for f in fields}
 
 
@@ -144,45 +139,31 @@ def test_fields_are_described_by_what_is_returned():
         None,
         dict(BOXES.about),
     )
-    assert describe(lambda b: {**b, "name": ["a", "b"], "x": np.ones(2)}, batch=2) == {
-        "image": ("|u1", (2, 3, 3), hwc),
-        "boxes": ("|u1", None, dict(BOXES.about)),
-        "name": ("|u1", None, {}),
-        "x": ("<f8", (), {}),
-    }
 
 
 @pytest.mark.parametrize(
-    ("fn", "batch", "message"),
+    ("fn", "message"),
     [
         (
             lambda s: None,
-            None,
             "returned a NoneType; a dict of arrays and numbers, or an array in place of the image, is allowed.",
         ),
-        (lambda s: {}, None, "returned an empty dict; a dict of arrays and numbers is allowed. Return some"),
+        (lambda s: {}, "returned an empty dict; a dict of arrays and numbers is allowed. Return some"),
         (
             lambda s: {"class": 1},
-            None,
             "returned a field named 'class'; names that Python allows for attributes are. Rename it",
         ),
         (
             lambda s: {"x": object()},
-            None,
             "returned 'x' as object []; texts, numbers, and arrays of numbers in this machine's byte order are allowed."
             " Leave it out, or pass PythonTransform(fn, ragged=['x'])",
         ),
-        (lambda s: {"x": np.empty((0, 4))}, None, "returned 'x' as float64 [0, 4]; texts, numbers"),
-        (
-            lambda b: {"x": np.ones(3)},
-            2,
-            "returned 'x' of shape [3]; the batch has 2 rows, and as many are allowed. Return one entry a row",
-        ),
+        (lambda s: {"x": np.empty((0, 4))}, "returned 'x' as float64 [0, 4]; texts, numbers"),
     ],
 )
-def test_what_cannot_be_a_field(fn: Any, batch: int | None, message: str):
+def test_what_cannot_be_a_field(fn: Any, message: str):
     with pytest.raises(WrongReturn, match=re.escape(message)):
-        describe(fn, batch)
+        describe(fn)
 
 
 def test_a_ragged_field_that_is_not_returned():
@@ -193,52 +174,42 @@ def test_a_ragged_field_that_is_not_returned():
 FIELDS = (Field("x", "<f4", (2,)), Field("n", "<i8", ()), Field("t", "|u1", None))
 
 
-def stored(results: list[dict[str, Any]], batch: int | None = None) -> tuple[Any, ...]:
+def stored(results: list[dict[str, Any]]) -> tuple[Any, ...]:
     arrays: dict[str, Any] = {"x": np.zeros((4, 2), np.float32), "n": np.zeros(4, np.int64)}
-    store = Store(FIELDS, arrays, batch)
+    store = Store(FIELDS, arrays)
     for i, result in enumerate(results):
-        store.put(i if batch is None else slice(1, 1 + batch), result)
+        store.put(i, result)
     return arrays["x"].tolist(), arrays["n"].tolist(), store.ragged
 
 
-def test_rows_and_batches_are_stored_where_they_belong():
+def test_rows_are_stored_where_they_belong():
     x = np.array([1, 2], np.float32)
     assert stored([{"x": x, "n": 7, "t": "a"}, {"x": torch.from_numpy(x), "n": np.int64(8), "t": x}])[:2] == (
         [[1, 2], [1, 2], [0, 0], [0, 0]],
         [7, 8, 0, 0],
     )
-    assert stored([{"x": np.stack([x, x]), "n": np.array([5, 6]), "t": ["a", "b"]}], 2) == (
-        [[0, 0], [1, 2], [1, 2], [0, 0]],
-        [0, 5, 6, 0],
-        {"t": ["a", "b"]},
-    )
 
 
 @pytest.mark.parametrize(
-    ("change", "batch", "message"),
+    ("change", "message"),
     [
         (
             {"x": np.ones(3, np.float32)},
-            None,
             "returned 'x' as float32 [3]; float32 [2], as for the first row, is allowed. Return one dtype and shape, or"
             " pass PythonTransform(fn, ragged=['x'])",
         ),
-        ({"n": 0.5}, None, "returned 'n' as float64 []; int64 [], as for the first row, is allowed."),
+        ({"n": 0.5}, "returned 'n' as float64 []; int64 [], as for the first row, is allowed."),
         (
             {"y": 1},
-            None,
             "returned 'n', 't', 'x', 'y'; for the first row it returned 'n', 't', 'x', and these are allowed."
             " Return the same for every row",
         ),
-        ({"t": ["a"]}, 2, "returned 1 entries of 't'; the batch has 2 rows, and as many are allowed."),
     ],
 )
-def test_later_rows_must_be_like_the_first(change: dict[str, Any], batch: int | None, message: str):
+def test_later_rows_must_be_like_the_first(change: dict[str, Any], message: str):
     good: dict[str, Any] = {"x": np.ones(2, np.float32), "n": 1, "t": "a"}
-    if batch:
-        good = {"x": np.ones((2, 2), np.float32), "n": np.ones(2, np.int64), "t": ["a", "b"]}
     with pytest.raises(WrongReturn, match=re.escape(message)):
-        stored([good | change], batch)
+        stored([good | change])
 
 
 def test_rows_of_ragged_fields_are_copies_throughout():
@@ -260,22 +231,20 @@ def test_rows_of_ragged_fields_are_copies_throughout():
         entries,
         Own(),
     ]
-    store = Store((Field("t", "|u1", None),), {}, None)
+    store = Store((Field("t", "|u1", None),), {})
     for i, value in enumerate(shapes):
         store.put(i, {"t": value})
-    whole = Store((Field("t", "|u1", None),), {}, len(shapes))
-    whole.put(slice(0, len(shapes)), {"t": shapes})
     given[:] = 9
-    for rows in (store.ragged["t"], whole.ragged["t"]):
-        assert [type(row) for row in rows] == [np.ndarray, list, tuple, np.ndarray, list, np.ndarray, dict]
-        held = [rows[0], rows[1][0], rows[2][0]["x"][0], rows[3], rows[4][0], rows[5][0], rows[6]["own"]]
-        assert not any(np.asarray(array).any() for array in held)
-        assert rows[1][1] == "a"
-        assert rows[2][1] == 5
+    rows = store.ragged["t"]
+    assert [type(row) for row in rows] == [np.ndarray, list, tuple, np.ndarray, list, np.ndarray, dict]
+    held = [rows[0], rows[1][0], rows[2][0]["x"][0], rows[3], rows[4][0], rows[5][0], rows[6]["own"]]
+    assert not any(np.asarray(array).any() for array in held)
+    assert rows[1][1] == "a"
+    assert rows[2][1] == 5
 
 
 def test_what_cannot_travel_is_named():
-    store = Store((Field("boxes", "|u1", None),), {}, None)
+    store = Store((Field("boxes", "|u1", None),), {})
     message = r"returned 'boxes' as a list that cannot be pickled \(.*\); arrays, numbers, texts, and lists and dicts of"
     with pytest.raises(WrongReturn, match=message):
         store.put(0, {"boxes": [lambda: 0]})

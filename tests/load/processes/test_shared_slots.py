@@ -48,24 +48,6 @@ def test_what_is_let_go_is_freed_and_given_out_again():
     assert memory.offset(memory.allocate(1 << 20)) == offset
 
 
-def test_pages_that_are_populated_keep_what_was_written():
-    memory = SharedSlots()
-    other = SharedSlots(os.dup(memory._descriptor), memory._nbytes)
-    new, half = memory.allocate(3 << 20), memory.allocate(3 << 20)
-    half[1 << 20 :] = 7
-    before = resident(memory)
-    other.populate(memory.offset(half), len(half))
-    assert resident(memory) - before < 1 << 20  # it was no hole: nothing was written over it
-    assert (half[1 << 20 :] == 7).all()
-    before = resident(memory)
-    other.populate(memory.offset(new), len(new))
-    assert resident(memory) - before >= len(new)
-    assert not new.any()
-    new[:] = 5
-    other.populate(memory.offset(new), len(new))
-    assert (other.at(memory.offset(new), len(new)) == 5).all()
-
-
 def test_a_forked_child_that_drops_a_piece_leaves_it_alone():
     memory = SharedSlots()
     piece = memory.allocate(1 << 16)

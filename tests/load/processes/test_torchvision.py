@@ -11,7 +11,6 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.processes.transforms import PythonTransform
 from tests import torchvision_here
 from tests.load.processes.targets import (
     EVERYTHING,
@@ -182,37 +181,6 @@ def test_torch_batches_are_laid_out_as_without_a_transform(pack: Pack):
     assert type(batch.image) is torch.Tensor
 
 
-@pytest.mark.parametrize("fields", [("image", "label"), ("image", "label", "seg", "parts", "keypoints")])
-def test_a_batch_at_once(pack: Pack, fields: tuple[str, ...]):
-    transform = v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(10), v2.ToDtype(torch.float32)])
-    made = PythonTransform(transform, batched=True, processes=2)
-    given: dict[str, Any] = {}
-    with PackedBatchDataset(pack, ROWS, seed=SEED, fields=fields, output="numpy", transform=made) as ds:
-        batch = ds.batch(0)
-    rows = [row_of(number) for number in range(ROWS)]
-    stacks = {name: np.stack([row[name] for row in rows]) for name in fields}
-    given["image"] = tv_tensors.Image(stacks["image"].transpose(0, 3, 1, 2).copy())
-    if "seg" in fields:
-        given["seg"] = tv_tensors.Mask(stacks["seg"])
-        given["parts"] = tv_tensors.Mask(stacks["parts"].transpose(0, 3, 1, 2).copy())
-        given["keypoints"] = tv_tensors.KeyPoints(stacks["keypoints"], canvas_size=(HEIGHT, WIDTH))
-    torch.manual_seed(seeds(np.zeros(1, np.int64))[0])
-    expected = {name: value.numpy() for name, value in transform(given).items()}
-    for name in ("image", "parts"):
-        if name in expected:
-            expected[name] = expected[name].transpose(0, 2, 3, 1)
-    assert_same(dict(zip(fields, batch, strict=True)), {"image": None, "label": stacks["label"]} | expected)
-
-
-def test_mixing_takes_batches(pack: Pack):
-    mix = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.MixUp(num_classes=7)])
-    made = PythonTransform(mix, batched=True, processes=1)
-    with PackedBatchDataset(pack, 8, fields=["image", "label"], transform=made) as ds:
-        batch = ds.batch(0)
-    assert batch.label.shape == (8, 7)
-    assert torch.allclose(batch.label.sum(dim=1), torch.ones(8))
-
-
 def refused(pack: Pack, transform: Any, message: str, **options: Any) -> None:
     with pytest.raises(UsageError) as raised:
         PackedBatchDataset(pack, 8, transform=transform, **options)
@@ -224,21 +192,16 @@ def test_what_cannot_be_mapped_is_refused(pack: Pack):
     refused(
         pack,
         flip,
-        "transform: RandomHorizontalFlip works on images, and there are none among label, weight. Pass fields with 'image'.",
+        "transform: RandomHorizontalFlip works on images, and moves boxes and keypoints within one; there is none among"
+        " label, weight. Pass fields with 'image'.",
         fields=["label", "weight"],
     )
     refused(
         pack,
         flip,
-        "transform: RandomHorizontalFlip moves boxes and keypoints within an image, and there is none among seg, boxes. Pass"
-        " fields with 'image'.",
+        "transform: RandomHorizontalFlip works on images, and moves boxes and keypoints within one; there is none among"
+        " seg, boxes. Pass fields with 'image'.",
         fields=["seg", "boxes"],
-    )
-    refused(
-        pack,
-        PythonTransform(flip, batched=True),
-        "transform: RandomHorizontalFlip takes a batch as arrays, and each row has boxes of another number; rows one by one are"
-        " allowed. Leave out batched=True.",
     )
     for old in (v1.Compose([v2.RandomHorizontalFlip(), v1.ToTensor()]), v1.ToTensor()):
         refused(

@@ -71,10 +71,8 @@ def test_torch_batches_are_laid_out_as_without(pack: Pack):
         assert dataset.batch(0).image.shape == (10, 3, 5, 4)
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_batches_that_are_kept_stay_as_they_were(pack: Pack, batched: bool):
-    transform = PythonTransform(inverted, processes=2, batched=batched)
-    with open_dataset(pack, transform) as dataset:
+def test_batches_that_are_kept_stay_as_they_were(pack: Pack):
+    with open_dataset(pack, inverted) as dataset:
         kept = [*dataset, *dataset]
     assert [row for batch in kept for row in check(batch)] == 2 * list(range(ROWS))
 
@@ -100,17 +98,16 @@ def test_draws_depend_on_seed_epoch_and_row_alone(pack: Pack):
         assert draws_of(dataset) != first
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_repetitions_have_draws_of_their_own(pack: Pack, batched: bool):
+def test_repetitions_have_draws_of_their_own(pack: Pack):
     """They are counted by the place in the epoch, so ranks, batches, processes and resuming change nothing."""
 
     def draws(dataset: PackedBatchDataset) -> list[list[float]]:
         return [x.tolist() for batch in dataset for x in batch.x]
 
     def fn(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        return {"x": rng.random((len(sample["label"]), 2)) if batched else rng.random(2)}
+        return {"x": rng.random(2)}
 
-    transform = PythonTransform(fn, processes=2, batched=batched)
+    transform = PythonTransform(fn, processes=2)
     order = Weighted([9.0] + [1.0] * (ROWS - 1), rows=3 * ROWS)
     with open_dataset(pack, transform, order=order) as dataset:
         whole = draws(dataset)
@@ -123,8 +120,6 @@ def test_repetitions_have_draws_of_their_own(pack: Pack, batched: bool):
         assert draws(dataset)[:30] == second
         dataset.load_state_dict(state)
         rest = draws(dataset)
-    if batched:  # the first place of a batch counts
-        return
     ranks = []
     for rank in range(2):
         share = {"rank": rank, "world_size": 2, "ends": "uneven"}

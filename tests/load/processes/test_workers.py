@@ -30,7 +30,9 @@ from packer.load.batch import SlotLayout, Slots
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.orders.runs import consecutive, one_run
+from packer.orders.epochs import Epoch
+from packer.orders.row_orders import Sequential
+from packer.orders.runs import Subset, consecutive, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields
 from tests.load.processes.made import Made, flipped
@@ -77,19 +79,16 @@ def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": sample["image"] + rng.normal(size=sample["image"].shape)}
 
 
+EPOCH = Epoch(Sequential(), Subset([]), 0, 0)
 ROWS = [5, 6, 7, 100, 3, 3, 0, 102, *range(20, 40)]
 
 
-@pytest.mark.parametrize(
-    ("context", "batched"), [("fork", False), ("fork", True), ("spawn", False), ("forkserver", True)]
-)
-def test_every_row_is_made_where_it_belongs(
-    pack: Pack, context: str, batched: bool, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_every_row_is_made_where_it_belongs(pack: Pack, context: str, monkeypatch: pytest.MonkeyPatch):
     if context == "forkserver":  # from a process that has loaded nothing before
         forkserver._forkserver._stop()  # type: ignore[attr-defined]
         monkeypatch.setattr(forkserver._forkserver, "_preload_modules", [])  # type: ignore[attr-defined]
-    with Made(pack, flipped, names=("image", "label", "key"), context=context, batched=batched) as made:
+    with Made(pack, flipped, names=("image", "label", "key"), context=context) as made:
         for first in (0, 7):
             batch = made.batch(ROWS, first)
             assert (batch["image"] == np.stack([image_of(row)[:, ::-1] for row in ROWS])).all()
@@ -187,8 +186,8 @@ def draw_of(name: str, seed: int) -> float:
     return float(cv2.randu(np.zeros((1, 1)), 0, 1)[0, 0])
 
 
-@pytest.mark.parametrize(("name", "batched"), [("torch", False), ("cv2", False), ("cv2", True)])
-def test_draws_of_what_the_function_imports_itself(pack: Pack, name: str, batched: bool):
+@pytest.mark.parametrize("name", ["torch", "cv2"])
+def test_draws_of_what_the_function_imports_itself(pack: Pack, name: str):
     """A process of its own: here both have been imported. The image is changed in place before the import."""
     pytest.importorskip(name)
     draw = {"torch": "m.rand(1).numpy()", "cv2": "m.randu(np.zeros((1, 1)), 0, 1)[0]"}[name]
@@ -199,7 +198,9 @@ from packer.format.pack import open_pack
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.load.batch import SlotLayout
-from packer.orders.runs import one_run
+from packer.orders.epochs import Epoch
+from packer.orders.row_orders import Sequential
+from packer.orders.runs import Subset, one_run
 from packer.read.row_selection import select_fields
 from packer.read.row_reader import RowReader
 
@@ -212,11 +213,12 @@ def fn(s):
 
 pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
-workers = Workers(PythonTransform(fn, processes=2, batched={batched}), RowReader(pack, fields), fields)
+workers = Workers(PythonTransform(fn, processes=2), RowReader(pack, fields), fields)
 layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
 slot = workers.allocate(layout.nbytes)
 starts = range(0, 48, 6)
-done = [workers.submit(slot, layout, k, one_run(k, k + 6), seed=0, epoch=0) for k in starts]
+epoch = Epoch(Sequential(), Subset([(0, 48)]), 0, 0)
+done = [future for k in starts for future in workers.submit(slot, layout, k, one_run(k, k + 6), epoch)]
 [future.result(120) for future in done]
 made = layout.typed(slot, 48)
 print(json.dumps([made["x"][:, 0].tolist(), made["image"].tolist()]))
@@ -230,10 +232,7 @@ assert {name!r} not in sys.modules
     draws, images = json.loads(done.stdout)
     assert images == [(image_of(row) + np.uint8(1)).tolist() for row in range(48)]
     seeds = randomness.integers(np.arange(48), randomness.key(0, 0, "transform"), 1 << 32).tolist()
-    if batched:  # six rows at once draw what the first one does
-        assert draws == [draw_of(name, seeds[row - row % 6]) for row in range(48)]
-    else:
-        assert draws == [0.0, 0.0, 0.0] + [draw_of(name, seed) for seed in seeds[3:]]
+    assert draws == [0.0, 0.0, 0.0] + [draw_of(name, seed) for seed in seeds[3:]]
 
 
 def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.MonkeyPatch):
@@ -254,9 +253,9 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     layout = SlotLayout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
     slot = workers.allocate(layout.nbytes)
     runs = consecutive(np.tile([5, 3], 1500))
-    batches = [workers.submit(slot, layout, 0, runs, seed=0, epoch=0) for _ in range(8)]
+    batches = [workers.submit(slot, layout, 0, runs, EPOCH) for _ in range(8)]
     try:
-        assert all(len(batch.result(120).ragged["text"]) == 3000 for batch in batches)
+        assert all(len(part.result(120).ragged["text"]) == 1500 for batch in batches for part in batch)
     finally:
         for process in multiprocessing.active_children():
             process.kill()
@@ -286,25 +285,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.002)
-
-
-def test_batches_of_a_batched_transform_are_made_side_by_side(pack: Pack, tmp_path: Path):
-    def meeting(batch: dict[str, Any]) -> dict[str, Any]:
-        if batch["label"][0]:
-            (tmp_path / str(os.getpid())).touch()
-            wait_for(lambda: len(os.listdir(tmp_path)) == 3)  # an error unless three are here at once
-        return {"process": np.full(len(batch["label"]), os.getpid())}
-
-    with Made(pack, meeting, batched=True, processes=3) as made:
-        made.batch([0])
-
-        def makers(*rows: int) -> set[int]:
-            started = [made.start([row]) for row in rows]
-            return {int(future.result(120) and arrays["process"][0]) for future, arrays in started}
-
-        wait_for(lambda: len(makers(0, 0, 0)) == 3)  # one that has not begun is given nothing
-        assert len(makers(1, 2, 3)) == 3
-        assert made.workers.ahead == 6
 
 
 def test_memory_of_slots_outlives_the_processes(pack: Pack):
@@ -339,21 +319,17 @@ def failing(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_an_error_of_the_function_names_the_row_and_shows_where(pack: Pack, batched: bool):
-    fn = (lambda b: failing({**b, "label": b["label"][0]})) if batched else failing
-    with Made(pack, fn if batched else failing, batched=batched) as made:
+def test_an_error_of_the_function_names_the_row_and_shows_where(pack: Pack):
+    with Made(pack, failing) as made:
         with pytest.raises(TransformError) as caught:
-            made.batch([33, 34] if batched else [1, 2, 33, 34])
+            made.batch([1, 2, 33, 34])
         text = str(caught.value)
-        many = "a batch of 2 rows that begins with " if batched else ""
         assert text.startswith(
-            f"transform: for {many}row 33 ('row/33') in epoch 0 it raised ZeroDivisionError: no number. In process "
+            "transform: for row 33 ('row/33') in epoch 0 it raised ZeroDivisionError: no number. In process "
         )
         assert 'raise ZeroDivisionError("no number")' in text
         assert "workerproc.py" not in text
-        if not batched:
-            assert made.batch([1, 2])["label"].tolist() == [3, 6]  # the processes live on
+        assert made.batch([1, 2])["label"].tolist() == [3, 6]  # the processes live on
 
 
 @pytest.mark.parametrize(
@@ -405,7 +381,7 @@ def test_the_death_of_a_process_is_an_error_at_once(pack: Pack, end: Callable[[]
             made.batch([33])
         assert time.monotonic() - began < 30
         for future in others:
-            future.exception(120)  # done, one way or the other
+            future.exceptions(120)  # done, one way or the other
         made.workers.close()
         assert not multiprocessing.active_children()
         assert made.batch([34])["label"] == 102  # and anew
@@ -416,9 +392,7 @@ def test_an_idle_process_that_is_killed(pack: Pack, caplog: pytest.LogCaptureFix
         made.batch([1])
         process = multiprocessing.active_children()[0]
         os.kill(process.pid or 0, signal.SIGKILL)
-        until = time.monotonic() + 120
-        while not caplog.records and time.monotonic() < until:
-            time.sleep(0.01)
+        process.join()
         assert made.batch([2])["label"] == 6  # nothing was lost: others take over
     assert [record.getMessage().split(" ", 3)[3] for record in caplog.records] == [
         "was killed by SIGKILL. The system does that when memory runs out: pass fewer processes, or smaller batches."
