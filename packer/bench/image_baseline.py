@@ -40,7 +40,7 @@ from packer.opencv import cv2
 from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, decoder_versions, resize
 from packer.pixels.image_decoder import ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
-from packer.read.picture_rows import decode_picture
+from packer.read.encoded_images import EncodedImages
 from packer.source_kinds import LISTS, PLAIN_ARCHIVES
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
@@ -263,7 +263,7 @@ def pixels_again(pack: Pack) -> Decode:
 
         def of_whole(data: bytes) -> NDArray[np.uint8]:
             picture = whole(data)
-            return decode_picture(own, picture.data, picture.size)
+            return EncodedImages(pack, image, [picture.data], [0], np.array([picture.size])).decode(0)
 
         return of_whole
     height, width, _ = image.loaded.shape or (0, 0, 0)

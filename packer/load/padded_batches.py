@@ -23,7 +23,7 @@ from packer.load.batch import Bytes, LentSlot, Slots, allocate
 from packer.load.prefetcher import FetchedRows, FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of, is_encoded
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, encoded_images
 from packer.read.row_selection import is_mask
 from packer.starting import ForkSafeLock, ForkSafeThreads
 
@@ -187,7 +187,7 @@ class PaddedFileRows(FileRows):
         runs = request.rows()
         numbers = runs.rows().tolist()
         rows = {
-            f.name: EncodedImages(self.reader.pack, f, self.reader.read_ragged(f.name, runs), numbers)
+            f.name: encoded_images(self.reader.pack, f, self.reader.read_ragged(f.name, runs), numbers)
             for f, *_ in self._pictures
         }
         images = rows["image"]

@@ -23,7 +23,7 @@ from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
-from packer.read.row_reader import RowReader
+from packer.read.row_reader import RowReader, encoded_images
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class AugmentedFileRows(FileRows):
     def _encoded(self, field: Field, runs: Runs) -> EncodedImages:
         """Read rows of images or masks, as they are stored."""
         rows = self.reader.read_ragged(field.name, runs)
-        return EncodedImages(self.reader.pack, field, rows, runs.rows().tolist())
+        return encoded_images(self.reader.pack, field, rows, runs.rows().tolist())
 
     def _make_masks(self, masks: EncodedImages, field: Field, drawn: PreparedDraws, out: Bytes) -> None:
         """Decode masks or soft maps, at their full size, and make them alike, as the images of the first view."""

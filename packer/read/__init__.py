@@ -5,7 +5,6 @@
     sharded_array.py  the same of thousands of files, opened when they are needed
     joined_array.py   packs that are read as one, where rows of some come from elsewhere
     encoded_images.py images that kept their own size, undecoded: their sizes, then pixels
-    picture_rows.py   pictures of sizes of their own as arrays: JPEG, PNG, or raw bytes beside heights and widths
     row_selection.py  which rows and which fields are loaded
 
 Start with row_reader.py. Imports: codecs, format, orders.

@@ -1,4 +1,7 @@
-"""Pictures that kept their own size, and their masks, as a pack stores them: their sizes are known before a pixel is decoded."""
+"""Pictures that kept their own size, and their masks, as a pack stores them: JPEG and PNG files, or raw bytes beside heights and widths.
+
+Their sizes are known before a pixel is decoded.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from packer.codecs import jpeg, jpeg_rows, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.read.picture_rows import MAX_PIXELS, raw_pixels
-from packer.read.row_reader import picture_sizes
 
+MAX_PIXELS = 1 << 30
+"""Of a row that is a picture of a size of its own: more is damage, not a picture."""
 _LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
 
 
@@ -36,30 +39,52 @@ def dtype_of(field: Field) -> str:
 class EncodedImages:
     """Rows of such a field, or of the masks or soft maps of one.
 
-    rows: their bytes. numbers: of the rows, for messages. sizes: int64 [N, 2], heights and widths, upright.
-    reducible: bool [N], whether an image may be decoded smaller. Raises FormatError for damaged rows.
+    rows: their bytes. numbers: of the rows, for messages. known: heights and widths that the pack says they have, int [N, 2], which raw
+    rows need. sizes: int64 [N, 2], heights and widths, upright. reducible: bool [N], whether an image may be decoded smaller.
+    Raises FormatError for damaged rows.
     """
 
-    def __init__(self, pack: Pack, field: Field, rows: Sequence[bytes], numbers: Sequence[int]) -> None:
+    def __init__(
+        self,
+        pack: Pack,
+        field: Field,
+        rows: Sequence[bytes],
+        numbers: Sequence[int],
+        known: NDArray[Any] | None = None,
+    ) -> None:
         self._pack, self._field, self._rows, self._numbers = pack, field, rows, numbers
         assert field.own_size is not None
-        self._own = field.own_size
+        self._own = own = field.own_size
         self.sizes = np.empty((len(rows), 2), np.int64)
         self.reducible = np.zeros(len(rows), np.bool_)
-        if self._own.codec is None:
-            self.sizes[:] = picture_sizes(pack, numbers)
-            return
-        read_size = jpeg.size if self._own.codec == "jpeg" else png.size
+        read_size = {"jpeg": jpeg.size, "png": png.size}.get(own.codec or "")
         for i, row in enumerate(rows):
             try:
-                *self.sizes[i], _ = read_size(row)
+                height, width = said = known[i].tolist() if known is not None else (0, 0)
+                if read_size is not None:
+                    height, width, _ = read_size(row)
+                pixels = height * width
+                if read_size is None and (min(said) < 1 or own.nbytes(height, width) != len(row)):
+                    raise ValueError(
+                        f"it has {len(row):,} bytes, and its height and width are {height:,} and {width:,}"
+                    )
+                if pixels > MAX_PIXELS:
+                    raise ValueError(f"a picture of {width:,} x {height:,} pixels")
+                if known is not None and [height, width] != said and own.codec != "jpeg":
+                    raise ValueError(
+                        f"a PNG file of {width:,} x {height:,} pixels; its height and width are {said[0]:,} and {said[1]:,}"
+                    )
             except ValueError as error:
                 raise self._damaged(i, error) from None
-            if self.sizes[i].prod() > MAX_PIXELS:
-                height, width = self.sizes[i].tolist()
-                raise self._damaged(i, ValueError(f"a picture of {width:,} x {height:,} pixels"))
-            if self._own.codec == "jpeg":  # of a turned one the smaller pixels would begin at the other edge
-                self.reducible[i] = self.sizes[i].min() >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1
+            self.sizes[i] = height, width
+            if own.codec == "jpeg":  # of a turned one the smaller pixels would begin at the other edge
+                self.reducible[i] = min(height, width) >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1
+
+    def decode(self, number: int) -> NDArray[Any]:
+        """Decode an image, upright, into new memory: [h, w, C] or [h, w]."""
+        out = np.empty(self._own.shape(*self.sizes[number].tolist()), self._own.dtype)
+        self.decode_into(number, out)
+        return out
 
     def check_sizes(self, sizes: NDArray[np.int64]) -> None:
         """See that these are the masks of images of such sizes, int64 [N, 2]. Raises FormatError."""
@@ -81,8 +106,7 @@ class EncodedImages:
         data = self._rows[number]
         try:
             if self._own.codec != "jpeg":
-                raw = self._own.codec is None
-                array = raw_pixels(self._own, data, self.sizes[number].tolist()) if raw else png.array(data)
+                array = png.array(data) if self._own.codec else np.frombuffer(data, self._own.dtype)
                 if array.dtype != out.dtype or array.size != out.size:
                     raise ValueError(f"{array.dtype} {list(array.shape)} for {out.dtype} {list(out.shape)}")
                 rows = slice(None) if seen is None else slice(*seen)

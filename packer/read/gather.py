@@ -9,9 +9,9 @@ Two ways, each one call for all runs of a batch:
 Mapped pages count as resident memory although they are the page cache's. An array of up to MAPPED_BYTES stays mapped; of larger
 ones only small rows are copied from mappings, whose pages are let go now and then.
 
-Both are written twice, with the same bytes: in C (``native/gather.c``), and in NumPy where that was not compiled. C adds one
-call for any number of rows and files, without the GIL, and a file that is cut short during a copy from its mapping is an error
-(NumPy's process would be killed). Each of these loops takes the same five arguments that say which rows:
+Both are loops in C (``native/gather.c``): one call for any number of rows and files, without the GIL; a file that is cut short during a
+copy from its mapping is an error. Where that was not compiled, Python makes the calls, one a run, and nothing is copied from mappings.
+Each of these loops takes the same five arguments that say which rows:
 
     extents    int64 [n + 1, 3]: the first row of each extent, its file's number, its byte offset there; at the end all rows
     files      int64 [m, 3]: descriptor, address of the mapped file's first byte (0: not mapped), bytes it must have
@@ -24,7 +24,6 @@ raises ValueError too for tables that do not go together, or are of another dtyp
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -39,7 +38,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.errors import FormatError, SpaceError, damaged
-from packer.format.file_io import pread_into, resident
+from packer.format.file_io import pread_into
 from packer.format.header import Extent
 from packer.format.pack import Pack, unreadable
 from packer.machine import memory
@@ -49,8 +48,6 @@ Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
 
 DONE, COLD, UNWRITABLE = -1, -2, -3
-LONG_RUN_BYTES = 1 << 20  # from here on a call a run costs nothing beside the copy
-_PROBES = 4  # runs whose pages are looked up before a copy
 _ADVICE = 128 << 10  # bytes: of more at once, Linux forgets what exceeds a device's reading ahead
 
 SMALL_RUN_BYTES = 16 << 10  # up to here, on average, runs are copied from mappings of huge files too
@@ -123,7 +120,7 @@ class ExtentArray:
             native.warn("gather")
         extents = [e for e in extents if e.rows]
         self._arrival = pack.arrival(extents) if opened is None else None
-        self._copies = maps
+        self._copies = maps and native.COMPILED
         paths = [pack.file(e) for e in extents]
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         self.rows = sum(e.rows for e in extents)
@@ -240,11 +237,12 @@ def copy_rows(extents: Table, files: Table, starts: Table, lengths: Table, row_b
     """Copy runs of rows of mapped files, if they are in the page cache.
 
     out: C-contiguous uint8, overwritten; nobody else reads it meanwhile.
-    Returns: DONE; COLD (nothing was copied); UNWRITABLE (out lies in a file that was cut short); or the number of a file
-    that is too short, or whose page could not be read.
+    Returns: DONE; COLD (nothing was copied; always, without the compiled form); UNWRITABLE (out lies in a file that was cut short); or
+    the number of a file that is too short, or whose page could not be read.
     """
-    form = native.loops.copy_rows if native.COMPILED else copy_numpy
-    return form(extents, files, starts, lengths, row_bytes, out)
+    if not native.COMPILED:
+        return COLD
+    return int(native.loops.copy_rows(extents, files, starts, lengths, row_bytes, out))
 
 
 def read_rows(
@@ -265,44 +263,14 @@ def willneed_rows(extents: Table, files: Table, starts: Table, lengths: Table, r
     form(extents, files, starts, lengths, row_bytes)
 
 
-def copy_numpy(
-    extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes
-) -> int:
-    """Do what ``copy_rows`` does, without the compiled form."""
-    target = _target(extents, starts, lengths, row_bytes, out)
-    if not len(target):
-        return DONE
-    if not (files[:, 1].all() and _resident(extents, files, starts, lengths, row_bytes)):
-        return COLD
-    (starts, lengths), owners = cut(extents[:, 0], Runs(starts, lengths))
-    at = np.cumsum(lengths) - lengths
-    for owner, group in _groups(owners):
-        first, file, offset = extents[owner].tolist()
-        fd, address, nbytes = files[file].tolist()
-        if os.fstat(fd).st_size < nbytes:
-            return int(file)
-        rows = int(extents[owner + 1, 0]) - first
-        source = _view(address, nbytes)[offset : offset + rows * row_bytes].reshape(rows, row_bytes)
-        runs = Runs(starts[group] - first, lengths[group])
-        if runs.total * row_bytes >= LONG_RUN_BYTES * len(runs.starts):
-            for row, to, length in zip(
-                runs.starts.tolist(), at[group].tolist(), runs.lengths.tolist(), strict=True
-            ):
-                np.copyto(target[to : to + length], source[row : row + length])
-        elif runs.total == len(target):
-            np.take(source, runs.rows(), axis=0, out=target, mode="clip")  # "raise" would copy `out` first
-        else:
-            target[Runs(at[group], lengths[group]).rows()] = source[runs.rows()]
-    return DONE
-
-
 def read_numpy(
     extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes
 ) -> tuple[int, int]:
     """Do what ``read_rows`` does, without the compiled form."""
-    view = memoryview(_target(extents, starts, lengths, row_bytes, out).reshape(-1))
-    if len(view) and not _resident(extents, files, starts, lengths, row_bytes):
-        _advise(extents, files, starts, lengths, row_bytes)
+    check_range(Runs(starts, lengths), int(extents[-1, 0]))
+    if out.nbytes != int(lengths.sum()) * row_bytes or not out.flags.c_contiguous:
+        raise ValueError("out: is not as large as the rows in the runs.")
+    view = memoryview(out.reshape(-1))
     at = 0
     for file, offset, nbytes in _pieces(extents, starts, lengths, row_bytes):
         try:
@@ -318,16 +286,12 @@ def read_numpy(
 def willneed_numpy(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
     """Do what ``willneed_rows`` does, without the compiled form."""
     check_range(Runs(starts, lengths), int(extents[-1, 0]))
-    if lengths.any() and not _resident(extents, files, starts, lengths, row_bytes):
-        _advise(extents, files, starts, lengths, row_bytes)
-
-
-def _target(extents: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes) -> Bytes:
-    """Return ``out`` as [rows, row_bytes]. Raise ValueError if it is not as large as the rows in the runs."""
-    check_range(Runs(starts, lengths), int(extents[-1, 0]))
-    if out.nbytes != int(lengths.sum()) * row_bytes or not out.flags.c_contiguous:
-        raise ValueError("out: is not as large as the rows in the runs.")
-    return out.reshape(-1, row_bytes)
+    if not hasattr(os, "posix_fadvise"):  # macOS
+        return
+    for file, offset, nbytes in _pieces(extents, starts, lengths, row_bytes):
+        for at in range(offset, offset + nbytes, _ADVICE):
+            length = min(_ADVICE, offset + nbytes - at)
+            os.posix_fadvise(int(files[file, 0]), at, length, os.POSIX_FADV_WILLNEED)
 
 
 def cut(firsts: Table, runs: Runs) -> tuple[Runs, Table]:
@@ -392,32 +356,3 @@ def _pieces(extents: Table, starts: Table, lengths: Table, row_bytes: int) -> It
     (starts, lengths), owners = cut(extents[:, 0], Runs(starts, lengths))
     offsets = extents[owners, 2] + (starts - extents[owners, 0]) * row_bytes
     yield from zip(extents[owners, 1].tolist(), offsets.tolist(), (lengths * row_bytes).tolist(), strict=True)
-
-
-def _resident(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> bool:
-    """Return True if both ends and the middle of some of these runs are in the page cache.
-
-    The beginning alone tells nothing: reading ahead, the kernel has brought in the first pages of what comes next.
-    """
-    step = -(-len(starts) // _PROBES)
-    for file, offset, nbytes in _pieces(extents, starts[::step], lengths[::step], row_bytes):
-        address, size = files[file, 1:].tolist()
-        probes = [offset + nbytes - 1, offset + nbytes // 2, offset]
-        if not address or not resident(_view(address, size), probes):
-            return False
-    return True
-
-
-def _advise(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
-    if not hasattr(os, "posix_fadvise"):  # macOS
-        return
-    for file, offset, nbytes in _pieces(extents, starts, lengths, row_bytes):
-        for at in range(offset, offset + nbytes, _ADVICE):
-            os.posix_fadvise(
-                int(files[file, 0]), at, min(_ADVICE, offset + nbytes - at), os.POSIX_FADV_WILLNEED
-            )
-
-
-def _view(address: int, nbytes: int) -> Bytes:
-    """Return mapped bytes, to be read only."""
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)

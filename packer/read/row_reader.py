@@ -23,9 +23,9 @@ from packer.format.own_size import OwnSize
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
+from packer.read.encoded_images import EncodedImages
 from packer.read.gather import Bytes, by_part, check_range, cut
 from packer.read.joined_array import open_array
-from packer.read.picture_rows import check_codec, decode_picture
 
 
 class RowReader:
@@ -422,24 +422,38 @@ def decode_ragged(
     sizes: int32 [N, 2], these, as `picture_sizes` reads them; None: they are read if they are needed.
     Raises FormatError for damaged rows, and for a codec that is not known.
     """
-    check_codec(pack, field)
     own = OwnSize.of(field.about, field.codec)
-    if own is not None and own.codec is None and sizes is None:
-        sizes = picture_sizes(pack, numbers)
-    known = None if sizes is None else sizes.tolist()
+    if field.codec is not None and (own is None or own.codec not in ("jpeg", "png")):
+        raise FormatError(
+            f"{pack.path}: {field.name!r} is stored in a way that this packer does not know"
+            f" (codec {field.codec.get('name')!r}). Upgrade packer."
+        )
+    if own is not None:
+        images = encoded_images(pack, field, rows, numbers, sizes)
+        return [images.decode(i) for i in range(len(rows))]
     decoded: list[Any] = []
-    for i, (row, number) in enumerate(zip(rows, numbers, strict=True)):
+    for row, number in zip(rows, numbers, strict=True):
         try:
-            if own is None:
-                decoded.append(_plain(field, row))
-            else:
-                decoded.append(decode_picture(own, row, None if known is None else known[i]))
+            decoded.append(_plain(field, row))
         except (ValueError, TypeError, LookupError) as error:
             raise FormatError(
                 f"{pack.path}: row {number} of {field.name!r} is damaged ({error})."
                 " Run packer verify, or convert the images again."
             ) from None
     return decoded
+
+
+def encoded_images(
+    pack: Pack,
+    field: Field,
+    rows: Sequence[bytes],
+    numbers: Sequence[int],
+    sizes: NDArray[np.int32] | None = None,
+) -> EncodedImages:
+    """Return rows of pictures of sizes of their own, undecoded. Arguments: as of `decode_ragged`."""
+    if sizes is None and field.codec is None:
+        sizes = picture_sizes(pack, numbers)
+    return EncodedImages(pack, field, rows, numbers, sizes)
 
 
 def key_in_brackets(pack: Pack, row: int) -> str:

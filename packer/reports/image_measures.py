@@ -32,7 +32,7 @@ from packer.format.pack import Pack
 from packer.opencv import cv2
 from packer.orders.runs import one_run
 from packer.previews.preview_batch import image_of
-from packer.read.picture_rows import MAX_PIXELS
+from packer.read.encoded_images import MAX_PIXELS
 from packer.read.row_reader import RowReader, decode_ragged
 
 SIDE = 32

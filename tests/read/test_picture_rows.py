@@ -64,7 +64,7 @@ def test_rows_come_back_in_any_order(pack: Pack, name: str, values: list[NDArray
         ("image", IMAGES[0].tobytes(), (-4, -6), "it has 96 bytes, and its height and width are -4 and -6"),
         ("depth", DEPTHS[0].tobytes(), (4, 7), "it has 192 bytes, and its height and width are 4 and 7"),
         ("mask", png.encode(MASKS[0]), (6, 4), "a PNG file of 6 x 4 pixels; its height and width are 6 and 4"),
-        ("mask", png.encode(MASKS[0].astype("u1")), (4, 6), "a PNG file of uint8 [4, 6]; uint16 in 1 channels is needed"),
+        ("mask", png.encode(MASKS[0].astype("u1")), (4, 6), "uint8 [4, 6] for uint16 [4, 6]"),
         ("mask", png.encode(MASKS[0])[:-1], (4, 6), "a PNG file in several parts, cut short, or damaged"),
     ],
 )  # fmt: skip
