@@ -9,9 +9,6 @@
     opening.py           open_pack, with a cache of a pack in a store; fill_pack
     cache_folder.py      the folder of a pack in a cache, and how much the cache may hold
     remote_process.py    the process that fills a cache
-    row_memory.py        memory that holds rows, shared by the processes that have its descriptor
-    memory_pack.py       rows of a pack as a pack in memory
-    memory_process.py    the process that keeps them there
 
 Only filling_process.py, which runs in a process of its own, imports what converts.
 

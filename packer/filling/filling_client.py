@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -68,7 +68,6 @@ class FillingClient:
     """
 
     _owned = False  # by a dataset, which may close it
-    _passed: Sequence[int] = ()  # descriptors that a process which this one starts gets, by the same numbers
 
     def __init__(self, folder: str, job: Mapping[str, Any], module: str, *, seals: bool = True) -> None:
         self.folder, self.job, self._module, self._seals = folder, dict(job), module, seals
@@ -228,18 +227,11 @@ class FillingClient:
             if "ready" in answer:
                 self._check_same(link, answer["ready"].get("place"))
                 try:
-                    self._states = self._mapped(link, answer["ready"])
+                    states = os.path.join(self.folder, STATES)
+                    self._states = UnitStates.open(states, answer["ready"]["units"])
                 except FileNotFoundError:  # sealed meanwhile, and gone
                     link.close()
                     continue
-                except EOFError:  # it died, or cannot serve another client
-                    link.close()
-                    deaths += 1
-                    if deaths < _ATTEMPTS:
-                        continue
-                    raise PackerError(
-                        f"{self.job['out']}: the process that fills it takes no client. Raise the limit of files (ulimit -n)."
-                    ) from None
                 except (OSError, ValueError) as error:  # a limit of files or memory; cut short
                     link.close()
                     raise PackerError(
@@ -266,10 +258,6 @@ class FillingClient:
                     break
                 self._check_open(closing)
                 time.sleep(_LOOK_SECONDS)
-
-    def _mapped(self, link: Link[Any, Any], ready: Mapping[str, Any]) -> UnitStates:
-        """Return the states of the units. Raises OSError, ValueError, EOFError."""
-        return UnitStates.open(os.path.join(self.folder, STATES), ready["units"])
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[bool]:
@@ -358,7 +346,7 @@ class FillingClient:
                         cwd=self._cwd if os.path.isdir(self._cwd) else None,
                         stdin=subprocess.DEVNULL,
                         stdout=2,  # what it may say is no output of this program
-                        pass_fds=[theirs.fileno(), *self._passed],
+                        pass_fds=[theirs.fileno()],
                         start_new_session=True,  # Ctrl-C is this process's; the other ends when its clients have gone
                     )
                 )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.reduction import send_handle
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,7 +82,7 @@ class FillingServer:
 
     states: of the units. source: makes them. hello: what a client's job is answered with, {"ready": ...} or {"error": ...}.
     background: whether units that nobody has asked for are made, too. lasting: whether it serves on when all units are there, until
-    all clients have left. descriptor: of a file that each client gets, too, once it was told that it is ready. tasks: handed out at
+    all clients have left.  tasks: handed out at
     once, None: two a worker. most_units, task_seconds: of a task; the latter about: so long may units that are waited for have to wait
     for others.
     """
@@ -96,13 +95,12 @@ class FillingServer:
         *,
         background: bool = True,
         lasting: bool = False,
-        descriptor: int | None = None,
         tasks: int | None = None,
         most_units: int = _MOST_UNITS,
         task_seconds: float = TASK_SECONDS,
     ) -> None:
         self._states, self._source, self._hello = states, source, hello
-        self._lasting, self._descriptor = lasting, descriptor
+        self._lasting = lasting
         self._clients: set[_Client] = set()
         self._waiting: list[_Waiting] = []
         self._begun = states.values != MISSING  # made, or being made
@@ -183,14 +181,6 @@ class FillingServer:
         answer = self._hello(job)
         client.ready = "ready" in answer
         client.answer(**answer)
-        if self._descriptor is not None and client.ready:
-            try:
-                send_handle(client.link, self._descriptor, None)
-            except OSError:  # it is gone; or this process may open no more files
-                self._drop(client)
-                return
-            if not self._left:
-                client.answer(sealed=self.made)
 
     def _drop(self, client: _Client) -> None:
         self._selector.unregister(client.link)
@@ -270,9 +260,6 @@ class FillingServer:
             self._source.arrived(units, future.result())
             self.made += len(units)
             self._left -= len(units)
-            # In a cache units may be missing again later.
-            if self._descriptor is not None and not self._left:
-                self.tell(sealed=self.made)
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(

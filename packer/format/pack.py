@@ -171,11 +171,6 @@ class Pack:
         return ()
 
     @property
-    def in_memory(self) -> bool:
-        """True if its files are memory, whatever they hold."""
-        return False
-
-    @property
     def pending(self) -> bool:
         """True while rows of it are still being made."""
         return False

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from packer import machine
 from packer.errors import UsageError
-from packer.filling.memory_pack import in_memory
 from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.load.batch import size_of
+from packer.load.caches.row_memory import in_memory
 from packer.orders.runs import Subset
 from packer.read.row_reader import RowReader
 from packer.units import size

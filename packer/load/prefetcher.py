@@ -93,6 +93,9 @@ class RowSource:
         """Start to fetch the rows of a request; return None if this source does not have them. lend: allocates a slot."""
         raise NotImplementedError
 
+    def drop(self) -> None:
+        """Begin no more reads."""
+
     def close(self) -> None:
         """End its threads and processes, and free its memory."""
 
@@ -157,7 +160,7 @@ class FileRows(RowSource):
         return [self.threads.submit(self._read_part, request, 0, request.count, {}, self.read_fixed)]
 
     def drop(self) -> None:
-        """Drop reads that have not begun."""
+        """See RowSource."""
         self._asking.drop()
         self.threads.drop()
 
@@ -315,7 +318,8 @@ class Prefetcher:
         """Begin no more reads; those under way may be waiting for rows, which others then stop."""
         self._closed = True
         if self.pid == os.getpid():
-            self._files.drop()
+            for source in self._sources:
+                source.drop()
 
     def close(self) -> None:
         """End threads and processes, and free the caches."""

@@ -125,7 +125,6 @@ class ExtentArray:
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         self.rows = sum(e.rows for e in extents)
         self.row_bytes = extents[0].row_bytes if extents else 1
-        self._in_memory = pack.in_memory
         self._paths = tuple(numbers)
         firsts = np.cumsum([0, *(e.rows for e in extents)])
         owners, offsets = [numbers[path] for path in paths], [e.offset for e in extents]
@@ -148,7 +147,7 @@ class ExtentArray:
         if self._arrival is not None and self._arrival.take(runs.starts, runs.lengths, out):
             return
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
-        fits = self._in_memory or self.rows * self.row_bytes <= MAPPED_BYTES
+        fits = self.rows * self.row_bytes <= MAPPED_BYTES
         if self._copies and (fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts))):
             found = self._copy(starts, lengths, out) if fits else self._copy_some(starts, lengths, out)
             if found == DONE:

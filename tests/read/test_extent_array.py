@@ -30,8 +30,6 @@ class Folder:
 
     path: str
 
-    in_memory = False
-
     def arrival(self, extents: object) -> None:
         """All rows are there."""
 

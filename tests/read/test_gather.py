@@ -514,7 +514,6 @@ from packer.format.header import Extent
 from packer.orders.runs import one_run
 from packer.read.gather import ExtentArray
 class Pack:
-    in_memory = False
     def arrival(self, extents): return None
     def file(self, extent): return extent.file
 array = ExtentArray(Pack(), [Extent(path, 0, big // 4096, 4096)])
@@ -587,7 +586,6 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
         from packer.orders.runs import Runs
         assert not native.COMPILED
         class Pack:
-            in_memory = False
             def arrival(self, extents): return None
             def file(self, extent): return sys.argv[1]
         open(sys.argv[1], "wb").write(bytes(range(200)))

@@ -1,7 +1,8 @@
 """Where rows are kept while training: on the GPU, in memory, or on the disk alone.
 
-    memory_cache.py     rows in memory, decoded, pinned if need be (filling/memory_pack.py keeps them there)
+    memory_cache.py     rows in memory, decoded, pinned if need be; each process of a node makes some
+    row_memory.py       the memory, shared by all processes of a user that load the same
     gpu_cache.py        rows on the device, gathered there
 
-Start with memory_cache.py. Imports: filling, format, load, orders, read.
+Start with memory_cache.py. Imports: format, load, orders, read.
 """

@@ -1,7 +1,7 @@
 """Rows in memory, decoded, shared by all processes of a user on a machine; pinned for copies to a GPU, if need be.
 
-They are a pack in memory, which a process of its own fills (filling/memory_pack.py): the rows that are asked for first. Until that
-process is there, and where it fails, rows are read from the pack's own files.
+Threads of each process make what is missing, and batches what they need of it, so that each row is made once, by whoever comes
+first. What cannot be kept is read from the pack's own files.
 """
 
 from __future__ import annotations
@@ -9,33 +9,35 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import machine
 from packer.errors import PackerError
-from packer.filling.memory_pack import MemoryPack, open_memory
 from packer.format.header import Field
-from packer.load.batch import size_of
+from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
 from packer.orders.epochs import ReadRequest
-from packer.orders.runs import Subset
+from packer.orders.runs import Runs, Subset
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import stored
-from packer.starting import Background
+from packer.starting import Background, ThreadPool
 from packer.units import size
 
 if TYPE_CHECKING:
     import torch
 
 Bytes = NDArray[np.uint8]
-_SMALL_BYTES = 64 << 20  # of rows: so few are soon decoded, and many a program that loads them is soon over
-_SMALL_SECONDS = 0.5  # that such a source is in use before a process is started, which takes as long
-_LOOK_SECONDS = 0.05  # between looks at whether all rows are there
+_STEP_UNITS = 8  # that a thread makes at once
+_LOOK_SECONDS = 0.002  # between looks at whether what others make is there
+_PATIENCE_SECONDS = 1.0  # with others, who may have died
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 log = logging.getLogger("packer.load")
@@ -61,10 +63,8 @@ class MemoryRows(RowSource):
     ) -> None:
         self._files, self._copied = files, copied
         self._fixed = [f for f in stored(fields) if not f.ragged]
-        self._kept = _KeptRows(files.reader.pack.path)
-        self._background = Background(
-            self, "packer-memory", partial(_keep, self._kept, files.reader, tuple(kept), subset, pinned)
-        )
+        self._kept = _KeptRows(files.reader, [f for f in kept if not f.ragged], subset)
+        self._background = Background(self, "packer-memory", partial(_keep, self._kept, pinned))
 
     @property
     def ready(self) -> bool:  # type: ignore[override]
@@ -79,13 +79,12 @@ class MemoryRows(RowSource):
     def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
         """Return views of the memory, or start threads that copy its rows into a slot and read missing rows from the files."""
         self._background.check()
-        ready = self._kept.ready
         if self._copied and self._kept.viewed and (views := self._views(request)) is not None:
             return FetchedRows(views, self._files.ragged(request))
-        if ready:
+        if self._kept.ready:
             self._files.reader.keep(0)
-        else:
-            self._look_ahead(request)
+        elif self._kept.lacks(request.within()):
+            self._files.look_ahead(request)
         return self._files.fill(request, lend(), self._read_fixed)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -96,99 +95,130 @@ class MemoryRows(RowSource):
 
     def close(self) -> None:
         """Leave the memory, which is gone when the last of its processes has left it."""
+        self.drop()
         self._background.end()
-        self._kept.close()
 
-    def _look_ahead(self, request: ReadRequest) -> None:
-        reader = self._kept.reader
-        if reader is None or self._kept.failed is not None:
-            self._files.look_ahead(request)
-        elif not self._kept.full:
-            for f in reader.fields:
-                reader.willneed(f.name, request.within())
+    def drop(self) -> None:
+        """Keep no more rows."""
+        self._kept.closed = True
 
     def _read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
-        reader, full = self._kept.reader, self._kept.full
-        if reader is not None:
-            within = request.within(start, stop)
-            try:
-                for name, rows in out.items():
-                    reader.read(name, within, rows)
-                return
-            except PackerError as error:
-                if full:
-                    raise
-                # Rows that cannot be made are the loop's concern once the files cannot give them either.
-                self._kept.fail(error)
-        self._files.read_fixed(request, start, stop, out)
+        if not self._kept.read(request.within(start, stop), out):
+            self._files.read_fixed(request, start, stop, out)
 
     def _views(self, request: ReadRequest) -> dict[str, NDArray[Any]] | None:
         within = request.within()
         if len(within.starts) != 1:
             return None
         start, count = int(within.starts[0]), int(within.lengths[0])
+        memory = self._kept.memory
+        assert memory is not None
         return {
-            f.name: self._kept.view(f.name, start, start + count)
-            .view(f.dtype)
-            .reshape(count, *(f.shape or ()))
+            f.name: memory.view(f.name, start, start + count).view(f.dtype).reshape(count, *(f.shape or ()))
             for f in self._fixed
         }
 
 
 class _KeptRows:
-    """Rows in memory as a MemoryRows and its thread share them.
+    """Rows in memory as a MemoryRows and its threads share them.
 
-    reader: of the pack in memory, None until there is one. ready: all rows are there; viewed: and views of them are for use. settled:
-    set once they are, or once no more come.
+    memory: None until it is opened. ready: all rows are there; viewed: and views of them are for use. closed: no more are made.
+    failed: why no more are, else None. settled: set once all are there, or no more come.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._pack: MemoryPack | None = None
-        self.reader: RowReader | None = None
+    def __init__(self, reader: RowReader, fields: Sequence[Field], subset: Subset) -> None:
+        self._reader, self._fields, self._subset = copy(reader), fields, subset  # with blocks of its own
+        self.memory: RowMemory | None = None
         self.failed: str | None = None
-        self.ready = self.viewed = False
-        self._lock, self.closed = threading.Lock(), False
+        self.ready = self.viewed = self.closed = False
+        self._lock, self._next = threading.Lock(), 0
         self.settled = threading.Event()
 
-    def open(self, pack: MemoryPack) -> None:
-        """Read from a pack in memory from now on."""
-        with self._lock:
-            if not self.closed:
-                self._pack, self.reader = pack, RowReader(pack, pack.fields)
+    def lacks(self, rows: Runs) -> bool:
+        """Return True if some of these rows are not there."""
+        memory = self.memory
+        return memory is None or bool((memory.states[memory.units_of(rows)] != THERE).any())
+
+    def read(self, rows: Runs, out: dict[str, Bytes]) -> bool:
+        """Copy rows, having made those that are missing; return False if some cannot be made, or no more are."""
+        memory = self.memory
+        if memory is None:
+            return False
+        try:
+            if not self.ready and not self._bring(memory, memory.units_of(rows)):
+                return False
+        except PackerError as error:
+            self._fail(
+                error
+            )  # rows that cannot be made are the loop's concern once the files cannot give them either
+            return False
+        for name, array in out.items():
+            memory.read(name, rows, array)
+        return True
+
+    def fill(self, ending: threading.Event) -> None:
+        """Open the memory, and make all rows that are missing."""
+        try:
+            self.memory = memory = RowMemory(self._reader, self._fields, self._subset)
+            with ThreadPool(threads := max(1, machine.cores() // memory.holders)) as pool:
+                for made in [pool.submit(self._make_missing, memory, ending) for _ in range(threads)]:
+                    made.result()
+            # What is left is what others are making.
+            self.ready = not ending.is_set() and self._bring(memory, np.arange(memory.units))
+        except PackerError as error:
+            self._fail(error)
+
+    def _make_missing(self, memory: RowMemory, ending: threading.Event) -> None:
+        while not (ending.is_set() or self.closed or self.failed is not None):
+            with self._lock:
+                states = memory.states[self._next : self._next + _STEP_UNITS]
+                units = self._next + np.flatnonzero(states == MISSING)
+                self._next += len(states)
+                states[states == MISSING] = MAKING
+            if not len(states):
                 return
-        pack.close()
+            try:
+                memory.make(units, self._reader, self._subset)
+            except PackerError as error:
+                self._fail(error)
 
-    @property
-    def full(self) -> bool:
-        """True once all rows are in memory."""
-        return self._pack is not None and not self._pack.pending
+    def _bring(self, memory: RowMemory, units: NDArray[np.int64]) -> bool:
+        """Have units there; return False if no more are made. Raises PackerError."""
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        while len(units := units[memory.states[units] != THERE]):
+            if self.closed or self.failed is not None:
+                return False
+            missing = units[memory.states[units] == MISSING]
+            if len(missing) or time.monotonic() > patience:
+                some = (missing if len(missing) else units)[:_STEP_UNITS]
+                memory.make(np.unique(some), self._reader, self._subset)
+            else:
+                time.sleep(_LOOK_SECONDS)
+        return True
 
-    def view(self, name: str, start: int, stop: int) -> Bytes:
-        """Return a view of rows. Notes: other processes see this memory too; never write to it."""
-        assert self._pack is not None
-        return self._pack.client.memory.rows(name, start, stop)
-
-    def fail(self, error: Exception) -> None:
-        """Ask for no more rows; say so once."""
+    def _fail(self, error: PackerError) -> None:
+        """Make no more rows; say so once."""
         with self._lock:
-            if self.failed is not None or self.full or self.closed:
+            if self.failed is not None or self.ready or self.closed:
                 return
-            self.failed = str(error) or type(error).__name__
-        if self._pack is not None:
-            self._pack.client.failed = self.failed
+            self.failed = str(error)
         log.warning(
             "%s: not all rows are kept in memory, the others are read from the disk (%s)",
-            self._path,
+            self._reader.pack.path,
             self.failed,
         )
+
+    def leave(self) -> None:
+        """Leave the memory."""
+        self.memory, self.ready, self.viewed = None, False, False
+        self._reader.close()
 
     def register(self, device: torch.device | str) -> None:
         """Pin the full memory: its pages exist already, so none has to be cleared."""
         import torch
 
-        assert self._pack is not None
-        whole = self._pack.client.memory.bytes
+        assert self.memory is not None
+        whole = self.memory.bytes
         torch.cuda.set_device(device)  # of this thread: CUDA would else begin a context on the first device
         runtime: Any = torch.cuda.cudart()
         address = whole.ctypes.data
@@ -196,7 +226,7 @@ class _KeptRows:
         if code:
             log.warning(
                 "%s: CUDA cannot pin %s (error %d); batches are put together in memory that is pinned",
-                self._path,
+                self._reader.pack.path,
                 size(whole.nbytes),
                 code,
             )
@@ -204,48 +234,20 @@ class _KeptRows:
             weakref.finalize(whole.base, _unregister, runtime, address, os.getpid())
         self.viewed = not code
 
-    def close(self) -> None:
-        """Leave the memory."""
-        with self._lock:
-            self.closed = True
-            pack, self._pack = self._pack, None
-            reader, self.reader, self.ready, self.viewed = self.reader, None, False, False
-        if reader is not None:
-            reader.close()
-        if pack is not None:
-            pack.close()
-
 
 def _unregister(runtime: Any, address: int, pid: int) -> None:
     if os.getpid() == pid:
         runtime.cudaHostUnregister(address)
 
 
-def _keep(
-    kept: _KeptRows,
-    reader: RowReader,
-    fields: Sequence[Field],
-    subset: Subset,
-    pinned: torch.device | str | None,
-    ending: threading.Event,
-) -> None:
-    """Open the memory; once it is full, pin it if it is to be; leave it when the source of rows has gone, or is closed."""
+def _keep(kept: _KeptRows, pinned: torch.device | str | None, ending: threading.Event) -> None:
+    """Fill the memory and, once it is full, pin it if it is to be; leave it when the source of rows has gone, or is closed."""
     try:
-        if size_of(fields, subset.rows) < _SMALL_BYTES and ending.wait(_SMALL_SECONDS):
-            return  # nothing was opened
-        kept.open(open_memory(reader, fields, subset))
-        while not kept.full and kept.failed is None and not ending.wait(_LOOK_SECONDS):
-            pass
-        if kept.full and not ending.is_set():
-            if pinned is not None:
-                kept.register(pinned)
-            kept.viewed, kept.ready = kept.viewed or pinned is None, True
-    except PackerError as error:
-        kept.fail(error)
-    except BaseException:
-        kept.close()
-        raise
+        kept.fill(ending)
+        if kept.ready and pinned is not None:
+            kept.register(pinned)
+        kept.viewed |= kept.ready and pinned is None
     finally:
         kept.settled.set()
     ending.wait()
-    kept.close()
+    kept.leave()

@@ -17,7 +17,7 @@ from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import select_fields, select_rows
-from tests.filling.test_memory_pack import until
+from tests.load.caches.test_row_memory import until
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of
 

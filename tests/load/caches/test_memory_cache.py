@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,25 +21,11 @@ from packer.load.prefetcher import FileRows
 from packer.orders.row_orders import Rows, Sequential
 from packer.orders.runs import Runs, Subset
 from packer.read.row_reader import RowReader
-from tests.filling.test_memory_pack import folder
+from tests.load.caches.test_row_memory import folder
 from tests.load.test_prefetcher import Lender, files_of, images, request_of
 from tests.read.conftest import ROWS, image_of, make_pack, make_stored
 
 __all__ = ["folder"]
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes are started for few rows, too, without waiting."""
-    monkeypatch.setattr(memory_cache, "_SMALL_SECONDS", 0)
-
-
-def test_for_few_rows_no_process_is_started_at_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_cache, "_SMALL_SECONDS", 1000)
-    monkeypatch.setattr(memory_cache, "open_memory", None)
-    with PackedBatchDataset(pack.path, 9, placement="ram", output="numpy") as dataset:
-        assert len(list(dataset)) == 12
-        assert not dataset.resident
 
 
 @pytest.fixture
@@ -89,27 +74,23 @@ def test_it_asks_for_a_slot_unless_its_rows_lie_as_one_run_and_are_copied_anyway
 
 
 class Elsewhere(RowReader):
-    """Rows from 20 on can be read in the process that it was made in alone."""
+    """Rows from 20 on can be read by the loop alone, not by the copy of it that fills the memory."""
 
-    def __init__(self, pack: Pack, fields: Any, pid: int, *, verify: bool = False) -> None:
-        super().__init__(pack, fields, verify=verify)
-        self.pid = pid
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"pid": self.pid}
+    copied = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["pack"], state["fields"], state["pid"], verify=state["verify"])  # type: ignore[misc]
+        super().__setstate__(state)
+        self.copied = True
 
     def read(self, name: str, runs: Runs, out: Any) -> None:
-        if self.pid != os.getpid() and runs.rows().max() >= 20:
+        if self.copied and runs.rows().max() >= 20:
             raise FormatError("p.h5: reading failed (Input/output error). Check the disk.")
         super().read(name, runs, out)
 
 
 def test_rows_that_cannot_be_made_come_from_the_disk(pack: Pack, caplog: pytest.LogCaptureFixture) -> None:
     files, _, fields = files_of(pack)
-    reader = files.reader = Elsewhere(pack, fields, os.getpid())
+    reader = files.reader = Elsewhere(pack, fields)
     request, lend = request_of(reader, Rows(), 0, ROWS - 3), Lender(fields)
     expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
     with caplog.at_level(logging.WARNING, "packer.load"):
@@ -133,7 +114,7 @@ def test_without_memory_all_rows_come_from_the_disk(
     def refuse(*_: Any) -> None:
         raise PackerError("memory for rows: cannot be had (Cannot allocate memory). Pass placement='disk'.")
 
-    monkeypatch.setattr(memory_cache, "open_memory", refuse)
+    monkeypatch.setattr(memory_cache, "RowMemory", refuse)
     caplog.set_level(logging.WARNING, "packer.load")
     with PackedBatchDataset(pack.path, 9, placement="ram", shuffle=True, output="numpy") as dataset:
         labels = np.concatenate([batch.label for _ in range(2) for batch in dataset])
@@ -224,7 +205,7 @@ def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack) -> None:
 
 
 def test_closed_at_once_nothing_is_left(pack: Pack) -> None:
-    """The fixture of the folder looks for processes that are."""
+    """The fixture of the folder looks for what is."""
     assert tempfile.gettempdir() != "/tmp"
     files, _, fields = files_of(pack)
     MemoryRows(files, fields, fields, Subset([(0, ROWS)])).close()
