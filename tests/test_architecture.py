@@ -152,7 +152,6 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.orders",
         "packer.progress",
-        "packer.read",
         "packer.remote",
     },
     "packer.filling.filling_process": {
@@ -173,7 +172,6 @@ UNITS: dict[str, set[str]] = {
     "packer.load": {
         "packer.remote",
         "packer.augment",
-        "packer.filling",
         "packer.format",
         "packer.orders",
         "packer.randomness",

@@ -12,5 +12,5 @@
 
 Only filling_process.py, which runs in a process of its own, imports what converts.
 
-Start with opening.py. Imports: convert, format, inputs, orders, progress, read, remote, tables.
+Start with opening.py. Imports: convert, format, inputs, orders, progress, remote, tables.
 """
