@@ -5,7 +5,7 @@
     table_run.py         from a checked conversion to its pack: staged, fitted, mapped, written
     staging.py           rows in raw form, in the input's order, in a file beside the output
     table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
-    measuring.py         statistics of the staged rows; notes on numbers that lose digits
+    measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
     table_packs.py       rows of packs that were made of tables
     reading/             files of tables, as records
     transform/           the transform of columns into fields; NumPy alone, and no files

@@ -10,26 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from packer import machine, native, units
 from packer.convert.conversion_run import Conversion, check_room, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
-from packer.errors import FormatError, SourceError
+from packer.errors import FormatError
 from packer.format.file_io import remove
 from packer.format.header import Header
 from packer.format.pack import open_pack
 from packer.format.working_folder import WorkingFolder, failure
 from packer.sentence import Option, Sentence
-from packer.tables.measuring import (
-    TRAIN,
-    measure,
-    notes_on_first,
-    notes_on_largest,
-    sought,
-)
+from packer.tables.measuring import TRAIN, measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
-from packer.tables.reading.type_inference import SAMPLE_ROWS
 from packer.tables.staging import Staged, TableRows, stage
 from packer.tables.table_options import TableOptions
 from packer.tables.table_order import ShuffledFile, TableOrder
@@ -79,19 +70,6 @@ class TableJob:
             "times of the files": [time for _, time in self.table.state],
         }
 
-    @cached_property
-    def first_notes(self) -> dict[int, str]:
-        """Notes on columns whose first rows are rounded, by number; none where the transform is given."""
-        layout = sought(self.plan, self.table.columns)
-        if self.transform is not None or not layout.members:
-            return {}
-        try:
-            chunk = next(iter(self.table.chunks(layout)), None)
-            records = np.empty(0, layout.dtype) if chunk is None else chunk.read().records[:SAMPLE_ROWS]
-        except SourceError:
-            return {}  # told with its line when all is read
-        return notes_on_first(self.plan, layout, records)
-
 
 def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
     """Stage all rows, in raw form, in the working folder."""
@@ -113,8 +91,7 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
     like = job.transform is not None
     notes: list[str] = []
     columns = job.table.columns
-    whole = [w.index for w in job.plan.numeric if columns[w.index].type == "integer" and not like]
-    found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers, whole=whole)
+    found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers)
     texts = staged.dictionaries
     if job.transform is not None:
         transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
@@ -142,7 +119,7 @@ def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransfo
         if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
     }
     if not like:
-        notes += notes_on_largest(job.plan, columns, found.largest, job.first_notes)
+        notes += notes_on_rounding(job.plan, found.sums)
     if any(missing.values()):
         notes.append(
             f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
@@ -267,11 +244,10 @@ def source_notes(job: TableJob) -> list[str]:
     for name in job.indexes:
         notes.append(
             Sentence(
-                f"{job.table.indexes[name]}, as the index that pandas writes: it is left out. To have it, pass "
+                f"column {name!r} numbers the rows, as the index that pandas writes: it is left out. To have it, pass "
                 f"{Option('keep', name)}, or {Option('types', {name: 'integer'})} for a feature."
             )
         )
-    notes += job.first_notes.values()
     choices = job.plan.choices
     if job.transform is None and not choices.label and choices.features is None:
         notes.append(

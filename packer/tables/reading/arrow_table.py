@@ -19,7 +19,7 @@ from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.source_kinds import PARQUET
 from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
-from packer.tables.reading.dialect import unique_names
+from packer.tables.reading.dialect import renamed
 from packer.tables.reading.table_source import (
     ReadOptions,
     TableChunk,
@@ -28,7 +28,7 @@ from packer.tables.reading.table_source import (
     compare_names,
 )
 from packer.tables.reading.type_inference import check_types
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.column_types import TableColumn, unique
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
 _INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
@@ -53,7 +53,7 @@ class ArrowTable(TableSource):
         self._form = reading.dialect()
         self._files: list[ArrowFile] = [open_file(name) for name in names]
         first = self._files[0]
-        called, notes = unique_names(first.name, first.schema.names)
+        called = unique(first.schema.names)
         check_types(first.name, called, reading.types)
         for file in self._files[1:]:
             compare_names(file.name, file.schema.names, first.name, first.schema.names)
@@ -71,7 +71,7 @@ class ArrowTable(TableSource):
         self.rows = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
-        self.notes = tuple(notes)
+        self.notes = tuple(renamed(first.name, first.schema.names, called, ()))
         self.column_notes = {}
         for number, (column, file) in enumerate(zip(self.columns, known, strict=True)):
             type = file.schema.field(number).type
@@ -82,11 +82,11 @@ class ArrowTable(TableSource):
                 self.column_notes[column.name] = [
                     f"column {column.name!r} holds nulls alone: it is read as number."
                 ]
-        self.indexes = {
-            c.name: f"column {c.name!r} numbers the rows"
+        self.indexes = tuple(
+            c.name
             for c in self.columns
             if _INDEX.fullmatch(c.name) and c.type == "integer" and c.name not in reading.types
-        }
+        )
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""

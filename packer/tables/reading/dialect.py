@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 from packer import units
 from packer.errors import SourceError, UsageError
-from packer.sentence import Option, Part
+from packer.sentence import Option
 from packer.source_kinds import compression
 from packer.tables.reading.record_parser import (
     UNCLOSED,
@@ -21,16 +22,24 @@ from packer.tables.reading.record_parser import (
     split_records,
 )
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.transform.column_types import TableColumn, read_cells
+from packer.tables.transform.column_types import TableColumn
 
 # Where two part all records alike, the earlier one: commas stand in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
-_OTHERS = (b":", b"^", b"~", b"&", b"\x01", b"\x1f")  # never taken, but named where all lines hold as many
+_OTHERS = (
+    b" ",
+    b":",
+    b"^",
+    b"~",
+    b"&",
+    b"\x01",
+    b"\x1f",
+)  # never taken, but named where most lines hold as many
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # looked at to find the delimiter
-_LEAST = 0.5  # of them must have as many cells as the first
+_LEAST = 0.5  # of them must have one number of cells
 _COMMENTS = b"#%!*"  # marks that lines of comment begin with
-_NOTES = 10  # on names that were changed
+_NOTED = 6  # columns named in a note
 
 
 def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
@@ -42,20 +51,17 @@ def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
             lines = text.count(b"\n") + (not text.endswith(b"\n"))
             size = "" if ended else f"first {len(text) >> 10:,} KiB hold "
             raise UsageError(
-                f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which "
-                f"{Option('Csv.skip_rows', skip_rows)} passes over all; a table begins behind them. "
-                "Pass a smaller number."
+                f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which {Option('Csv.skip_rows', skip_rows)}"
+                " passes over all; a table begins behind them. Pass a smaller number."
             )
     return at
 
 
-@dataclass(frozen=True)
-class _FirstRecords:
+class _FirstRecords(NamedTuple):
     """The first records of a text as a delimiter cuts them.
 
-    width: the number of cells of most of them; leading: records before the first one of that width; share:
-    of the records from there on that have it, and no text behind a closing quote; alike: that have it, whatever
-    stands behind a quote.
+    width: the number of cells of most of those that have several; leading: records before the first one of that width; share: of all
+    records that have it; clean: of all, that have it and no text behind a closing quote.
     """
 
     delimiter: bytes
@@ -63,7 +69,7 @@ class _FirstRecords:
     width: int
     leading: int
     share: float
-    alike: float
+    clean: float
 
 
 def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _FirstRecords:
@@ -71,19 +77,14 @@ def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _First
         text = text[: end_of_records(text, 0, dialect)]
     records = list(islice(records_of(text, dialect), _RECORDS))
     widths = [len(record.cells) for record in records]
-    if not records:
-        return _FirstRecords(dialect.delimiter, records, 0, 0, 0.0, 0.0)
-    counts = Counter(width for width in widths if width > 1) or Counter(widths)
-    ((width, _),) = counts.most_common(1)
-    count = sum(len(record.cells) == width and not record.fault for record in records)
-    leading = widths.index(width)
-    share, alike = (n / (len(records) - leading) for n in (count, widths.count(width)))
+    ((width, count),) = Counter(w for w in widths if w > 1).most_common(1) or [(1, 0)]
+    leading = widths.index(width) if count else 0
     if header and width > 2:
-        # Spreadsheets fill lines of a title up with empty cells; behind them stand names.
-        names = next((k for k in range(leading, len(records)) if not _is_padded(records[k])), leading)
-        if names > leading and not any(map(_is_number, records[names].cells)):
-            leading = names
-    return _FirstRecords(dialect.delimiter, records, width, leading, share, alike)
+        # Spreadsheets fill lines of a title up with empty cells.
+        leading = next((k for k in range(leading, len(records)) if not _is_padded(records[k])), leading)
+    clean = sum(len(record.cells) == width and not record.fault for record in records)
+    every = max(1, len(records))
+    return _FirstRecords(dialect.delimiter, records, width, leading, count / every, clean / every)
 
 
 def _is_padded(record: Record) -> bool:
@@ -91,140 +92,70 @@ def _is_padded(record: Record) -> bool:
 
 
 def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> bytes:
-    """Find the delimiter of a file: as given, by its suffix, or by which most records are like the first.
+    """Find the delimiter of a file: as given, by its suffix, or the one that parts most records into as many cells.
 
     text: the beginning of the file, behind the lines that are passed over; all of it if `ended`.
-    Raises: SourceError if no delimiter does; if lines before the table have another number of cells; if its
-    lines would become one column though they may hold several.
+    Raises: SourceError if lines before the table have another number of cells; if lines would become one column though they may hold
+    several.
     """
     dialect = reading.dialect()
-    suffixes = [d for s, d in _BY_SUFFIX.items() if name.lower().removesuffix(compression(name)).endswith(s)]
-    named = [dialect.delimiter] if reading.delimiter is not None else suffixes
-    marks = dialect.decimal, dialect.thousands
-    free = [d for d in DELIMITERS if d not in (dialect.quote, dialect.comment)]
-    # A mark of numbers parts cells only where nothing else does.
-    groups = (named, [d for d in free if d not in marks], [d for d in free if d in marks])
-    cuts = [
-        [_cut(text, ended, replace(dialect, delimiter=delimiter), reading.header) for delimiter in group]
-        for group in (groups[:1] if reading.delimiter is not None else groups)
-    ]
-    if reading.delimiter is None:
-        cuts[2] = [cut for cut in cuts[2] if not _are_numbers(cut, dialect)]
-    titled: list[_FirstRecords] = []  # behind records of another width
-    faulty: _FirstRecords | None = None
-    for group in cuts:
-        found = [cut for cut in group if cut.width > 1]
-        whole = [cut for cut in found if not cut.leading and cut.share >= _LEAST]
-        if whole:
-            best = max(whole, key=lambda cut: cut.share)
-            if named and best.delimiter not in named:
-                raise SourceError(
-                    f"{name}: its cells are parted by {_shown(best.delimiter)}, and its name says "
-                    f"{_shown(named[0])}. Pass {Option('Csv.delimiter', best.delimiter.decode())}, or "
-                    "rename it."
-                )
-            return best.delimiter
-        titled += [cut for cut in found if cut.leading and cut.share > _LEAST]
-        faulty = faulty or next((cut for cut in found if not cut.leading and cut.alike >= _LEAST), None)
-    if faulty:
-        return faulty.delimiter  # whoever reads the rows tells the one with text behind a closing quote
-    titles = [cut for cut in titled if all(_is_title(record, cut) for record in cut.records[: cut.leading])]
-    if titles or (titled and reading.delimiter is None):
-        raise _uneven(name, max(titles or titled, key=lambda cut: cut.share), text, reading)
+    marks = {dialect.decimal, dialect.thousands}
+    bare = name.lower().removesuffix(compression(name))
+    tried = [d for s, d in _BY_SUFFIX.items() if bare.endswith(s)]
+    tried = tried or [d for d in DELIMITERS if d not in (dialect.quote, dialect.comment)]
     if reading.delimiter is not None:
-        return dialect.delimiter
-    every = [cut for group in cuts for cut in group]
-    unfinished = next((cut for cut in every if not cut.records), None)
+        tried = [dialect.delimiter]
+    elif not dialect.quote or dialect.quote not in text:
+        tried = [d for d in tried if d not in marks]  # only in quotes a mark of numbers is no delimiter
+    cuts = [_cut(text, ended, replace(dialect, delimiter=d), reading.header) for d in tried]
+    several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
+    if several:
+        best = max(several, key=lambda cut: (not cut.leading, cut.delimiter not in marks, cut.clean))
+        if best.leading:
+            raise _uneven(name, best, text, reading)
+        return best.delimiter
+    unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
     if unfinished:
-        return unfinished.delimiter  # a quote that is not closed, which whoever reads the first row tells
-    single = next((cut for cut in every if cut.width == 1), None)
-    if single and all(len(cut.records[0].cells) == 1 for cut in every):
-        _check_single(name, single, text, dialect, reading)
-        return single.delimiter
-    raise SourceError(
-        f"{name}: neither comma, semicolon, tab nor | parts most of its first {_RECORDS} rows into as "
-        f"many cells as the first. Pass {Option('Csv.delimiter')}, or {Option('Csv.skip_rows')} if "
-        "lines of a title come first."
-    )
-
-
-def _are_numbers(cut: _FirstRecords, dialect: TextDialect) -> bool:
-    """Tell whether lines that a mark of numbers parts are one number each, as 0,5 or 1,200, or missing."""
-    lines = [cut.delimiter.join(record.cells).strip() for record in cut.records[cut.leading :]]
-    thousands, decimal = re.escape(dialect.thousands), re.escape(dialect.decimal)
-    grouped = rb"\d{1,3}(?:" + thousands + rb"\d{3})+|" if thousands else b""
-    number = re.compile(
-        rb"[+-]?(?:(?:" + grouped + rb"\d+)(?:" + decimal + rb"\d*)?|" + decimal + rb"\d+)(?:[eE][+-]?\d+)?"
-    )
-    return bool(lines) and all(line in dialect.na or number.fullmatch(line) for line in lines)
-
-
-def _is_title(record: Record, cut: _FirstRecords) -> bool:
-    """Tell whether a leading record may be a title; one with more cells is the header of short rows."""
-    return len(record.cells) < cut.width or _is_padded(record)
+        return unfinished  # a quote that is not closed, which whoever reads the first row tells
+    if reading.delimiter is None:
+        _check_single(name, text, dialect, marks)
+    return tried[0]
 
 
 def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
-    """Return the error for records before a table that have another number of cells."""
-    leading = cut.records[: cut.leading]
-    odd = next((record for record in leading if len(record.cells) > cut.width), leading[0])
-    empty = " and all but one empty" if len(odd.cells) == cut.width else ""
+    """Return the error for records before a table that have another number of cells, or are a title."""
+    odd = cut.records[0]
     skip = Option("Csv.skip_rows", reading.skip_rows + cut.records[cut.leading].line)
-    ways: list[Part] = [skip, " if lines of a title come first; a header has a name for each column"]
-    begin = leading[0].cells[0].lstrip(b'"')[:1]
+    ways = f"{skip} if lines of a title come first; a header has a name for each column"
+    begin = odd.cells[0].lstrip(b'"')[:1]
     if begin and begin in _COMMENTS and reading.comment is None:
-        ways = [
-            Option("Csv.comment", begin.decode()),
-            f" if {_shown(begin)} begins lines of comment, or ",
-            *ways,
-        ]
-    if all(len(record.cells) == 1 for record in leading) and reading.delimiter is None:
-        ways += ["; or pass ", Option("Csv.delimiter", _absent(text)), " if it has one column"]
+        ways = f"{Option('Csv.comment', begin.decode())} if it begins lines of comment, or {ways}"
+    if len(odd.cells) == 1 and reading.delimiter is None:
+        ways += f"; or pass {Option('Csv.delimiter', _absent(text))} if it has one column"
     return SourceError(
-        f"{name}: its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}{empty},"
-        f" most rows have {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. Pass ",
-        *ways,
-        ".",
+        f"{name}: its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}, most rows have"
+        f" {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. Pass {ways}."
     )
 
 
-def _check_single(
-    name: str, cut: _FirstRecords, text: bytes, dialect: TextDialect, reading: ReadOptions
-) -> None:
+def _check_single(name: str, text: bytes, dialect: TextDialect, marks: set[bytes]) -> None:
     """Raise SourceError for one column whose lines mostly hold as many of another mark, which may part cells."""
     some = (line.strip() for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
-    lines = [line for line in some if not is_passed_over(line, dialect)][: len(cut.records)]
+    lines = [line for line in some if not is_passed_over(line, dialect)][:_RECORDS]
     if any(dialect.quote and line.startswith(dialect.quote) for line in lines):
         return  # in quotes a mark is text
-    rows = lines[1:] or lines if reading.header else lines
-    for mark in (b" ", *_OTHERS):
-        counts = Counter(len(line.split()) - 1 if mark == b" " else line.count(mark) for line in rows)
+    for mark in (*DELIMITERS, *_OTHERS):
+        counts = Counter(len(line.split()) - 1 if mark == b" " else line.count(mark) for line in lines)
         ((count, alike),) = counts.most_common(1) or [(0, 0)]
-        if count and alike > _LEAST * len(rows) and mark != dialect.thousands:
-            one: list[Part] = [Option("Csv.delimiter", _absent(text)), " if it has one column"]
-            several: list[Part] = [Option("Csv.delimiter", mark.decode()), f" if {_shown(mark)} parts cells"]
-            # Runs of marks alone part cells as one mark does; each mark would make an empty column.
-            single = [mark in re.sub(re.escape(mark) + b"{2,}", b"", line) for line in lines]
-            if any(mark * 2 in line for line in lines) and (mark == b" " or not any(single)):
-                several = [
-                    f"replace several {_shown(mark)} between cells by one first: a delimiter has one character"
-                ]
-            ways = [several, one]
-            if len(several) == 1 or mark not in lines[0] or _are_times(rows):
-                ways = [one, several]
+        if count and alike > _LEAST * len(lines) and mark in lines[0] and mark not in marks:
+            one = f"{Option('Csv.delimiter', _absent(text))} if it has one column"
+            parted = f"{Option('Csv.delimiter', mark.decode())} if {_shown(mark)} parts cells"
+            ways = f"{parted}, or {one}"
+            if any(mark * 2 in line for line in lines):
+                ways = f"{one}, or {parted}; replace several in a row by one first"
             raise SourceError(
-                f"{name}: most of its lines hold as many {_shown(mark)} each, which may part cells. Pass ",
-                *ways[0],
-                ", or ",
-                *ways[1],
-                ".",
+                f"{name}: most of its lines hold as many {_shown(mark)} each, which may part cells. Pass {ways}."
             )
-
-
-def _are_times(lines: Sequence[bytes]) -> bool:
-    """Tell whether most lines are times of day, or timestamps."""
-    texts = [line.decode(errors="replace") for line in lines]
-    return any(read_cells(texts, kind)[1].mean() > _LEAST for kind in ("time", "timestamp"))
 
 
 def _absent(text: bytes) -> str:
@@ -262,57 +193,30 @@ def first_record_end(text: bytes, dialect: TextDialect) -> int:
     return at
 
 
-def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> tuple[list[str], list[str]]:
-    """Make names of the header's cells: empty and repeated ones are changed.
-
-    Returns: the names, and a sentence about each change. Raises: SourceError if they are no names.
-    """
+def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
+    """Return the header's cells as texts, without the spaces around them. Raises: SourceError if they are no names."""
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
     if filled and all(map(_is_number, filled)):
         raise SourceError(
             f"{name}: its first row holds numbers, no names. Pass {Option('Csv.header', False)}."
         )
     try:
-        written = [cell.decode().strip() for cell in cells]
+        return [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:
         raise SourceError(
-            f"{name}: its first row is not UTF-8; the whole file must be. Pass "
-            f"{Option('Csv.encoding')}, as cp1252 or latin-1."
+            f"{name}: its first row is not UTF-8; the whole file must be."
+            f" Pass {Option('Csv.encoding')}, as cp1252 or latin-1."
         ) from None
-    return unique_names(name, written)
 
 
-def unique_names(name: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Make columns' names different, and give one to those without.
-
-    name: of the file. Returns: the names, and a sentence about each of the first changes, and how many more there are.
-    """
-    names: list[str] = []
-    notes: list[str] = []
-    taken, seen = set(given), {""}
-    numbers: dict[str, int] = {}  # the last one that was put behind a name
-    changes = 0
-    for number, text in enumerate(given):
-        fresh = text
-        if text in seen:
-            fresh = stem = text or f"column_{number}"
-            while fresh in taken:
-                numbers[stem] = numbers.get(stem, 0) + 1
-                fresh = f"{stem}.{numbers[stem]}"
-            taken.add(fresh)
-            changes += 1
-            if changes <= _NOTES:
-                what = f"has several columns {text!r}: the one at {number} (from 0) is called {fresh!r}."
-                notes.append(
-                    f"{name} {what}"
-                    if text
-                    else f"column {number} (from 0) of {name} has no name: it is called {fresh!r}."
-                )
-        seen.add(text)
-        names.append(fresh)
-    if changes > _NOTES:
-        notes.append(f"{name}: {changes - _NOTES:,} more columns have such names, and are called otherwise.")
-    return names, notes
+def renamed(name: str, given: Sequence[str], columns: Sequence[str], told: Collection[str]) -> list[str]:
+    """Return a note on the columns of a file that are called otherwise than it says. told: those that need no note."""
+    changed = [repr(c) for c, old in zip(columns, given, strict=True) if c != old and c not in told]
+    if not changed:
+        return []
+    listed = ", ".join(changed[:_NOTED]) + (" and others" if len(changed) > _NOTED else "")
+    count = units.count(len(changed), "column")
+    return [f"{name}: {count} without a name, or with that of another, called {listed}."]
 
 
 def index_columns(
@@ -320,33 +224,22 @@ def index_columns(
     columns: Sequence[TableColumn],
     records: Sequence[Sequence[bytes]],
     given: Mapping[str, str],
-) -> dict[str, str]:
+) -> tuple[str, ...]:
     """Find the columns that pandas' to_csv makes of an index: the first one, without a name, and those that were once such a one.
 
-    written: the header's cells, [] without a header; columns: with their names and types; records: the first rows; given: column ->
-    type, where a user said it. Returns: name -> the beginning of a sentence about it.
+    written: the header's cells; columns: with their names and types; records: the first rows; given: column -> type, where a user
+    said it. Returns: their names. They number the rows: each number follows the one before it, beginning anew at 0, or all differ.
     """
-    found: dict[str, str] = {}
-    for number, (text, column) in enumerate(zip(written, columns, strict=False)):
-        again = re.fullmatch(r"Unnamed: \d+(\.\d+)*", text) is not None
-        if not (again or (number == 0 and not text)):
+    found: list[str] = []
+    for number, (text, column) in enumerate(zip(written, columns, strict=True)):
+        named = re.fullmatch(r"Unnamed: \d+(\.\d+)*", text) if number or text else True
+        if not named or column.type != "integer" or column.name in given:
             break
         cells = [record[number] for record in records if len(record) == len(columns)]
-        what = "" if column.type != "integer" or column.name in given else _row_numbers(cells)
-        if not what:
+        if not all(cell.strip().isdigit() for cell in cells):
             break
-        found[column.name] = (
-            f"column {column.name!r} {what}" if again else f"column {number} has no name and {what}"
-        )
-    return found
-
-
-def _row_numbers(cells: Sequence[bytes]) -> str:
-    """Return in which way whole numbers are those of rows: each follows the one before it, beginning anew at 0, or all differ; or ""."""
-    try:
         numbers = [int(cell) for cell in cells]
-    except ValueError:
-        return ""  # one is missing
-    if all(after in (0, before + 1) for before, after in pairwise(numbers)):
-        return "counts the rows"
-    return "holds a different number in each row" if len(set(numbers)) == len(numbers) else ""
+        if len(set(numbers)) < len(numbers) and any(b not in (0, a + 1) for a, b in pairwise(numbers)):
+            break
+        found.append(column.name)
+    return tuple(found)

@@ -140,16 +140,15 @@ class TableSource:
     """One or several files that hold one table; opened by open_table.
 
     columns: of the input, in order, types found out or given; notes: sentences a user should see; column_notes: those about what a
-    column was taken for, by its name; indexes: names of columns that are the index of a data frame, no values -> the beginning of a
-    sentence about each; unit: "line" or "row", what BadRow.line counts; names: of the inputs; state: size and time of the last change
-    of each, in nanoseconds since 1970, before anything was read of it; nbytes: of all inputs, on the disk; rows: how many, None if
-    that is not known beforehand.
+    column was taken for, by its name; indexes: names of columns that are the index of a data frame, no values; unit: "line" or "row",
+    what BadRow.line counts; names: of the inputs; state: size and time of the last change of each, in nanoseconds since 1970, before
+    anything was read of it; nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
     """
 
     columns: tuple[TableColumn, ...]
     notes: tuple[str, ...]
     column_notes: dict[str, list[str]]
-    indexes: Mapping[str, str]
+    indexes: tuple[str, ...] = ()
     unit: str
     rows: int | None = None
 

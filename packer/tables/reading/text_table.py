@@ -20,6 +20,7 @@ from packer.tables.reading.dialect import (
     first_record_end,
     first_records,
     index_columns,
+    renamed,
 )
 from packer.tables.reading.record_parser import end_of_records, parse_records
 from packer.tables.reading.table_source import (
@@ -30,13 +31,13 @@ from packer.tables.reading.table_source import (
     compare_names,
 )
 from packer.tables.reading.text_stream import TextStream
-from packer.tables.reading.type_inference import SAMPLE_ROWS, has_empty, infer
+from packer.tables.reading.type_inference import SAMPLE_ROWS, infer
+from packer.tables.transform.column_types import unique
 from packer.tables.transform.records import RecordLayout
 
 PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
 LONGEST = 64 << 20  # bytes of a record
 _SAMPLE = 2 << 20  # bytes of a file that types are found out from: at 700 bytes a row, 3,000 rows
-_SAMPLE_FILES = 8  # at most, where columns hold no value in the first ones
 _HEAD = 64 << 10  # bytes of each other file, to compare its header
 _UNCLOSED = "has a quote that is never closed"
 _BINARY = 4096  # bytes in which a file of another kind has a zero
@@ -68,52 +69,34 @@ class TextTable(TableSource):
         rest = text[first_line_at(first, text, ended, reading.skip_rows) :]
         dialect = replace(reading.dialect(), delimiter=delimiter_of(first, rest, ended, reading))
         head = self._head(first, text, ended, dialect)
+        written = [str(number) for number in range(len(head.cells))]
         if reading.header:
-            columns, notes = column_names(first, head.cells, dialect)
-        else:
-            columns, notes = [str(number) for number in range(len(head.cells))], []
+            written = column_names(first, head.cells, dialect)
+        columns = unique(written)
         self._form = replace(dialect, width=len(columns))
         room = _HEAD + 2 * head.begin
-        self._heads = [head, *(self._other(name, columns, room) for name in names[1:])]
+        self._heads = [head, *(self._other(name, written, room) for name in names[1:])]
         if not any(head.rows for head in self._heads):
             raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
+        at = next(k for k, head in enumerate(self._heads) if head.rows)
+        if at:
+            text, ended = self._beginning(names[at], _SAMPLE)
+        records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
+        self.columns, self.column_notes = infer(names[at], columns, records, self._form, reading.types)
+        if reading.header:
+            self.indexes = index_columns(written, self.columns, records, reading.types)
+        notes = renamed(first, written, columns, self.indexes)
         notes += [
             f"{name} holds a header and no rows."
             for name, head in zip(names, self._heads, strict=True)
             if not head.rows
         ]
-        looked, records = self._sample(columns, text, ended)
-        self.columns, self.column_notes = infer(looked, columns, records, self._form, reading.types)
-        written = [cell.decode(errors="replace").strip() for cell in head.cells] if reading.header else []
-        self.indexes = index_columns(written, self.columns, records, reading.types)
-        if self.indexes and not written[0]:
-            del notes[0]  # that the first column has no name is told with what it is
         if reading.skip_rows:
             line = text[: text.find(b"\n")][:80].decode(errors="replace").strip()
             notes.append(
                 f"{first}: lines passed over at its beginning: {reading.skip_rows:,}, the first {line!r}."
             )
         self.notes = tuple(notes)
-
-    def _sample(self, columns: Sequence[str], text: bytes, ended: bool) -> tuple[str, list[list[bytes]]]:
-        """Read the first rows, and those of further files until each column holds a value.
-
-        text: the beginning of the first file. Returns: which files they are from, for messages; the records.
-        """
-        records: list[list[bytes]] = []
-        looked: list[str] = []
-        for name, head in zip(self.names, self._heads, strict=True):
-            if not head.rows:
-                continue
-            if len(looked) == _SAMPLE_FILES:
-                break
-            if name != self.names[0]:
-                text, ended = self._beginning(name, _SAMPLE)
-            looked.append(name)
-            records += first_records(text[head.begin :], ended, self._form, SAMPLE_ROWS)
-            if not has_empty(columns, records, self._form, self._reading.types):
-                break
-        return looked[0] if len(looked) == 1 else f"{looked[0]} to {looked[-1]}", records
 
     # Beginnings
 
@@ -150,7 +133,7 @@ class TextTable(TableSource):
         head = self._head(name, *self._beginning(name, size), self._form)
         found = [str(number) for number in range(len(head.cells))]
         if self._reading.header:
-            found, _ = column_names(name, head.cells, self._form)
+            found = column_names(name, head.cells, self._form)
         compare_names(name, found, self.names[0], columns)
         return head
 

@@ -58,34 +58,22 @@ def infer(
             continue
         counts = _present(present, dialect)
         type = _type_of(counts, dialect)
-        if type == "category" and _mostly_numbers(counts, dialect):
+        if type == "category":
             _refuse_other_numbers(name, column, counts, dialect)
-            type = "number"  # the others are bad cells: each is told with its line when it is read
-        columns.append(TableColumn(column, type, "", _lost_digits(type, counts, _shapes(counts), dialect)))
-        if not counts:
+            found = notes_on(column, counts, dialect)
+            if found is None:
+                type = "number"  # the others are bad cells: each is told with its line when it is read
+            elif found:
+                notes[column] = [Sentence(found)]
+        elif not counts:
             notes[column] = [
                 Sentence(
-                    f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number. "
-                    f"If it is none, pass {as_category(column)}, or another type."
+                    f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number."
+                    f" If it is none, pass {as_category(column)}, or another type."
                 )
             ]
-        elif type == "category":
-            _refuse_other_numbers(name, column, counts, dialect)
-            notes[column] = notes_on(column, counts, dialect)
+        columns.append(TableColumn(column, type, "", _lost_digits(type, counts, _shapes(counts), dialect)))
     return tuple(columns), notes
-
-
-def has_empty(
-    names: Sequence[str], records: Sequence[Sequence[bytes]], dialect: TextDialect, given: Mapping[str, str]
-) -> bool:
-    """Tell whether a column whose type is not given holds no value in these records."""
-    open_columns = [number for number, column in enumerate(names) if column not in given]
-    for record in records:
-        if len(record) == len(names):
-            open_columns = [n for n in open_columns if record[n].strip(b" \t") in dialect.na]
-        if not open_columns:
-            return False
-    return bool(open_columns)
 
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
@@ -94,10 +82,10 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
     for column, type in given.items():
         if column not in names:
             said = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
-            raise UsageError(Option("types", {column: type}), said)
+            raise UsageError(f"{Option('types', {column: type})}{said}")
         if type not in types:
             said = f": is no type; {', '.join(types)} are, {nearest(type, types)}. Correct it."
-            raise UsageError(Option("types", {column: type}), said)
+            raise UsageError(f"{Option('types', {column: type})}{said}")
 
 
 def _number_type(cells: Sequence[bytes], dialect: TextDialect) -> tuple[str, Set[bytes]]:
@@ -176,14 +164,6 @@ def _type_of(counts: Counts, dialect: TextDialect) -> str:
     return "category"
 
 
-def _mostly_numbers(counts: Counts, dialect: TextDialect) -> bool:
-    """Tell whether some cells that are no numbers stand among many that are."""
-    number = _patterns(dialect)[1]
-    shapes = _shapes(counts)
-    found = sum(count for shape, count in shapes.items() if number.fullmatch(shape))
-    return found >= MOSTLY * shapes.total()
-
-
 def _patterns(dialect: TextDialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Return the patterns of shapes of whole numbers, and of all numbers."""
     point = re.escape(dialect.decimal)
@@ -207,41 +187,27 @@ def _fit(counts: Counts, dialect: TextDialect) -> bool:
 
 def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextDialect) -> None:
     """Raise a SourceError for cells that are numbers with marks between thousands, or with another decimal point."""
-    point = re.escape(dialect.decimal)
-    number = _patterns(dialect)[1]
-    ways: list[tuple[bytes, str, bytes]] = []  # pattern of a shape, option, mark
-    if not dialect.thousands:
-        for mark in (b",", b".", b"'", b"_", b" "):
-            if mark != dialect.decimal:
-                group = re.escape(mark)
-                ways.append((rb"[+-]?0{1,3}(?:" + group + rb"000)+(?:" + point + rb"0+)?", "thousands", mark))
-        if dialect.decimal == b".":
-            ways.append((rb"[+-]?0{1,3}(?:\.000){2,}", "thousands", b"."))
-    if dialect.decimal == b".":
-        ways.append((rb"[+-]?(?:0+|0{1,3}(?:\.000)+),0+(?:[eE][+-]?0+)?", "decimal", b","))
-    shapes = _shapes(counts)
-    total = sum(shapes.values())
-    for pattern, option, mark in ways:
-        other = re.compile(pattern)
-        found = [shape for shape in shapes if other.fullmatch(shape)]
+    if dialect.thousands or dialect.decimal != b".":
+        return
+    number, shapes = _patterns(dialect)[1], _shapes(counts)
+    for thousands, decimal in _WRITTEN:
+        groups = rb"0{1,3}(?:" + re.escape(thousands) + rb"000)+|" if thousands else b""
+        other = re.compile(rb"[+-]?(?:" + groups + rb"0+)(?:" + re.escape(decimal) + rb"0+(?:[eE][+-]?0+)?)?")
+        found = [shape for shape in shapes if other.fullmatch(shape) and not number.fullmatch(shape)]
         alike = sum(count for shape, count in shapes.items() if shape in found or number.fullmatch(shape))
-        if found and alike >= MOSTLY * total:
+        if found and alike >= MOSTLY * shapes.total():
             example = next(cell for cell in counts if cell.translate(_DIGITS) in found).decode()
-            what = "between thousands" if option == "thousands" else "as decimal point"
-            written = "' '" if mark == b" " else '"\'"' if mark == b"'" else mark.decode()
-            options = [Option(f"Csv.{option}", mark.decode())]
-            if option == "thousands" and mark == dialect.decimal:
-                options.append(Option("Csv.decimal", ","))
-            elif option == "decimal" and "." in example:
-                options.append(Option("Csv.thousands", "."))
+            given = f"{Option('Csv.thousands', thousands.decode())}" if thousands else ""
+            given += " " if thousands and decimal == b"," else ""
+            given += f"{Option('Csv.decimal', ',')}" if decimal == b"," else ""
             raise SourceError(
-                f"{name}: column {column!r} holds numbers with {written} {what}, as {example!r}; that must be said. Pass ",
-                options[0],
-                *(part for more in options[1:] for part in (" ", more)),
-                f", or {as_category(column)} if they are none.",
+                f"{name}: column {column!r} holds numbers in another way of writing, as {example!r}; that must be said."
+                f" Pass {given}, or {as_category(column)} if they are none."
             )
 
 
+_WRITTEN = ((b",", b"."), (b"'", b"."), (b"_", b"."), (b" ", b"."), (b"", b","), (b".", b","), (b" ", b","))
+"""Marks between thousands, and decimal points, in which people write numbers; b"" for none."""
 MARKS = frozenset((b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N"))
 """Cells that stand for a missing value in many files, and are not taken for one unless `na` says so."""
 MOSTLY = 0.9
@@ -252,62 +218,51 @@ _TRIED = 100  # different cells; if none of them is read in a way, the others ar
 _WAYS = ("number", "date", "time", "timestamp", *NOTATIONS)
 
 
-def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> list[str]:
+def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> str | None:
     """Tell of a column that is read as categories and may be something else: what was seen, how often, which option helps.
 
-    counts: cell -> how often it occurs among the first rows, missing ones left out.
+    counts: cell -> how often it occurs among the first rows, missing ones left out. Returns: "" for nothing; None where nearly all
+    cells are numbers.
     """
     cells, total = list(counts), sum(counts.values())
     weights = np.array(list(counts.values()))
     read = {kind: _are_read(cells, kind, dialect) for kind in _WAYS}
     found = {kind: int(weights[valid].sum()) for kind, valid in read.items()}
+    if found["number"] >= MOSTLY * total:
+        return None
     most = max(found.values())
     best = [kind for kind in _WAYS if found[kind] == most]
     best = best[:1] if best[0] in TYPES else best
     others = [cell for cell, fits in zip(cells, read[best[0]].tolist(), strict=True) if not fits]
     others.sort(key=lambda cell: (-counts[cell], cell))
     shown = tuple(cell.decode(errors="replace") for cell in others)
-    plural = (TYPES.get(best[0]) or NOTATIONS[best[0]]).plural
     if 2 * most >= total and (len(others) <= _WORDS or most >= _AMONG * total):
-        more = f" and other texts in {total - most:,}, as {shown[0]!r}" if others else ""
-        note = (
-            f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}:"
-            " it is read as category. "
-        )
-        missing = Option("Csv.na", shown)
-        if others and best[0] in TYPES and len(others) <= _WORDS:
-            return [Sentence(f"{note}If that means missing, pass {missing}.")]
+        plural = (TYPES.get(best[0]) or NOTATIONS[best[0]]).plural
+        more = f" and other texts in {total - most:,}" if others else ""
+        note = f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}: it is read as category"
+        if 0 < len(others) <= _WORDS:
+            note += f"; if {' and '.join(map(repr, shown))} mean missing, pass {Option('Csv.na', shown)}"
+        if best[0] in TYPES and len(others) <= _WORDS:
+            return f"{note}."
         hints = [f" ({NOTATIONS[kind].hint})" if kind in NOTATIONS else "" for kind in best]
-        ways = " or ".join(
-            f"{Option('types', {column: kind})}{hint}" for kind, hint in zip(best, hints, strict=True)
-        )
-        note += f"Pass {ways}"
-        if others and len(others) <= _WORDS:
-            return [Sentence(f"{note}; if they mean missing, pass {missing}.")]
-        if others:
+        ways = [f"{Option('types', {column: kind})}{hint}" for kind, hint in zip(best, hints, strict=True)]
+        note += f". Pass {' or '.join(ways)}"
+        if len(others) > _WORDS:
             note += (
                 f" and {Option('on_error', 'skip')}, which leaves the other rows out, or {Option('Csv.na')}"
-                " for each text that means missing"
             )
-        return [Sentence(f"{note}.")]
+            note += f" for each text that means missing, as {shown[0]!r}"
+        return f"{note}."
     marks = tuple(sorted(cell.decode() for cell in counts if cell in MARKS))
     if marks and len(marks) < len(counts):
-        held = sum(counts[mark.encode()] for mark in marks)
-        return [
-            Sentence(
-                f"column {column!r} holds {' and '.join(map(repr, marks))} in {held:,} of its first {total:,} "
-                f"cells, as a category. If that means missing, pass {Option('Csv.na', marks)}."
-            )
-        ]
+        held = " and ".join(map(repr, marks))
+        return f"column {column!r} holds {held} as a category; if that means missing, pass {Option('Csv.na', marks)}."
     if total >= _FEW and len(counts) >= MOSTLY * total:
-        return [
-            Sentence(
-                f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is "
-                f"read as category. If it is no feature, pass {Option('drop', column)} or "
-                f"{Option('keep', column)}."
-            )
-        ]
-    return []
+        return (
+            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as"
+            f" category. If it is no feature, pass {Option('drop', column)} or {Option('keep', column)}."
+        )
+    return ""
 
 
 def _are_read(cells: Sequence[bytes], kind: str, dialect: TextDialect) -> NDArray[np.bool_]:

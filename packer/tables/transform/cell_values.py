@@ -55,12 +55,8 @@ NA_TEXTS = (
     "null",
 )
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-_LONGEST = 48  # characters; the longest timestamp worth its name has 35
-_BLOCK = 4096  # cells at a time: their characters stay in the cache
 _SPACES = " \t"
-DAY, _HOUR, _MINUTE = 86_400, 3600, 60  # seconds
-Characters = NDArray[np.uint8]
-"""[_LONGEST, N]: the k-th characters of N texts, 0 behind their ends, 127 for all beyond ASCII."""
+DAY = 86_400  # seconds
 
 
 Values = tuple["NDArray[np.float64]", "NDArray[np.bool_]"]
@@ -83,144 +79,7 @@ def by_cell(reader: Callable[[str, str], Callable[[str], float | None]], spaces:
     return read
 
 
-def by_characters(reader: Callable[[Characters, NDArray[np.int64]], Values]) -> Reader:
-    """Return the reader of columns that reads many cells at once, character by character."""
-
-    def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
-        values, valid = np.empty(len(texts)), np.empty(len(texts), np.bool_)
-        for first in range(0, len(texts), _BLOCK):
-            part = slice(first, first + _BLOCK)
-            values[part], valid[part] = reader(*_characters(texts[part]))
-        values[~valid] = np.nan
-        return values, valid
-
-    return read
-
-
-def _characters(texts: Sequence[str]) -> tuple[Characters, NDArray[np.int64]]:
-    cells = [text.strip(_SPACES) for text in texts]
-    lengths = np.fromiter(map(len, cells), np.int64, len(cells))
-    if lengths.max() > _LONGEST:  # cut, as they would make every cell as long; their lengths still tell them
-        cells = [cell[:_LONGEST] for cell in cells]
-    codes = np.array(cells, f"<U{_LONGEST}").view(np.uint32).reshape(len(cells), _LONGEST)
-    return np.ascontiguousarray(np.minimum(codes, 127).astype(np.uint8).T), lengths
-
-
-@by_characters
-def dates(characters: Characters, lengths: NDArray[np.int64]) -> Values:
-    """Read dates."""
-    days, valid = _days(characters)
-    return days.astype(np.float64), valid & (lengths == 10)
-
-
-@by_characters
-def times(characters: Characters, lengths: NDArray[np.int64]) -> Values:
-    """Read times of day."""
-    seconds, micros, end, valid = _clock(characters, 0)
-    return seconds + micros / 1e6, valid & (end == lengths)
-
-
-@by_characters
-def timestamps(characters: Characters, lengths: NDArray[np.int64]) -> Values:
-    """Read timestamps."""
-    days, dated = _days(characters)
-    parted = (characters[10] == ord("T")) | (characters[10] == ord(" "))
-    seconds, micros, at, timed = _clock(characters, 11)
-    offset, end, zoned = _zone(characters, at)
-    values = (days * DAY + seconds - offset) + micros / 1e6
-    return values, dated & parted & timed & zoned & (end == lengths)
-
-
-def _whole(characters: Characters, first: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Read the digits at rows first, first + 1, ... Returns: [N] their number, and whether all are digits."""
-    digits = characters[first : first + count] - np.uint8(ord("0"))  # below "0" it wraps to much
-    number = np.zeros(characters.shape[1], np.int64)
-    for digit in digits:
-        number = number * 10 + digit
-    return number, np.logical_and.reduce(digits <= 9)
-
-
-def _days(characters: Characters) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Read the dates at the beginning. Returns: [N] days since 1970-01-01, and whether there is a date."""
-    year, valid = _whole(characters, 0, 4)
-    month, digits = _whole(characters, 5, 2)
-    valid &= digits
-    day, digits = _whole(characters, 8, 2)
-    valid &= digits
-    valid &= ((characters[4] == ord("-")) | (characters[4] == ord("/"))) & (characters[4] == characters[7])
-    valid &= (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
-    months = np.where(valid, (year - 1970) * 12 + month - 1, 0)
-    first = _month_begins(months)
-    valid &= day <= _month_begins(months + 1) - first
-    return first + day - 1, valid
-
-
-def _month_begins(months: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the days since 1970-01-01 of the first days of months, which are counted from 1970-01."""
-    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-
-
-def _clock(
-    characters: Characters, first: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Read the times of day at row `first`. Returns: [N] seconds, microseconds, the row behind them, whether there is a time."""
-    hour, valid = _whole(characters, first, 2)
-    minute, digits = _whole(characters, first + 3, 2)
-    valid &= digits & (characters[first + 2] == ord(":")) & (hour <= 23) & (minute <= 59)
-    fine = characters[first + 5] == ord(":")
-    second, digits = _whole(characters, first + 6, 2)
-    valid &= ~fine | (digits & (second <= 59))
-    second = np.where(fine, second, 0)
-    end = np.where(fine, first + 8, first + 5)
-    fraction = fine & (characters[first + 8] == ord("."))
-    micros = np.zeros_like(second)
-    if fraction.any():
-        micros, count = _fraction(characters, first + 9)
-        micros = np.where(fraction, micros, 0)
-        valid &= ~fraction | (count > 0)
-        end = np.where(fraction, first + 9 + count, end)
-    return hour * _HOUR + minute * _MINUTE + second, micros, end, valid
-
-
-def _fraction(characters: Characters, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Read the digits from row `first` on. Returns: [N] microseconds, and how many digits there are."""
-    digits = characters[first:] - np.uint8(ord("0"))
-    count = np.logical_and.accumulate(digits <= 9, axis=0).sum(0)
-    micros = np.zeros(characters.shape[1], np.int64)
-    for place, digit in enumerate(digits[:6]):
-        micros = micros * 10 + np.where(count > place, digit, 0)
-    return micros, count
-
-
-def _zone(
-    characters: Characters, at: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Read the zones at rows `at`. Returns: [N] seconds to be taken off, the row behind, whether there is a zone or nothing."""
-    everywhere = np.arange(len(at))
-    first = characters[np.minimum(at, _LONGEST - 1), everywhere]
-    zulu, signed = first == ord("Z"), (first == ord("+")) | (first == ord("-"))
-    offset, end, valid = np.zeros_like(at), at + zulu, zulu | (first == 0)
-    if signed.any():
-        rows = np.minimum(at + 1 + np.arange(6)[:, None], _LONGEST - 1)
-        zone = characters[rows, everywhere]  # HH:MM, HHMM or HH
-        hours, digits = _whole(zone, 0, 2)
-        colon = zone[2] == ord(":")
-        zone[2:5] = np.where(colon, zone[3:6], zone[2:5])
-        minutes, more = _whole(zone, 2, 2)
-        bare = (zone[2] == 0) & ~colon
-        minutes = np.where(bare, 0, minutes)
-        sign = np.where(first == ord("-"), -1, 1)
-        offset = np.where(signed, sign * (hours * _HOUR + minutes * _MINUTE), 0)
-        end = np.where(signed, at + 3 + colon + np.where(bare, 0, 2), end)
-        valid |= signed & digits & (bare | more) & (hours <= 23) & (minutes <= 59)
-    return offset, end, valid
-
-
 SYMBOLS = "$€£¥₹"
-_DATE = r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})"
-_CLOCK = r"[ T]+(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6})\d*)?)?(?: ?([AaPp])[Mm])?"
-_WRITTEN_DAY = re.compile(_DATE, re.ASCII)
-_MOMENT = re.compile(_DATE + _CLOCK, re.ASCII)
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -262,44 +121,86 @@ def _percent_reader(decimal: str, thousands: str) -> Callable[[str], float | Non
     return read
 
 
-def _written_date(text: str, month_first: bool) -> float | None:
-    match = _WRITTEN_DAY.fullmatch(text)
-    return _written_days(match, month_first) if match else None
+_ISO_DATE = r"(?P<year>(?!0000)\d{4})([-/])(?P<month>\d\d)\2(?P<day>\d\d)"
+_MONTH_FIRST = r"(?P<month>\d{1,2})([/.-])(?P<day>\d{1,2})\2(?P<year>\d{4}|\d{2})"
+_DAY_FIRST = r"(?P<day>\d{1,2})([/.-])(?P<month>\d{1,2})\2(?P<year>\d{4}|\d{2})"
+_ISO_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,28}))?)?(?P<half>)"
+_ISO_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+_CLOCK = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,28}))?)?"
+    r"(?: ?(?P<half>[AaPp])[Mm])?(?P<zone>)"
+)
 
 
-def _written_timestamp(text: str, month_first: bool) -> float | None:
-    match = _MOMENT.fullmatch(text)
-    if not match or (days := _written_days(match, month_first)) is None:
-        return None
-    hour, minute, second = int(match[5]), int(match[6]), int(match[7] or 0)
-    if match[9]:
-        if not 1 <= hour <= 12:
+def _moments(date: str, clock: str = "", parted: str = "", before: str | None = None) -> Reader:
+    """Return the reader of cells that are a date, a clock, or both.
+
+    parted: pattern between them; before: what NumPy needs before cells of the usual form to read all of them at once, a quarter of
+    the time; None: it cannot.
+    """
+    fullmatch = re.compile(date + parted + clock, re.ASCII).fullmatch
+    usual = r"(?!0000)\d{4}([-/])\d\d\1\d\d" if date else ""
+    usual += r"[T ]" if date and clock else ""
+    usual += r"\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?" if clock else ""
+    usual += r"(?:Z|\+00:00)?" if date and clock else ""
+    lines = re.compile(rf"(?:{usual}\n)+", re.ASCII)
+
+    def moment(text: str) -> float | None:
+        match = fullmatch(text)
+        if match is None:
             return None
-        hour = hour % 12 + (12 if match[9] in "pP" else 0)
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    micros = int((match[8] or "").ljust(6, "0"))
-    return (days * 86_400 + hour * 3600 + minute * 60 + second) + micros / 1e6
+        days = _days(match) if date else 0
+        if not clock or days is None:
+            return days
+        hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+        if match["half"]:
+            hour = hour % 12 + (12 if match["half"] in "pP" else 0) if 1 <= hour <= 12 else 24
+        if hour > 23 or minute > 59 or second > 59:
+            return None
+        seconds = days * DAY + hour * 3600 + minute * 60 + second
+        if date and (zone := match["zone"]) and zone != "Z":
+            hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
+            if hours > 23 or minutes > 59:
+                return None
+            seconds -= (hours * 3600 + minutes * 60) * (-1 if zone[0] == "-" else 1)
+        return seconds + int((match["fraction"] or "")[:6].ljust(6, "0")) / 1e6
+
+    one_by_one = by_cell(lambda *marks: moment, _SPACES if before is not None else _SPACES + "\u00a0")
+
+    def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
+        text = "\n".join([*texts, ""]) if before is not None else ""
+        if not lines.fullmatch(text):
+            return one_by_one(texts, decimal, thousands)
+        plain = text.replace("/", "-").replace("Z", "").replace("+00:00", "").split("\n")[:-1]
+        try:
+            found = np.array([before + cell for cell in plain] if before else plain, "M8[us]")
+        except ValueError:  # no such day, or no such hour
+            return one_by_one(texts, decimal, thousands)
+        if len(found) != len(texts):  # a cell holds the end of a line
+            return one_by_one(texts, decimal, thousands)
+        seconds, micros = np.divmod(found.view(np.int64), 10**6)
+        values = seconds + micros / 1e6 if clock else seconds / DAY
+        return values, np.ones(len(values), np.bool_)
+
+    return read
 
 
-def _written_days(match: re.Match[str], month_first: bool) -> float | None:
+def _days(match: re.Match[str]) -> int | None:
     """Return the days since 1970-01-01 of a date, None if there is no such day."""
-    first, second, year = int(match[1]), int(match[3]), int(match[4])
-    if len(match[4]) == 2:
+    year = int(match["year"])
+    if len(match["year"]) == 2:
         year += 1900 if year >= 69 else 2000
-    month, day = (first, second) if month_first else (second, first)
     try:
-        return datetime.date(year, month, day).toordinal() - _EPOCH
+        return datetime.date(year, int(match["month"]), int(match["day"])).toordinal() - _EPOCH
     except ValueError:
         return None
-
-
-def _by_day(reader: Callable[[str, bool], float | None], month_first: bool) -> Reader:
-    return by_cell(lambda *marks: lambda text: reader(text, month_first))
 
 
 booleans = by_cell(lambda *marks: lambda text: _BOOLEANS.get(text.lower()), _SPACES)
 amounts = by_cell(_currency_reader)
 percentages = by_cell(_percent_reader)
-dates_mdy, dates_dmy = _by_day(_written_date, True), _by_day(_written_date, False)
-timestamps_mdy, timestamps_dmy = _by_day(_written_timestamp, True), _by_day(_written_timestamp, False)
+dates = _moments(_ISO_DATE, before="")
+times = _moments("", _ISO_CLOCK, before="1970-01-01T")
+timestamps = _moments(_ISO_DATE, _ISO_CLOCK + _ISO_ZONE, "[T ]", before="")
+dates_mdy, dates_dmy = _moments(_MONTH_FIRST), _moments(_DAY_FIRST)
+timestamps_mdy, timestamps_dmy = (_moments(day, _CLOCK, "[ T]+") for day in (_MONTH_FIRST, _DAY_FIRST))

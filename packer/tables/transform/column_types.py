@@ -124,6 +124,26 @@ def shortest(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
 
 
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, made different: of equal ones all but the first are numbered, those without one are `column_` and its number.
+
+    >>> unique(["a", "a", "", "a.1"])
+    ('a', 'a.2', 'column_2', 'a.1')
+    """
+    taken, seen, found = set(names), {""}, []
+    numbers: dict[str, int] = {}  # the last one that was put behind a name
+    for place, text in enumerate(names):
+        name = stem = text or f"column_{place}"
+        if text in seen:
+            while name in taken:
+                numbers[stem] = numbers.get(stem, 0) + 1
+                name = f"{stem}.{numbers[stem]}"
+            taken.add(name)
+        seen.add(text)
+        found.append(name)
+    return tuple(found)
+
+
 def read_cells(texts: Sequence[str], kind: str, decimal: str = ".", thousands: str = "") -> Values:
     """Read the present cells of a column. kind: a type or a notation whose cells are read by their texts."""
     read = (NOTATIONS.get(kind) or TYPES[kind]).read

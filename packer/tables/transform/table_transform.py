@@ -24,7 +24,7 @@ from packer.format.header import Field
 from packer.sentence import Option
 from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, LabelField, nearest
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
-from packer.tables.transform.column_types import NOTATIONS, TYPES, ColumnType, TableColumn, shortest
+from packer.tables.transform.column_types import NOTATIONS, TYPES, ColumnType, TableColumn, shortest, unique
 from packer.tables.transform.transform_check import MAX_NAME, TAKEN, check_transform
 
 MAX_FEATURES = 1 << 16
@@ -407,21 +407,6 @@ def _fit_numbers(
         log1p=log1p,
         standardize=scale,
     )
-
-
-def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, made different: of equal ones the second is `name.1`, the third `name.2`."""
-    if len(set(names)) == len(names):
-        return tuple(names)
-    found: dict[str, None] = {}
-    next_of: dict[str, int] = {}
-    for base in names:
-        name = base
-        while name in found:
-            next_of[base] = next_of.get(base, 0) + 1
-            name = f"{base}.{next_of[base]}"
-        found[name] = None
-    return tuple(found)
 
 
 def _kept_fields(names: Sequence[str]) -> dict[str, str]:

@@ -438,8 +438,7 @@ def test_columns_of_equal_names_and_of_none(tmp_path: Path, form: str):
     source = open_table([name], ReadOptions())
     assert [c.name for c in source.columns] == ["a", "column_1", "a.2", "a.1"]
     assert source.notes == (
-        f"column 1 (from 0) of {name} has no name: it is called 'column_1'.",
-        f"{name} has several columns 'a': the one at 2 (from 0) is called 'a.2'.",
+        f"{name}: 2 columns without a name, or with that of another, called 'column_1', 'a.2'.",
     )
     layout = layout_of(source)
     assert values(read_all(source, layout), layout) == [[n, n + 10] for n in range(4)]

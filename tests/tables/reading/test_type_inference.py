@@ -125,33 +125,33 @@ def test_a_few_texts_among_numbers_are_bad_cells() -> None:
     [
         (
             ["1,234", "5", "1,234,567.50"],
-            "a.csv: column 'x' holds numbers with , between thousands, as '1,234'; that must be said. "
+            "a.csv: column 'x' holds numbers in another way of writing, as '1,234'; that must be said. "
             "Pass --thousands ,, or --type x=category if they are none.",
         ),
         (
             ["1.234.567", "5"],
-            "a.csv: column 'x' holds numbers with . between thousands, as '1.234.567'; that must be said. "
+            "a.csv: column 'x' holds numbers in another way of writing, as '1.234.567'; that must be said. "
             "Pass --thousands . --decimal ,, or --type x=category if they are none.",
         ),
         (
             ["1 234", "5"],
-            "a.csv: column 'x' holds numbers with ' ' between thousands, as '1 234'; that must be said. "
+            "a.csv: column 'x' holds numbers in another way of writing, as '1 234'; that must be said. "
             "Pass --thousands ' ', or --type x=category if they are none.",
         ),
         (
             ["1'234", "5"],
-            "a.csv: column 'x' holds numbers with \"'\" between thousands, as \"1'234\"; that must be said. "
+            "a.csv: column 'x' holds numbers in another way of writing, as \"1'234\"; that must be said. "
             'Pass --thousands "\'", or --type x=category if they are none.',
         ),
         (
             ["1,5", "22", "-0,25"],
-            "a.csv: column 'x' holds numbers with , as decimal point, as '1,5'; that must be said. "
+            "a.csv: column 'x' holds numbers in another way of writing, as '1,5'; that must be said. "
             "Pass --decimal ,, or --type x=category if they are none.",
         ),
         (
             ["1.234,5", "22,0"],
-            "a.csv: column 'x' holds numbers with , as decimal point, as '1.234,5'; that must be said. "
-            "Pass --decimal , --thousands ., or --type x=category if they are none.",
+            "a.csv: column 'x' holds numbers in another way of writing, as '1.234,5'; that must be said. "
+            "Pass --thousands . --decimal ,, or --type x=category if they are none.",
         ),
     ],
 )
@@ -243,15 +243,15 @@ NUMBERS = [str(number) for number in range(50)]
 
 
 def test_marks_that_may_mean_missing() -> None:
-    start, end = "column 'x' holds ", ": it is read as category. If that means missing, pass --na "
+    start = "column 'x' holds "
     assert notes_on(NUMBERS + ["?"] * 30) == [
-        f"{start}numbers in 50 of its first 80 cells and other texts in 30, as '?'{end}'?'."
+        f"{start}numbers in 50 of its first 80 cells and other texts in 30: it is read as category; if '?' mean missing, pass --na '?'."
     ]
-    assert notes_on([*NUMBERS, *["?"] * 20, *["-"] * 20]) == [
-        f"{start}numbers in 50 of its first 90 cells and other texts in 40, as '-'{end}- --na '?'."
-    ]
+    assert notes_on([*NUMBERS, *["?"] * 20, *["-"] * 20])[0].endswith(
+        ": it is read as category; if '-' and '?' mean missing, pass --na - --na '?'."
+    )
     assert notes_on(["red", "blue", "?"]) == [
-        f"{start}'?' in 1 of its first 3 cells, as a category. If that means missing, pass --na '?'."
+        f"{start}'?' as a category; if that means missing, pass --na '?'."
     ]
     assert notes_on(["2013-01-31", "-"])[0].startswith(f"{start}dates in 1 of its first 2 cells")
     assert notes_on(["?", "?"]) == []
@@ -260,17 +260,17 @@ def test_marks_that_may_mean_missing() -> None:
 
 def test_texts_among_numbers_and_dates() -> None:
     numbers, days = [str(i / 8) for i in range(80)], [f"2013-01-{i % 28 + 1:02}" for i in range(60)]
-    start = "column 'x' holds {} in {} of its first 100 cells and other texts in {}, as {!r}: it is read as category. "
+    start = "column 'x' holds {} in {} of its first 100 cells and other texts in {}: it is read as category"
     assert notes_on([*numbers, *["unknown"] * 20]) == [
-        start.format("numbers", 80, 20, "unknown") + "If that means missing, pass --na unknown."
+        start.format("numbers", 80, 20) + "; if 'unknown' mean missing, pass --na unknown."
     ]
     assert notes_on([*days, *["never"] * 30, *["?"] * 10]) == [
-        start.format("dates", 60, 40, "never") + "If that means missing, pass --na never --na '?'."
+        start.format("dates", 60, 40) + "; if 'never' and '?' mean missing, pass --na never --na '?'."
     ]
     assert notes_on([*numbers, *[f"<{i % 5}" for i in range(20)]]) == [
-        start.format("numbers", 80, 20, "<0")
-        + "Pass --type x=number and --on-error skip, which leaves the other rows out, or --na for each text that means"
-        " missing."
+        start.format("numbers", 80, 20)
+        + ". Pass --type x=number and --on-error skip, which leaves the other rows out, or --na for each text that means"
+        " missing, as '<0'."
     ]
     assert notes_on([*numbers[:30], *["a", "b"] * 35]) == []
     assert "different texts" in notes_on([*numbers[:70], *[f"A {i}" for i in range(30)]])[0]
@@ -315,8 +315,8 @@ def test_dates_say_which_order_the_values_allow() -> None:
 
 def test_both_are_said() -> None:
     assert notes_on(["$1", "$2", "-"]) == [
-        "column 'x' holds amounts of money in 2 of its first 3 cells and other texts in 1, as '-': it is read as category."
-        " Pass --type x=currency (as their numbers); if they mean missing, pass --na -."
+        "column 'x' holds amounts of money in 2 of its first 3 cells and other texts in 1: it is read as category;"
+        " if '-' mean missing, pass --na -. Pass --type x=currency (as their numbers)."
     ]
 
 
