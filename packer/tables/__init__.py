@@ -7,12 +7,13 @@
     table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
     table_packs.py       rows of packs that were made of tables
+    frames.py            apply: rows of data frames mapped as a pack's were
     reading/             files of tables, as records
     transform/           the transform of columns into fields; NumPy alone, and no files
 
 Start with table_conversion.py. Imports: convert, format, orders, randomness, read, remote.
 """
 
-from packer.tables.transform.row_mapper import apply
+from packer.tables.frames import apply
 
 __all__ = ["apply"]

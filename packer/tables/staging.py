@@ -27,7 +27,7 @@ from packer.format.checksums import block_checksum
 from packer.format.file_io import pread_all, pwrite_all
 from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder, check_space, failure
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import ColumnPlan, as_category
@@ -243,7 +243,7 @@ class _Writer:
             self._input, self._lines = read.name, self._source.first_line(read.name)
         bad = [self._told(b) for b in parsed.bad]
         if bad and not self._skip:
-            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. " + self._remedy(parsed.bad[0]))
+            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
         fresh = self._merge(parsed)
         records = parsed.records
         for name in self._text_members:
@@ -355,26 +355,26 @@ class _Writer:
             "reason": f"{bad.value!r} {bad.reason}" if bad.value else str(bad.reason),
         }
 
-    def _remedy(self, bad: BadRow) -> Sentence:
+    def _remedy(self, bad: BadRow) -> str:
         """Return what can be done about a bad row."""
-        skip = Sentence(f"{Option('on_error', 'skip')} to leave such rows out.")
-        way = _WAYS.get(bad.reason)
-        if way is None and bad.column is not None and bad.value and not self._like:
+        skip = f"{Option('on_error', 'skip')} to leave such rows out."
+        way = _WAYS.get(bad.reason, "")
+        if not way and bad.column is not None and bad.value and not self._like:
             name = self._source.columns[bad.column].name
             types = {CellFault.LEADING_ZEROS: "integer", CellFault.NOT_WHOLE: "number"}
-            way = Sentence(as_category(name))
+            way = f"{as_category(name)}"
             if bad.reason in types:
-                way += Sentence(f" or {Option('types', {name: types[CellFault(bad.reason)]})}")
+                way += f" or {Option('types', {name: types[CellFault(bad.reason)]})}"
             elif bad.reason != CellFault.ROUNDED and bad.value.isprintable() and len(bad.value) <= _SHORT:
-                way += Sentence(f", {Option('Csv.na', (bad.value,))}")
-        return "Mend it, or pass " + skip if way is None else "Mend it, pass " + way + ", or " + skip
+                way += f", {Option('Csv.na', (bad.value,))}"
+        return f"Mend it, pass {way}, or {skip}" if way else f"Mend it, or pass {skip}"
 
 
-_WAYS: Mapping[str, Sentence] = {
-    CellFault.NOT_UTF8: Sentence(f"{Option('Csv.encoding')}, for example cp1252 or latin-1"),
-    CellFault.AFTER_QUOTE: Sentence(Option("Csv.quote", "")),
-    CellFault.UNCLOSED: Sentence(Option("Csv.quote", "")),
-    CellFault.BEYOND_SINGLE: Sentence(Option("dtype", "float64")),
+_WAYS: Mapping[str, str] = {
+    CellFault.NOT_UTF8: f"{Option('Csv.encoding')}, for example cp1252 or latin-1",
+    CellFault.AFTER_QUOTE: f"{Option('Csv.quote', '')}",
+    CellFault.UNCLOSED: f"{Option('Csv.quote', '')}",
+    CellFault.BEYOND_SINGLE: f"{Option('dtype', 'float64')}",
 }
 
 

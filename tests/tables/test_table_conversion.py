@@ -615,7 +615,7 @@ def test_digits_that_are_lost_behind_the_first_rows_are_bad_cells(
     path.write_text("x,y\n" + f"1.5,{rest}\n" * 60 + f"1.5,{cell}\n")
     with pytest.raises(SourceError) as caught:
         convert_table(path, tmp_path / "t.h5", **options)
-    assert in_options(caught.value.args[0]).startswith(f"{path}: line 62, column 'y': '{cell}' {sentence}")
+    assert in_options(caught.value.sentence).startswith(f"{path}: line 62, column 'y': '{cell}' {sentence}")
     assert convert_table(path, tmp_path / "t.h5", types={"y": "category"}, **options).rows == 61
 
 

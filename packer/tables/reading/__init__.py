@@ -8,6 +8,7 @@
     record_parser.py        text to records, by the loop in C where it was compiled, else by Python
     arrow_table.py          ArrowTable: Parquet and Arrow files, by row groups and record batches
     arrow_values.py         Arrow's values as raw ones
+    arrow_frames.py         data frames as records, through Arrow
 
 Start with table_source.py. Imports: format, tables.transform.
 """

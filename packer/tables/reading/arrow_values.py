@@ -1,7 +1,7 @@
 """Arrow's columns as records: what each of its types becomes, and which of its values cannot.
 
-Texts that are to be something else than texts are read as cells of a CSV file would be. Nulls and NaN are missing; of texts that
-stay texts, nothing else is.
+Texts that are to be something else than texts, and decimals, are read as cells of a CSV file would be. Nulls and NaN are missing; of
+texts that stay texts, nothing else is. Data frames come in this way, too (``packer/tables/frames.py``).
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from numpy.typing import NDArray
 
 from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform import data_frames
-from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES
-from packer.tables.transform.raw_values import RawValues, of_arrow, raw_values
+from packer.tables.transform.cell_values import DAY
+from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES, shortest
 from packer.tables.transform.records import (
+    BEYOND_SINGLE_FROM,
     MAX_BAD,
     BadRow,
     CellFault,
@@ -29,6 +30,10 @@ from packer.tables.transform.records import (
 )
 
 Arrow = Any  # an object of pyarrow's, which has no annotations
+Wrong = list[tuple[NDArray[np.bool_], str]]
+"""bool [n], the values that cannot be taken, and why, the end of a sentence."""
+RawValues = tuple[NDArray[Any], Wrong]
+"""Raw values [n]; what is wrong among them has any value."""
 
 _TYPES = {
     ("int", "uint"): "integer",
@@ -47,6 +52,8 @@ _ALSO = {
     "timestamp": ("date", "timestamp"),
 }
 """Column types whose values can be read as another."""
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_NAT = np.iinfo(np.int64).min
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
 _TEXTS = 1000  # read at once; at most as many are listed as bad
 
@@ -54,7 +61,7 @@ _TEXTS = 1000  # read at once; at most as many are listed as bad
 def type_of(type: Arrow) -> str | None:
     """Return the column type for values of an Arrow type, one of TYPES; None: they cannot be read."""
     type = _plain(type)
-    if _is_text(type):
+    if is_text(type):
         return "category"
     if pa.types.is_decimal(type):
         return "number" if type.scale else "integer"
@@ -113,7 +120,7 @@ def _checked(column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
 
     Returns: the column, with nulls for those that are not; it as messages show it; which are not, None if all are.
     """
-    if not _is_text(_plain(column.type)):
+    if not is_text(_plain(column.type)):
         return column, column, None
     try:
         (column.dictionary if pa.types.is_dictionary(column.type) else column).validate(full=True)
@@ -158,35 +165,13 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
-        return RawValues(np.full(len(column), missing, w.dtype))
-    if _is_text(column.type):
-        return _from_texts(column, w, dialect)
-    if pa.types.is_decimal(column.type):
-        return _decimals(column, w)
-    return raw_values(*of_arrow(column), w)
-
-
-def _decimals(column: Arrow, w: RecordMember) -> RawValues:
-    """Read decimals by their texts, as Arrow's own way is not to the nearest; whole ones at once where all fit."""
-    if w.column.type != "integer":
-        texts = column.cast(pa.string()).to_pylist()
-        floats = np.array([np.nan if text is None else float(text) for text in texts], np.float64)
-        values, wrong = raw_values(floats, None, w)
-        if w.exact:
-            cells = column.to_pylist()
-            rounded = [v is not None and v == (n := int(v)) and int(float(n)) != n for v in cells]
-            wrong = [*wrong, *([(np.array(rounded), CellFault.ROUNDED)] if any(rounded) else [])]
-        return RawValues(values, wrong)
-    try:
-        return raw_values(*of_arrow(column.cast(pa.int64())), w)  # exact, or an error
-    except pa.lib.ArrowInvalid:
-        cells = column.to_pylist()
-    whole = [0 if v is None else int(v) for v in cells]
-    broken = np.array([v is not None and v != n for v, n in zip(cells, whole, strict=True)])
-    beyond = np.array([not MISSING_INTEGER < n < 2**63 for n in whole])
-    values = np.where(beyond, 0, np.array(whole, object)).astype(np.int64)
-    values[[v is None for v in cells]] = MISSING_INTEGER
-    return RawValues(values, [(beyond, CellFault.TOO_LONG), (broken, CellFault.NOT_WHOLE)])
+        return np.full(len(column), missing, w.dtype), []
+    if pa.types.is_decimal(column.type):  # Arrow's own way to floats is not to the nearest
+        texts = column.cast(pa.string())
+        if column.type.scale > 0:
+            texts = pa.compute.utf8_rtrim(pa.compute.utf8_rtrim(texts, "0"), ".")  # 5.00 is whole
+        return _from_texts(texts, w, replace(dialect, decimal=b".", thousands=b""))
+    return _from_texts(column, w, dialect) if is_text(column.type) else raw_values(*of_arrow(column), w)
 
 
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
@@ -210,7 +195,7 @@ def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValu
             reasons.setdefault(bad.reason, np.zeros(len(texts) + 1, np.bool_))[start + bad.line] = True
         values[start + np.flatnonzero(good)] = parsed.records[layout.members[0].name]
     codes = _codes(encoded.indices)
-    return RawValues(values[codes], [(mask[codes], why) for why, mask in reasons.items()])
+    return values[codes], [(mask[codes], why) for why, mask in reasons.items()]
 
 
 def _codes(indices: Arrow) -> NDArray[np.int32]:
@@ -251,15 +236,27 @@ def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
 
 def _as_texts(column: Arrow) -> Arrow:
     """Return values as the texts that they are in data frames: Arrow writes floats, booleans and times otherwise than Python."""
-    t = pa.types
-    if not any(test(column.type) for test in (t.is_floating, t.is_boolean, t.is_time, t.is_timestamp)):
-        return column.cast(pa.large_string() if t.is_large_string(column.type) else pa.string())
-    encoded = column.dictionary_encode()
-    texts = pa.array(data_frames.texts(encoded.dictionary, frozenset()), pa.string())
-    return texts.take(encoded.indices)
+    t, kind = pa.types, column.type
+    if t.is_floating(kind):
+        encoded = column.dictionary_encode()
+        array = encoded.dictionary.to_numpy(zero_copy_only=False)
+        cells = (
+            array.tolist() if array.itemsize == 8 else [float(str(x)) for x in array]
+        )  # 0.1 as float32 is 0.1
+        texts = [None if x != x else shortest(x) for x in cells]
+    elif t.is_timestamp(kind) or t.is_time(kind):
+        encoded = column.dictionary_encode()
+        cells = encoded.dictionary.to_pylist()
+        if t.is_timestamp(kind):
+            cells = of_arrow(encoded.dictionary)[0].astype("M8[us]").tolist()
+        texts = [None if x is None else x.isoformat(" ") if hasattr(x, "date") else str(x) for x in cells]
+    else:
+        return column.cast(pa.large_string() if t.is_large_string(kind) else pa.string())
+    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
-def _is_text(type: Arrow) -> bool:
+def is_text(type: Arrow) -> bool:
+    """Tell whether an Arrow type is one of texts."""
     t = pa.types
     return bool(
         t.is_string(type)
@@ -270,3 +267,91 @@ def _is_text(type: Arrow) -> bool:
 
 def _plain(type: Arrow) -> Arrow:
     return type.value_type if pa.types.is_dictionary(type) else type
+
+
+def of_arrow(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return an Arrow array of numbers, booleans, dates or times as NumPy's, and its nulls; None where NaN and NaT tell them."""
+    kind = str(column.type)
+    if kind.startswith(("date", "time", "duration")):
+        # Zones change how a time is written, not the time.
+        unit = kind.split("[")[1].split("]")[0].split(",")[0]
+        ticks = column.cast(f"int{column.type.bit_width}").cast("int64").fill_null(_NAT)
+        form = "m8" if kind.startswith(("time32", "time64", "duration")) else "M8"
+        return np.asarray(ticks.to_numpy(zero_copy_only=False)).view(
+            f"{form}[{'D' if unit == 'day' else unit}]"
+        ), None
+    missing = None
+    if column.null_count and kind not in ("halffloat", "float", "double"):
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        column = column.fill_null(False if kind == "bool" else 0)
+    return np.asarray(column.to_numpy(zero_copy_only=False)), missing
+
+
+def raw_values(array: NDArray[Any], missing: NDArray[np.bool_] | None, w: RecordMember) -> RawValues:
+    """Return values as a column's raw ones; what is wrong among them has any value.
+
+    array: of numbers, booleans, M8 (for dates and timestamps) or m8 (for times); missing: those that neither NaN nor NaT tells.
+    """
+    kind, given = w.column.type, array.dtype.kind
+    wrong: Wrong = []
+    values: NDArray[Any]
+    if given in "Mm":
+        values = _clock(array, kind)
+    elif kind == "integer":
+        values, wrong = _integers(array, copy=missing is not None)
+    elif kind == "boolean":
+        values = array.astype(np.float32)
+        if given != "b":
+            wrong = [(~((array == 0) | (array == 1) | np.isnan(array)), "is neither 0 nor 1")]
+    elif given == "f":
+        values, infinite = array, np.isinf(array)
+        wrong = [(infinite, CellFault.INFINITE)]
+        if w.single and array.dtype.itemsize > 4:
+            beyond = (np.abs(values) >= BEYOND_SINGLE_FROM) & ~infinite
+            values = np.where(beyond, np.nan, values) if beyond.any() else values
+            wrong.append((beyond, CellFault.BEYOND_SINGLE))
+    else:
+        values = array.astype(np.float64)
+        if w.exact and given != "b":
+            # 2**63 and 2**64, which the largest become, are no int64 and no uint64.
+            inside = values < float(np.iinfo(array.dtype).max) + 1
+            wrong = [(np.where(inside, values, 0).astype(array.dtype) != array, CellFault.ROUNDED)]
+    if missing is not None:
+        np.putmask(values, missing, MISSING_INTEGER if kind == "integer" else np.nan)
+    return values, [(mask, why) for mask, why in wrong if mask.any()]
+
+
+def _integers(array: NDArray[Any], copy: bool) -> tuple[NDArray[np.int64], Wrong]:
+    if array.dtype.kind != "f":
+        values = array.astype(np.int64, copy=copy)
+        beyond = array > np.uint64(2**63 - 1) if array.dtype == np.uint64 else values == MISSING_INTEGER
+        return values, [(beyond, CellFault.TOO_LONG)]
+    given = array.astype(np.float64)
+    missing, infinite, beyond = np.isnan(given), np.isinf(given), np.abs(given) >= 2.0**63
+    broken = ~missing & ~infinite & (given != np.floor(given))
+    values = np.where(missing | beyond | broken, 0, given).astype(np.int64)
+    values[missing] = MISSING_INTEGER
+    return values, [
+        (infinite, CellFault.INFINITE),
+        (beyond & ~infinite, CellFault.TOO_LONG),
+        (broken, CellFault.NOT_WHOLE),
+    ]
+
+
+def _clock(array: NDArray[Any], kind: str) -> NDArray[np.float64]:
+    """Return days or seconds since 1970, or seconds since midnight. Of a fraction six digits count, as of those in texts."""
+    unit = np.datetime_data(array.dtype)[0]
+    if unit == "D" and kind == "date":
+        return np.where(np.isnat(array), np.nan, array.view(np.int64))
+    unit = "s" if unit in "YMWDhm" else unit if unit in _PER_SECOND else "ns"
+    ticks = array.astype(f"{array.dtype.kind}8[{unit}]", copy=False).view(np.int64)
+    per = _PER_SECOND[unit]
+    seconds, rest = np.divmod(ticks, per) if per > 1 else (ticks, None)
+    if kind == "date":
+        values = (seconds // DAY).astype(np.float64)
+    elif rest is None:
+        values = seconds.astype(np.float64)
+    else:
+        values = seconds + (rest * (10**6 // per) if per <= 10**6 else rest // (per // 10**6)) / 1e6
+    np.putmask(values, np.isnat(array), np.nan)
+    return values

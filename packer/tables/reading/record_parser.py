@@ -21,8 +21,8 @@ from packer import native
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, read_cells
 from packer.tables.transform.column_types import TEXT as TEXTS
-from packer.tables.transform.raw_values import BEYOND_SINGLE_FROM
 from packer.tables.transform.records import (
+    BEYOND_SINGLE_FROM,
     MAX_BAD,
     BadRow,
     CellFault,

@@ -3,13 +3,11 @@
     column_types.py      the table of types of columns and of notations; columns
     cell_values.py       texts as booleans, dates, times, amounts of money and percentages
     records.py           rows in raw form, between reading and mapping
-    raw_values.py        arrays of numbers and datetimes as raw values: of Arrow's files, and of data frames
-    data_frames.py       columns of data frames as raw values
     column_plan.py       roles and types of columns, and the rules for their cells
     column_sums.py       statistics of columns
     table_transform.py   the transform of a table and of each column, and its record in the header
     transform_check.py   a transform read from a header: its members must go together
-    row_mapper.py        records in, fields out; apply: the same for the rows of a data frame
+    row_mapper.py        records in, fields out
     table_summary.py     a line a column, as packer info shows it
 
 Start with table_transform.py. Imports: format.

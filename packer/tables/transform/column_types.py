@@ -40,7 +40,7 @@ class ColumnType:
     """A type of column.
 
     raw: dtype of its values in records; reason: what is wrong with a cell that is none, the end of a sentence; read: reads the
-    distinct texts of its cells, None where the parser of records reads each cell itself; frame_reason: as reason, in data frames;
+    distinct texts of its cells, None where the parser of records reads each cell itself;
     plural: such values are called; numeric: numbers, not texts; whole: whole numbers alone, which fit any dtype of labels; scaled:
     can be standardized; parts: name -> what is computed, where no feature holds a value in one number: the first is named as the
     column; classes: names of its classes as a label, () for those found, None if it can have none; kept: dtype and `about` of its
@@ -50,7 +50,6 @@ class ColumnType:
     raw: np.dtype[Any]
     reason: str = ""
     read: Reader | None = None
-    frame_reason: str = ""
     plural: str = "numbers"
     numeric: bool = True
     whole: bool = False
@@ -159,7 +158,6 @@ TYPES: Mapping[str, ColumnType] = {
         np.dtype("<f4"),
         "is neither true nor false",
         cell_values.booleans,
-        frame_reason="is no boolean (true, false, yes, no)",
         plural="true and false",
         whole=True,
         scaled=False,
@@ -177,7 +175,6 @@ TYPES: Mapping[str, ColumnType] = {
         _NUMBER,
         "is no time (HH:MM:SS)",
         cell_values.times,
-        frame_reason="is no time (HH:MM[:SS])",
         plural="times",
         kept=("<f8", {"unit": "seconds since midnight"}),
     ),
@@ -185,7 +182,6 @@ TYPES: Mapping[str, ColumnType] = {
         _NUMBER,
         "is no timestamp (YYYY-MM-DD HH:MM:SS)",
         cell_values.timestamps,
-        frame_reason="is no timestamp (YYYY-MM-DD HH:MM[:SS])",
         plural="timestamps",
         parts={"days": days_of, "seconds": seconds_of},
         kept=("<f8", {"unit": "seconds since 1970-01-01T00:00:00Z"}),
@@ -196,7 +192,7 @@ TYPES: Mapping[str, ColumnType] = {
 
 
 def _notation(of: str, read: Reader, reason: str, plural: str, hint: str) -> ColumnType:
-    return replace(TYPES[of], of=of, read=read, reason=reason, frame_reason="", plural=plural, hint=hint)
+    return replace(TYPES[of], of=of, read=read, reason=reason, plural=plural, hint=hint)
 
 
 _MONTH, _DAY = "the month comes first", "the day comes first"

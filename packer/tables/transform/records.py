@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from packer.tables.transform.column_types import TableColumn
 
 MAX_BAD = 1000  # rows listed of a chunk
+BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
 
 
 @dataclass(frozen=True)

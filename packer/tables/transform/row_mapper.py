@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
-from packer.format.table_record import check_table
-from packer.tables.transform import data_frames
-from packer.tables.transform.column_types import MISSING_INTEGER, TEXT, TableColumn, as_float, is_missing
-from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
+from packer.tables.transform.column_types import MISSING_INTEGER, as_float, is_missing
+from packer.tables.transform.records import RecordLayout, RecordMember
 from packer.tables.transform.table_transform import ColumnTransform, TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
@@ -250,114 +247,3 @@ def _kept(c: ColumnTransform, x: NDArray[Any], texts: bytes | memoryview) -> NDA
         return [bytes(blob[a:b]) for a, b in zip(x["at"].tolist(), ends.tolist(), strict=True)]
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(x, c.kind.kept[0] if c.kind.kept else x.dtype)
-
-
-def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
-    """Map the rows of a data frame as the rows of a pack were.
-
-    Columns are found by name; others than the pack's are passed over.
-
-    Parameters
-    ----------
-    header : Pack, Header or mapping
-        A pack that was made from a table, its header, or the header's member `table`.
-    data : DataFrame, Table or mapping
-        A pandas or polars DataFrame, a pyarrow Table, or a dict of arrays or lists.
-
-    Returns
-    -------
-    dict
-        Field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
-        column, its field is left out.
-
-    Raises
-    ------
-    UsageError
-        A feature's column is missing, a cell is not of its column's type, its label is none of the classes, or what a cell becomes
-        does not fit the features' dtype.
-
-    Notes
-    -----
-    Categories that the pack does not know are 0, as missing ones are. A number in a column of categories is the one that is this
-    number, 1 or 1.0, so that whole numbers that pandas holds as floats, because cells are missing, are found again.
-    """
-    transform = _transform(header)
-    frame = data_frames.frame(data)
-    plan = transform.plan_for([TableColumn(name, "number") for name in frame.names])
-    layout = plan.layout
-    records = np.empty(frame.rows, layout.dtype)
-    dictionaries: dict[int, list[str]] = {}
-    # A pack of text files says how they were read; files that have nulls have no texts that mean missing.
-    reading = transform.reading
-    na = data_frames.NA | frozenset(map(str, reading["na"])) if "na" in reading else frozenset()
-    marks = str(reading.get("decimal", ".")), str(reading.get("thousands", ""))
-    blob = bytearray()
-    for w in layout.members:
-        cells = frame.get(w.column.name)
-        if w.column.type == "category":
-            known = transform.column(w.column.name).categories or ()
-            records[w.name], dictionaries[w.index] = data_frames.codes(cells, na, known)
-        elif w.column.type == "text":
-            records[w.name] = _texts(data_frames.texts(cells, na), blob)
-        else:
-            raw = data_frames.numbers(cells, w.column, na or data_frames.NA, marks)
-            with np.errstate(over="ignore"):
-                records[w.name] = raw
-            beyond = np.isinf(records[w.name]) if w.single else np.zeros(0, np.bool_)  # raw values are finite
-            if beyond.any():
-                row = int(np.argmax(beyond))
-                raise _unfit(row, w.column.name, f"{float(raw[row])!r} {CellFault.BEYOND_SINGLE}", _MEND)
-    mask, bad = plan.bad_rows(records, 1)
-    if mask is not None:
-        name = plan.columns[bad[0].column or 0].name
-        shown = f"{bad[0].value!r} " if bad[0].value else ""
-        raise _unfit(bad[0].line, name, shown + bad[0].reason, _MEND)
-    mapped = RowMapper(transform, layout, dictionaries).map(records, bytes(blob))
-    if mapped.bad is not None:
-        row = int(np.argmax(mapped.bad))
-        name = transform.label[0]
-        shown = str(data_frames.texts(frame.get(name))[row])
-        raise _unfit(
-            row, name, f"{shown!r} is none of the label's classes", "Leave the row, or the column, out."
-        )
-    if mapped.beyond is not None:
-        row, name = mapped.beyond
-        what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
-        raise _unfit(row, name, what, "Mend the cell, or leave the row out.")
-    return {
-        name: [text.decode("utf-8", "surrogateescape") for text in rows] if isinstance(rows, list) else rows
-        for name, rows in mapped.fields.items()
-    }
-
-
-_MEND = "Mend it, or leave the row out."
-
-
-def _unfit(row: int, name: str, what: str, remedy: str) -> UsageError:
-    return UsageError(f"row {row:,}, column {name!r}: {what}. {remedy}")
-
-
-def _transform(header: Any) -> TableTransform:
-    try:
-        if isinstance(header, Mapping):
-            check_table(header)
-            return TableTransform.from_json(header)
-        table = getattr(getattr(header, "header", header), "table", None)
-        if isinstance(table, Mapping):
-            return TableTransform.from_json(table)
-    except ValueError as error:
-        raise UsageError(f"header: {error}. Convert the table again.") from None
-    raise UsageError(
-        f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
-        " Pass one, or its header."
-    )
-
-
-def _texts(cells: list[str | None], blob: bytearray) -> NDArray[Any]:
-    """Append the texts to the blob. Returns: where each lies in it."""
-    places = []
-    for text in cells:
-        data = (text or "").encode("utf-8", "surrogateescape")
-        places.append((len(blob), len(data)))
-        blob += data
-    return np.array(places, TEXT)

@@ -20,7 +20,6 @@ from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading import arrow_table as module
 from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
-from packer.tables.transform import data_frames as frames
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout, RecordMember
 
@@ -343,7 +342,7 @@ def test_decimals_are_exact_integers(tmp_path: Path):
             ][: len(given_) - 5]
 
 
-def test_blanks_around_texts_are_kept_as_in_csv_files_and_frames(tmp_path: Path):
+def test_blanks_around_texts_are_kept_as_in_csv_files(tmp_path: Path):
     texts = [" a", "a ", "a", "\tNA", "  "]
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{text},{text}\n" for text in texts))
     reading = ReadOptions(types={"x": "category", "y": "text"})
@@ -351,7 +350,6 @@ def test_blanks_around_texts_are_kept_as_in_csv_files_and_frames(tmp_path: Path)
         source = open_table([name], reading)
         layout = layout_of(source)
         assert values(read_all(source, layout), layout) == [texts, texts]
-    assert frames.texts(texts) == texts
 
 
 def test_marks_of_numbers_hold_for_texts(tmp_path: Path):
@@ -573,13 +571,6 @@ def test_a_file_without_rows(tmp_path: Path):
     with pytest.raises(SourceError) as error:
         open_table([name], ReadOptions())
     assert in_options(error.value.sentence) == f"{name}: holds no rows; at least one is needed. Check it."
-
-
-def test_the_first_version_of_feather_is_told(tmp_path: Path):
-    path = tmp_path / "t.feather"
-    path.write_bytes(b"FEA1" + bytes(100))
-    with pytest.raises(SourceError, match="is in version 1 of Feather, which is no longer read"):
-        open_table([str(path)], ReadOptions())
 
 
 def test_pieces_are_read_by_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

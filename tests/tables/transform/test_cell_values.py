@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.format.table_record import KINDS
-from packer.tables.transform import data_frames as frames
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, read_cells
 
@@ -248,16 +247,3 @@ def test_timestamps_with_the_month_or_the_day_first() -> None:
         "31/01/2013 1:00",
     ):
         assert read(text, "timestamp-mdy") is None
-
-
-def test_cells_of_data_frames() -> None:
-    price, when = TableColumn("p", "number", "currency"), TableColumn("d", "date", "date-dmy")
-    assert frames.numbers(["$1,234.50", None, 3.5, "NA"], price).tolist()[::2] == [1234.5, 3.5]
-    assert np.isnan(frames.numbers(["$1,234.50", None, 3.5, "NA"], price)[[1, 3]]).all()
-    assert frames.numbers(["3,5 €"], price, marks=(",", ".")).tolist() == [3.5]
-    assert frames.numbers(["31/01/2013", date(2013, 1, 31)], when).tolist() == [15736, 15736]
-    with pytest.raises(
-        frames.UsageError,
-        match=r"row 0, column 'p': 'free' is no amount of money \(\$1,234\.50\); such cells",
-    ):
-        frames.numbers(["free"], price)

@@ -606,7 +606,7 @@ def test_names_of_features_are_all_different():
         [["b", None], [1.0, 2.0], [None, 3.0], [4.0, 5.0], [6.0, 7.0]],
     )  # fmt: skip
     fitted = fit(table, ColumnChoices(one_hot="all", indicators=True))
-    assert fitted.transform.features == ("a=b", "a=b.1", "y", "y.missing", "a=b.1.1", "y.missing.1")
+    assert fitted.transform.features == ("a=b", "a=b.2", "y", "y.missing", "a=b.1", "y.missing.1")
     assert fitted.map().fields["features"][0].tolist() == pytest.approx(
         [1, 1, math.nan, 4, 6, 1], nan_ok=True
     )

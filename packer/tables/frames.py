@@ -1,0 +1,112 @@
+"""apply: the rows of a data frame, mapped as the rows of a pack were. Frames come in through Arrow, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import MissingDependencyError, UsageError
+from packer.format.table_record import check_table
+from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.row_mapper import RowMapper
+from packer.tables.transform.table_transform import TableTransform
+
+
+def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
+    """Map the rows of a data frame as the rows of a pack were.
+
+    Columns are found by name; others than the pack's are passed over.
+
+    Parameters
+    ----------
+    header : Pack, Header or mapping
+        A pack that was made from a table, its header, or the header's member `table`.
+    data : DataFrame, Table or mapping
+        A pandas DataFrame, whatever hands out an Arrow stream (polars, pyarrow, DuckDB), or a dict of arrays or lists.
+
+    Returns
+    -------
+    dict
+        Field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
+        column, its field is left out.
+
+    Raises
+    ------
+    UsageError
+        A feature's column is missing, a cell is not of its column's type, its label is none of the classes, or what a cell becomes
+        does not fit the features' dtype.
+    MissingDependencyError
+        pyarrow is not installed.
+
+    Notes
+    -----
+    Texts are read as those of the pack's files were. Categories that the pack does not know are 0, as missing ones are. A number in a
+    column of categories is the one that is this number, 1 or 1.0, so that whole numbers that pandas holds as floats, because cells
+    are missing, are found again.
+    """
+    transform = _transform(header)
+    try:
+        from packer.tables.reading import arrow_frames
+    except ImportError:
+        raise MissingDependencyError("pyarrow", "mapping data frames") from None
+    columns = arrow_frames.columns_of(data)
+    plan = transform.plan_for([TableColumn(name, "number") for name in columns])
+    rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
+    for index in texts_of_others:
+        ways = _ways(transform.column(plan.columns[index].name).categories or ())
+        held = rows.dictionaries[index]
+        rows.dictionaries[index] = [ways.get(text) or ways.get(_key(text)) or text for text in held]
+    bad = rows.bad or plan.bad_rows(rows.records, 1)[1]
+    if bad:
+        name = plan.columns[bad[0].column or 0].name
+        shown = f"{bad[0].value!r} " if bad[0].value else ""
+        raise _unfit(bad[0].line, name, f"{shown}{bad[0].reason}")
+    mapped = RowMapper(transform, plan.layout, rows.dictionaries).map(rows.records, rows.texts)
+    if mapped.bad is not None:
+        raise _unfit(int(np.argmax(mapped.bad)), transform.label[0], "is none of the label's classes")
+    if mapped.beyond is not None:
+        what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
+        raise _unfit(*mapped.beyond, what)
+    return {
+        name: [text.decode() for text in found] if isinstance(found, list) else found
+        for name, found in mapped.fields.items()
+    }
+
+
+def _unfit(row: int, name: str, what: str) -> UsageError:
+    return UsageError(f"row {row:,}, column {name!r}: {what}. Mend it, or leave the row out.")
+
+
+def _ways(known: Sequence[str]) -> dict[float | str, str]:
+    """Return the categories by the number, or the boolean in small letters, that each is; none for two that are the same."""
+    ways: dict[float | str, list[str]] = {}
+    for text in known:
+        ways.setdefault(_key(text), []).append(text)
+    return {text: text for text in known} | {key: alike[0] for key, alike in ways.items() if len(alike) == 1}
+
+
+def _key(text: str) -> float | str:
+    """Return what equal numbers and booleans have in common, also beyond float64's whole numbers."""
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else int(f) if (f := float(text)).is_integer() else f
+    except (ValueError, OverflowError):
+        return text.lower()
+
+
+def _transform(header: Any) -> TableTransform:
+    try:
+        if isinstance(header, Mapping):
+            check_table(header)
+            return TableTransform.from_json(header)
+        table = getattr(getattr(header, "header", header), "table", None)
+        if isinstance(table, Mapping):
+            return TableTransform.from_json(table)
+    except ValueError as error:
+        raise UsageError(f"header: {error}. Convert the table again.") from None
+    raise UsageError(
+        f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
+        " Pass one, or its header."
+    )

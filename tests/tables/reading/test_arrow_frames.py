@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from packer.errors import UsageError
+from packer.tables.reading.arrow_frames import columns_of, records
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
+from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
+
+NAN = float("nan")
+ZONE = dt.timezone(dt.timedelta(hours=2))
+
+
+class Missing:
+    """As pandas.NA: neither equal nor unequal."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    __ne__ = __eq__
+    __hash__ = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def read(cells: Any, column: TableColumn, **reading: Any) -> ParsedRows:
+    """The rows of a frame of one column."""
+    data = {column.name: cells} if not hasattr(cells, "iloc") or cells.ndim == 1 else cells
+    return records(columns_of(data), RecordLayout((RecordMember(0, column),)), reading)[0]
+
+
+def numbers(cells: Any, column: TableColumn, **reading: Any) -> Any:
+    found = read(cells, column, **reading)
+    assert not found.bad
+    return found.records["c0"]
+
+
+def codes(cells: Any, kind: str = "category", **reading: Any) -> list[str | None]:
+    """The texts of a column, None for missing."""
+    found = read(cells, TableColumn("x", kind), **reading)
+    return [None if code < 0 else found.dictionaries[0][code] for code in found.records["c0"].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "raw"),
+    [
+        ("number", [1, 2.5, None], [1, 2.5, NAN]),
+        ("number", [" 1e3 ", "NA", "-.5", "\t7.", "+2", ""], [1000, NAN, -0.5, 7, 2, NAN]),
+        ("number", np.array([1, 2], np.uint64), [1, 2]),
+        ("number", np.array([0.1, np.nan], np.float32), [float(np.float32(0.1)), NAN]),
+        ("number", [decimal.Decimal("0.1"), Missing(), np.float16(0.5), np.int8(3), NAN], [0.1, NAN, 0.5, 3, NAN]),
+        ("number", [decimal.Decimal("0.1"), None], [0.1, NAN]),
+        ("number", np.array(["1", "x"[:0]]), [1, NAN]),
+        ("number", np.array([b"1", b"nan"]), [1, NAN]),
+        ("number", np.ma.masked_array([1, 2], [False, True]), [1, NAN]),
+        ("integer", [1, None, "-7", 3.0, 2**60 + 1], [1, MISSING_INTEGER, -7, 3, 2**60 + 1]),
+        ("integer", [decimal.Decimal(7), None], [7, MISSING_INTEGER]),
+        ("integer", np.array([1.0, np.nan]), [1, MISSING_INTEGER]),
+        ("integer", np.array([1, 2], np.uint8), [1, 2]),
+        ("boolean", [True, "no", "YES", None, np.True_], [1, 0, 1, NAN, 1]),
+        ("boolean", np.array([True, False]), [1, 0]),
+        ("boolean", np.array([1, 0]), [1, 0]),
+        ("date", [dt.date(1970, 1, 2), "1969-12-31", "", np.datetime64("1970-01-03")], [1, -1, NAN, 2]),
+        ("date", [dt.date(1970, 1, 2), None], [1, NAN]),
+        ("date", np.array(["1970-01-02", "NaT"], "M8[D]"), [1, NAN]),
+        ("date", np.array(["1970-01-02", "NaT"], "M8[ns]"), [1, NAN]),
+        ("date", [3, 4.0], [3, 4]),
+        ("time", [dt.time(1, 2, 3, 500_000), "01:02", None], [3723.5, 3720, NAN]),
+        ("time", [dt.timedelta(seconds=90), None], [90, NAN]),
+        ("time", np.array([1_500_000, "NaT"], "m8[us]"), [1.5, NAN]),
+        ("timestamp", [dt.datetime(1970, 1, 1, 2, tzinfo=ZONE), "1970-01-01T00:00:01.25", NAN],
+         [0, 1.25, NAN]),
+        ("timestamp", np.array(["1969-12-31T23:59:59.9", "NaT"], "M8[ms]"), [-1 + 0.9, NAN]),
+        ("timestamp", np.array(["2020-01-01T00:00:00.123456789"], "M8[ns]"), [1_577_836_800 + 123_456 / 1e6]),
+        ("timestamp", np.array(["2020-01-01"], "M8[D]"), [1_577_836_800]),
+    ],
+)  # fmt: skip
+def test_numbers(kind, cells, raw):
+    found = numbers(cells, TableColumn("x", kind))
+    assert found.dtype == {"integer": np.int64, "boolean": np.float32}.get(kind, np.float64)
+    np.testing.assert_array_equal(found, np.array(raw, found.dtype))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "row", "shown", "reason"),
+    [
+        ("number", ["1", "x"], 1, "x", "is not a number"),
+        ("number", ["1_000"], 0, "1_000", "is not a number"),
+        ("number", ["1e999"], 0, "1e999", "is infinite"),
+        ("number", ["-inf"], 0, "-inf", "is infinite"),
+        ("number", np.array([1, np.inf]), 1, "inf", "is infinite"),
+        ("number", [1, "y" * 100], 1, "y" * 80, "is not a number"),
+        ("integer", [1.5], 0, "1.5", "is not a whole number"),
+        ("integer", ["12.0"], 0, "12.0", "is not a whole number"),
+        ("integer", [2**63], 0, "9223372036854775808", "is beyond 64-bit integers"),
+        ("boolean", ["maybe"], 0, "maybe", "is neither true nor false"),
+        ("boolean", np.array([0, 2]), 1, "2", "is neither 0 nor 1"),
+        ("date", ["2020-01-01", "2020-13-01"], 1, "2020-13-01", "is no date (YYYY-MM-DD)"),
+        ("time", ["24:00"], 0, "24:00", "is no time (HH:MM:SS)"),
+        ("timestamp", ["2020-01-01"[:7]], 0, "2020-01", "is no timestamp (YYYY-MM-DD HH:MM:SS)"),
+    ],
+)
+def test_cells_of_another_kind(kind, cells, row, shown, reason):
+    (bad,) = read(cells, TableColumn("x y", kind)).bad
+    assert (bad.line, bad.value, str(bad.reason)) == (row, shown, reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "sentence"),
+    [
+        ("number", [[1, 2]], "column 'x y': holds list<item: int64>, which is not read as number. Convert it."),
+        ("number", np.array(["2020-01-01"], "M8[s]"), "column 'x y': holds timestamp[s], which is not read as number. Convert it."),
+        ("timestamp", [True], "column 'x y': holds bool, which is not read as timestamp. Convert it."),
+        ("number", 1.5, "column 'x y': "),
+        ("number", "abc", "column 'x y': is a str; a value for each row is needed. Correct it."),
+        ("number", np.array(1.5), "column 'x y': "),
+        ("number", np.zeros((2, 2)), "column 'x y': "),
+        ("category", np.array([b"\xff"]), "column 'x y': "),
+    ],
+)  # fmt: skip
+def test_columns_of_another_kind(kind, cells, sentence):
+    with pytest.raises(UsageError) as error:
+        read(cells, TableColumn("x y", kind))
+    assert str(error.value).startswith(sentence)
+
+
+def test_texts():
+    cells = [
+        "a",
+        None,
+        "NA",
+        3,
+        2.0,
+        0.1,
+        NAN,
+        "b",
+        Missing(),
+        np.float32(7),
+        " x",
+        True,
+        dt.datetime(2020, 1, 2),
+    ]
+    expected = ["a", None, "NA", "3", "2", "0.1", None, "b", None, "7", " x", "true", "2020-01-02 00:00:00"]
+    assert codes(cells) == expected
+    assert codes(cells, na=["?"]) == [None if text == "NA" else text for text in expected]
+    assert codes(np.array([1.0, np.nan])) == ["1", None]
+    assert codes(np.array(["x", "", "?"]), na=["?"]) == ["x", None, None]
+    assert codes([b"b", None]) == ["b", None]
+
+
+def test_codes():
+    found = read(["b", None, "a", "b"], TableColumn("x", "category"))
+    assert (found.records["c0"].tolist(), found.dictionaries) == ([0, -1, 1, 0], {0: ["b", "a"]})
+
+
+def test_texts_are_read_as_those_of_the_files():
+    assert (
+        numbers(["1.234,5", "-"], TableColumn("x", "number"), decimal=",", thousands=".", na=["-"])[0]
+        == 1234.5
+    )
+    assert read(["1.5.0"], TableColumn("x", "number"), decimal=",").bad
+
+
+def test_numbers_and_dates_as_people_write_them() -> None:
+    price, when = TableColumn("p", "number", "currency"), TableColumn("d", "date", "date-dmy")
+    assert numbers(["$1,234.50", None, "NA"], price).tolist()[0] == 1234.5
+    assert np.isnan(numbers(["$1,234.50", None, "NA"], price)[1:]).all()
+    assert numbers([3.5], price).tolist() == [3.5]
+    assert numbers(["3,5 €"], price, decimal=",", thousands=".").tolist() == [3.5]
+    assert numbers(["31/01/2013"], when).tolist() == [15736]
+    assert numbers([dt.date(2013, 1, 31)], when).tolist() == [15736]
+    assert read(["free"], price).bad[0].reason == "is no amount of money ($1,234.50)"
+
+
+def test_frames():
+    assert list(columns_of({"a": [1, 2], 3: np.zeros(2)})) == ["a", "3"]
+    layout = RecordLayout(
+        (RecordMember(0, TableColumn("a", "number")), RecordMember(1, TableColumn("b", "number")))
+    )
+    with pytest.raises(UsageError) as error:
+        records(columns_of({"a": [1], "b": [1, 2]}), layout, {})
+    assert str(error.value) == (
+        "column 'b': has 2 rows, and 'a' has 1; one length is allowed. Give columns of one length."
+    )
+    with pytest.raises(UsageError) as error:
+        columns_of([1, 2])
+    assert str(error.value) == (
+        "data: is a list; a pandas DataFrame, one that hands out an Arrow stream (polars, pyarrow) or a dict of columns is"
+        " allowed. Pass one of them."
+    )
+
+
+# Packages that may be absent: what they hand out, against the plain form.
+
+STAMPS = [dt.datetime(2021, 5, 6, 7, 8, 9, 10), None, dt.datetime(1960, 1, 1, 0, 0, 0, 999_999)]
+SECONDS = [1_620_284_889.00001, NAN, -315_619_200 + 0.999999]
+SERIES: list[tuple[str, str, list[Any], list[float]]] = [
+    ("number", "number", [1.5, None, 2.5], [1.5, NAN, 2.5]),
+    ("whole", "number", [1, 2, 3], [1, 2, 3]),
+    ("whole, missing", "number", [1, None, 3], [1, NAN, 3]),
+    ("integer", "integer", [1, None, 2**60 + 1], [1, MISSING_INTEGER, 2**60 + 1]),
+    ("boolean", "boolean", [True, None, False], [1, NAN, 0]),
+    ("stamps", "timestamp", STAMPS, SECONDS),
+    ("dates", "date", [dt.date(1970, 1, 5), None, dt.date(1969, 1, 1)], [4, NAN, -365]),
+    ("texts", "date", ["1970-01-05", None, ""], [4, NAN, NAN]),
+    ("times", "time", [dt.time(0, 1), None, dt.time(1)], [60, NAN, 3600]),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "cells", "raw"), SERIES, ids=[s[0] for s in SERIES])
+def test_pandas(name, kind, cells, raw):
+    pandas = pytest.importorskip("pandas")
+    forms = [pandas.Series(cells, dtype=object), pandas.Series(cells)]
+    if name in ("integer", "whole, missing"):
+        forms = [pandas.Series(cells, dtype="Int64"), pandas.Series(cells, dtype=object)]
+    if name == "boolean":
+        forms.append(pandas.Series(cells, dtype="boolean"))
+    if name == "stamps":
+        forms += [
+            forms[1].astype("datetime64[ns]"),
+            forms[1].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"),
+        ]
+    for series in forms:
+        found = numbers(pandas.DataFrame({"before": [0, 0, 0], "x": series}), TableColumn("x", kind))
+        np.testing.assert_array_equal(found, np.array(raw, found.dtype))
+
+
+@pytest.mark.parametrize(("name", "kind", "cells", "raw"), SERIES, ids=[s[0] for s in SERIES])
+def test_pyarrow(name, kind, cells, raw):
+    pyarrow = pytest.importorskip("pyarrow")
+    forms = [pyarrow.array(cells)]
+    if name == "stamps":
+        forms += [forms[0].cast(f"timestamp[{unit}]") for unit in ("us", "ns")]
+        forms.append(forms[0].cast(pyarrow.timestamp("us", "Asia/Tokyo")))
+    for array in forms:
+        table = pyarrow.table({"x": pyarrow.chunked_array([array[:1], array[1:]])})
+        found = records(columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {})[
+            0
+        ].records["c0"]
+        np.testing.assert_array_equal(found, np.array(raw, found.dtype))
+
+
+@pytest.mark.parametrize(("name", "kind", "cells", "raw"), SERIES, ids=[s[0] for s in SERIES])
+def test_polars(name, kind, cells, raw):
+    polars = pytest.importorskip("polars")
+    forms = [polars.Series("x", cells)]
+    if name == "stamps":
+        forms += [
+            forms[0].cast(polars.Datetime("ns")),
+            forms[0].dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo"),
+        ]
+    for series in forms:
+        table = polars.DataFrame({"x": series})
+        found = records(columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {})[
+            0
+        ].records["c0"]
+        np.testing.assert_array_equal(found, np.array(raw, found.dtype))
+
+
+@pytest.mark.parametrize("package", ["pandas", "pyarrow", "polars"])
+def test_categories_of_packages(package):
+    module = pytest.importorskip(package)
+    cells = ["b", None, "a", "b"]
+    plain = (
+        module.array(cells)
+        if package == "pyarrow"
+        else module.Series("x", cells)
+        if package == "polars"
+        else module.Series(cells)
+    )
+    if package == "pyarrow":
+        other = plain.dictionary_encode()
+    else:
+        other = plain.astype("category") if package == "pandas" else plain.cast(module.Categorical)
+    for column in (plain, other):
+        found = read(column, TableColumn("x", "category"))
+        assert (found.records["c0"].tolist(), found.dictionaries[0]) == ([0, -1, 1, 0], ["b", "a"])
+
+
+def test_pandas_names_that_are_no_texts_or_occur_twice():
+    pandas = pytest.importorskip("pandas")
+    data = pandas.DataFrame([[1.0, 2.0, 3.0]], columns=[0, "a", "a"])
+    assert list(columns_of(data)) == ["0", "a"] or set(columns_of(data)) == {"0", "a"}
+    assert [numbers(data, TableColumn(name, "number")).tolist() for name in ("0", "a")] == [[1.0], [2.0]]
