@@ -52,10 +52,11 @@ class TextStream:
         """Begin at the file's beginning. Raises SourceError for UTF-16 and UTF-32 that are not said to be such."""
         self._file.seek(0)
         self._bytes: Any = self._file
-        self._faults: tuple[type[Exception], ...] = ()
+        self._faults: tuple[type[Exception], ...] = (OSError, EOFError)
         if self._suffix and self._file.read(1):  # an empty file holds nothing, however it is named
             self._file.seek(0)
-            self._bytes, self._faults = _KINDS[self._suffix](self._file)
+            self._bytes, faults = _KINDS[self._suffix](self._file)
+            self._faults += faults
         self._pending = memoryview(b"")
         """Read, but not yet given."""
         self._mark = 0
@@ -98,7 +99,7 @@ class TextStream:
                 f"{self.name}: holds bytes that are not {self._encoding.upper()}; the whole file must be. "
                 f"Pass another {Option('Csv.encoding')}."
             ) from None
-        except (OSError, EOFError, *self._faults) as error:
+        except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self.name, error) from None
             raise SourceError(
