@@ -196,7 +196,7 @@ CONVERT = options(
     SHARDS,
     WORKERS,
     ON_ERROR,
-    option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a Ray cluster, a task each.", "local", about=_IMAGES),
+    option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a Ray cluster, some each.", "local", about=_IMAGES),
     option("--address", "ADDRESS", "Of the Ray cluster; default: RAY_ADDRESS, or else Ray on this machine's cores.", about=_IMAGES),
     option("--only-shards", "K/N",
            "Each N-th of the shards from the K-th on, as in a SLURM array; then packer merge --index OUT.", about=_IMAGES),

@@ -20,9 +20,8 @@
     part_run.py          one part of a pack, written and sealed
     shard_appending.py   further shards of a pack: made beside it, moved into it, listed
     duplicate_rows.py    rows that a pack has already
-    shard_run.py         a pack of shards, made one after the other or by others at once, and listed last
-    engines.py           who makes the shards: this machine, an executor, a cluster of Ray's
-    shard_tasks.py       one shard made by another process, perhaps of another machine
+    shard_run.py         a pack of shards, or a part k/N of it, made one after the other and listed last
+    engines.py           who makes the shards: this machine, or an executor or a cluster of Ray's, a part k/N each
     block_workers.py     blocks of rows on parallel workers; the sums for mean and standard deviation
     publishing.py        packs written to stores, by URL
     row_filling.py       rows one by one, in any order, of a pack that is read meanwhile

@@ -13,11 +13,11 @@ from typing import Any
 from packer import units
 from packer.arguments import ON_ERROR, check_workers, choice
 from packer.convert.conversion_task import ConversionTask, Engine, RunOptions, RunResult
-from packer.convert.engines import DistributedEngine
+from packer.convert.engines import PartsEngine
 from packer.convert.part_run import write_part
 from packer.convert.row_storage import RowStorage
 from packer.convert.shard_run import write_shards
-from packer.errors import PackerError, UsageError
+from packer.errors import BusyError, PackerError, UsageError
 from packer.format.file_io import InputFile, remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import last_written, open_pack
@@ -97,27 +97,17 @@ class Conversion:
         self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, part)
 
     @property
-    def others(self) -> DistributedEngine | None:
-        """The engine, if other processes make the shards."""
-        return self.engine if isinstance(self.engine, DistributedEngine) else None
-
-    @property
     def url(self) -> str:
         """The pack's place in a store, if others take it there, else ""."""
-        return "" if self.others is None else self.others.url
+        return self.engine.url if isinstance(self.engine, PartsEngine) else ""
 
     def check_shards(self, storing: RowStorage) -> None:
-        """Refuse what is not made of shards where several processes are to make it. Raises UsageError."""
-        shared = self.others is not None
-        if self.running.only is not None and (shared or not storing.sharded):
+        """Refuse what is not made of shards where others are to make some of these. Raises UsageError."""
+        others = isinstance(self.engine, PartsEngine)
+        if (others and self.running.only) or ((others or self.running.only) and not storing.sharded):
             raise UsageError(
-                "only_shards: is of packs of several files that this machine makes. Pass "
-                f"{Option('shards', '1GB')}, and no {Option('engine')}."
-            )
-        if shared and (storing.format == "npy" or not storing.sharded):
-            raise UsageError(
-                f"{self.url or self.out}: other processes make one shard of HDF5 each. Pass "
-                f"{Option('shards', '1GB')}, or leave out {Option('engine')}."
+                f"{self.url or self.out}: shards are made by others ({Option('engine')}), or some of them by this machine"
+                f" ({Option('only_shards')}). Pass {Option('shards', '1GB')}, and one of these, or none."
             )
 
     def check_output(self) -> None:
@@ -301,7 +291,7 @@ def interrupted(out: str) -> Iterator[None]:
             error.args = (f"{out} is whole; only what was left beside it may have stayed.",)
             raise
         left = out.rstrip("/") + PARTIAL_SUFFIX
-        if isinstance(error, UsageError) or not _free(left, out) or clear_idle(out) or _KEPT in str(error):
+        if isinstance(error, (UsageError, BusyError)) or clear_idle(out) or _KEPT in str(error):
             raise
         done = units.size(_nbytes(left))
         sentence = f"{_KEPT} ({left}, {done}): run the same command again to go on."
@@ -318,15 +308,6 @@ def _identity(out: str) -> tuple[int, int] | None:
         status = os.stat(out)
         return status.st_dev, status.st_ino
     return None
-
-
-def _free(folder: str, out: str) -> bool:
-    """Return True if nobody is at work in a folder of work in progress."""
-    try:
-        with locked(folder, out):
-            return True
-    except PackerError:
-        return not os.path.isdir(folder)
 
 
 def _nbytes(folder: str) -> int:

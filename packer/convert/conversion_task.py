@@ -14,6 +14,7 @@ from packer.format.file_io import InputFile
 from packer.format.header import Field, Header
 from packer.format.pack import Pack
 
+NO_ROWS = Header(0, 1, (), {})
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
 
 
@@ -84,8 +85,7 @@ class RunResult:
     """The result of a run.
 
     header: of the whole pack; before: the pack that was added to; skipped: inputs left out, those that it listed before aside;
-    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images whose depth was changed; seal: of the pack, as
-    the process that made it has it, "" where that is this one.
+    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images whose depth was changed.
     """
 
     header: Header
@@ -93,7 +93,6 @@ class RunResult:
     resumed: int = 0
     cleared: str = ""
     narrowed: int = 0
-    seal: str = ""
     before: Pack | None = None
     added_skipped: list[Mapping[str, str]] = field(default_factory=list)
 

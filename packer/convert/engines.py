@@ -1,12 +1,12 @@
-"""Who makes the shards of a pack: this machine, the processes of an executor, or a cluster of Ray's."""
+"""Who makes the shards of a pack: this machine, or the processes of an executor, or of a cluster of Ray's, a part k/N each."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -17,104 +17,200 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from packer.convert.conversion_task import ConversionTask, Engine, NothingPackedError, RunOptions, RunResult
-from packer.convert.shard_run import MadeShard, ShardWork, write_shards
-from packer.convert.shard_tasks import ShardTask, make_shard
-from packer.errors import MissingDependencyError, PackerError, UsageError
-from packer.format.file_io import remove
+from packer.convert.conversion_task import NO_ROWS, ConversionTask, RunOptions, RunResult
+from packer.convert.shard_run import RecordedShards, list_recorded, list_shards
+from packer.errors import MissingDependencyError, PackerError, SourceError, UsageError
+from packer.format.checksums import digest
+from packer.format.file_io import own_folder, remove
+from packer.format.header import PARTIAL_SUFFIX
+from packer.format.working_folder import WorkingFolder, difference, parts_of
 from packer.machine import cores
-from packer.sentence import Option, Sentence
+from packer.remote.urls import is_url, join, name_of
+from packer.sentence import Option
+from packer.version import __version__
 
-S = TypeVar("S")
 R = TypeVar("R")
 
 ENGINES = ("local", "ray")
-_AHEAD = 2  # tasks handed out for each that can run
-_TICK_SECONDS = 0.1
+_ROUNDS = (
+    2  # parts for each process: more, and inputs are listed more often; fewer, and the last one is waited for
+)
+_TICK_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0
-_RETRIES = 4  # of a shard whose process or machine was lost
+_RETRIES = 4  # of a part whose process or machine was lost
+_CALLERS = ("engine", "only_shards", "on_plan", "on_progress", "progress", "resume", "workers")
 
 
 @dataclass(frozen=True)
-class DistributedEngine:
-    """An engine that has other processes make shards, a task each, and lists them itself.
+class PartsEngine:
+    """An engine that has other processes convert the parts k/N of a pack of shards, and lists them itself.
 
-    pool: gives the executor. url: of the pack in a store, to which the others take the shards; "": it is where the conversion has it.
-    generation: of the shards' names there.
+    pool: gives the executor; convert: the name of convert_images; source, options: as it was given them; url: of the pack in a
+    store, to which the processes take the shards; "": it is where the conversion has it.
     """
 
     pool: Callable[[], AbstractContextManager[Executor]]
+    convert: str
+    source: Any
+    options: Mapping[str, Any]
     url: str = ""
-    generation: int = 1
 
-    def __call__(
-        self, task: ConversionTask, out: str, running: RunOptions, name: str | None = None
-    ) -> RunResult:
-        """See Engine. name: of the pack in messages, where `out` is one that users do not know."""
-        rows = task.storing.shard_rows
+    def __call__(self, task: ConversionTask, out: str, running: RunOptions) -> RunResult:
+        """See Engine."""
+        rows, total = task.storing.shard_rows, len(task.order.samples)
         assert rows is not None
-        return write_shards(
-            task, out, running, self.url or name or out, rows, self._make, self.url, self.generation
-        )
-
-    def _make(self, work: ShardWork) -> Iterator[MadeShard]:
-        if not work.numbers:
-            return
-        # Refuses inputs that cannot be read elsewhere, before anything is started.
-        ShardTask.of(work, work.numbers[0])
-        remove(work.scratch)  # of attempts that were interrupted
-        # A name of this run's own: attempts of one that was killed find theirs gone, and end.
-        own = replace(work, scratch=os.path.join(work.scratch, uuid.uuid4().hex))
-        os.makedirs(own.scratch)
+        count = -(-total // rows)
+        done = RunResult(NO_ROWS)
         with self.pool() as pool:
-            yield from _hand_out(pool, own)
-        remove(work.scratch)
-
-
-def _hand_out(pool: Executor, work: ShardWork) -> Iterator[MadeShard]:
-    """Have the shards made, a few more at once than can run."""
-    most = _AHEAD * (getattr(pool, "_max_workers", None) or cores())
-    coming, running, done = iter(work.numbers), dict[Future[RunResult], int](), 0
-    try:
-        while True:
-            while len(running) < most and (following := next(coming, None)) is not None:
-                running[_submit(pool, make_shard, ShardTask.of(work, following))] = following
-            if not running:
-                return
-            finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
-            # What is done is done, whatever stopped the others: failures come last.
-            for future in sorted(finished, key=lambda one: (_failed(one), running[one])):
-                number = running.pop(future)
-                failing = f"{os.path.join(work.name, work.file(number))}: could not be made"
+            parts = min(count, _ROUNDS * (getattr(pool, "_max_workers", None) or cores()))
+            if self.url:
+                place = WorkingFolder(out, plan=task.plan, overwrite=True, resume=running.resume)
                 try:
-                    yield number, _result(future, failing)
-                except NothingPackedError as error:
-                    yield number, error
-                done += work.rows_of(number)
-            work.progress(done)
+                    records = [*place.resumed]
+                    there = RecordedShards(records).there(self.url)
+                    done.resumed = sum(min(rows, total - number * rows) for number in there)
+                    todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
+                    for report, made in self._make(pool, task, self.url, todo, parts, running, lambda: 0):
+                        done.bytes_read += report.bytes_read
+                        records += made
+                        for record in made:
+                            place.record(record)
+                    done.header = list_recorded(place, records, self.url, self.url)
+                finally:
+                    place.close(keep=place.recorded)
+            else:
+                place = WorkingFolder(
+                    out,
+                    plan=task.plan,
+                    overwrite=running.overwrite,
+                    resume=running.resume,
+                    clear_parts=True,
+                )
+                place.close(keep=True)  # its journal says of which plan all parts have to be
+                done.cleared = place.cleared
+
+                def finished() -> int:
+                    with suppress(OSError):
+                        return rows * sum(
+                            not name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack)
+                        )
+                    return 0
+
+                for report, _ in self._make(pool, task, out, [*range(parts)], parts, running, finished):
+                    done.bytes_read += report.bytes_read
+                    done.resumed += report.resumed
+                done.header = list_shards(out, overwrite=running.overwrite)
+        running.progress(total)
+        return done
+
+    def _make(
+        self,
+        pool: Executor,
+        task: ConversionTask,
+        out: str,
+        todo: list[int],
+        parts: int,
+        running: RunOptions,
+        finished: Callable[[], int],
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """Have parts made; yields of each its report and what its journal tells. finished: rows that are done by now."""
+        options = {name: value for name, value in self.options.items() if name not in _CALLERS}
+        plan = digest([json.dumps(task.plan).encode()]).hex()
+        given = (
+            self.convert,
+            os.getcwd(),
+            self.source,
+            out,
+            options,
+            task.members["provenance"]["versions"],
+            plan,
+        )
+        coming = {_submit(pool, f"{number + 1}/{parts}", *given): number + 1 for number in todo}
+        most = 0
+        try:
+            while coming:
+                ended, _ = wait(coming, _TICK_SECONDS, FIRST_COMPLETED)
+                # What is done is done, whatever stopped the others: failures come last.
+                for future in sorted(ended, key=lambda one: (_failed(one), coming[one])):
+                    part = coming.pop(future)
+                    yield _result(future, f"{out}: part {part}/{parts} could not be made")
+                most = max(most, min(finished(), len(task.order.samples)))
+                running.progress(most)
+        finally:
+            for future in coming:
+                future.cancel()
+
+
+def make_part(
+    part: str,
+    convert: str,
+    folder: str,
+    source: Any,
+    out: str,
+    options: Mapping[str, Any],
+    versions: Mapping[str, str],
+    plan: str,
+) -> tuple[Any, list[Any]]:
+    """Convert a part of a pack in this process, perhaps of another machine; into a store, where `out` is the URL of one.
+
+    convert: the name of convert_images; folder: the working directory of who asks; versions: of what the pack was planned with;
+    plan: a digest of it.
+    Returns: the report; of a part in a store, what its journal tells of the shards.
+    """
+    from packer.pixels.decode_resize import decoder_versions
+
+    before, host = os.getcwd(), socket.gethostname()
+    try:
+        own = {"packer": __version__, **decoder_versions()}
+        if differs := difference({k: versions.get(k) for k in own}, own, words=("is", ", here it is")):
+            raise SourceError(
+                f"{host}: has other libraries than the machine that planned the pack, so its rows could differ: {differs}."
+                " Install the same on both."
+            )
+        with suppress(OSError):
+            os.chdir(folder)
+        if not is_url(out):
+            return resolve_name(convert)(source, out, only_shards=part, workers=1, **options), []
+        from packer.format.remote_pack import put_pack
+
+        local = local_name(out, part, plan)
+        options = {**options, "format": "h5", "overwrite": True}
+        report = resolve_name(convert)(source, local, only_shards=part, workers=1, **options)
+        (records,) = parts_of(local).values()
+        for file, made, *_ in records[1:]:
+            if isinstance(made, str):
+                put_pack(join(out, file), os.path.join(local + PARTIAL_SUFFIX, "pack", file))
+        remove(os.path.dirname(local))
+        return report, records[1:]
+    except PackerError as error:
+        error.extend(f" (On {host}.)")
+        raise
     finally:
-        for future in running:
-            future.cancel()
+        os.chdir(before)
 
 
-_NAME_IMAGE = Sentence(
-    f"If an image crashes its decoder, the same conversion without {Option('engine')} names it."
-)
+def local_name(url: str, *more: str) -> str:
+    """Return where the pack for a URL is made: in this user's folder in that for temporary files. more: of which others differ."""
+    name = digest(text.encode("utf-8", "surrogateescape") for text in (url, *more)).hex()[:16]
+    folder = os.path.join(own_folder(), name)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.path.join(folder, name_of(url))
 
 
-def _failed(future: Future[RunResult]) -> bool:
+def _failed(future: Future[Any]) -> bool:
     return future.cancelled() or future.exception() is not None
 
 
-def _submit(pool: Executor, fn: Callable[[S], R], given: S) -> Future[R]:
-    """Hand out one task. An executor that takes none any more gives one that has failed."""
+def _submit(pool: Executor, *given: Any) -> Future[Any]:
+    """Hand out one part. An executor that takes none any more gives one that has failed."""
     try:
-        return pool.submit(fn, given)
+        return pool.submit(make_part, *given)
     except Exception as error:  # BrokenExecutor, RuntimeError after a shutdown, and what others raise
-        failed: Future[R] = Future()
+        failed: Future[Any] = Future()
         failed.set_exception(error)
         return failed
 
@@ -131,30 +227,28 @@ def _result(future: Future[R], failing: str) -> R:
         said = (
             "a worker process died" if lost else (str(error).strip() or type(error).__name__).splitlines()[0]
         )
-        raise PackerError(f"{failing} ({said}). ", _NAME_IMAGE) from error
+        raise PackerError(
+            f"{failing} ({said}). If an image crashes its decoder, the same conversion without {Option('engine')} names it."
+        ) from error
 
 
-# The choice
+def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | None:
+    """Return what gives the executor that is meant; None for this machine, and for functions that write a pack themselves.
 
-
-def engine_of(engine: str | Executor | Engine | None) -> Engine | None:
-    """Return the engine that is meant; None for the processes of this machine.
-
-    engine: "local" or None; "ray", or "ray:" and the address of a cluster; an executor of processes, or an engine itself. Raises
-    UsageError.
+    engine: "local" or None; "ray", or "ray:" and the address of a cluster; an executor of processes. Raises UsageError.
     """
     if engine is None or engine == "local":
         return None
     if isinstance(engine, str) and engine.partition(":")[0] == "ray":
-        return DistributedEngine(lambda: _ray(engine.partition(":")[2] or None))
+        return lambda: _ray(engine.partition(":")[2] or None)
     if isinstance(engine, ThreadPoolExecutor):
         raise UsageError(
             f"engine: is a pool of threads; processes are needed. Leave it out, or pass {Option('workers')}."
         )
     if isinstance(engine, Executor):
-        return DistributedEngine(lambda: nullcontext(engine))
+        return lambda: nullcontext(engine)
     if callable(engine):
-        return engine
+        return None
     raise UsageError(
         f"engine {engine!r}: is neither {' nor '.join(ENGINES)} nor an executor (concurrent.futures.Executor). Pass one of them."
     )

@@ -15,7 +15,6 @@ from packer import native, units
 from packer.channels import CHANNELS
 from packer.convert.conversion_run import Conversion, Report
 from packer.convert.conversion_task import ConversionTask, Engine
-from packer.convert.engines import engine_of
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.publishing import published
@@ -153,8 +152,8 @@ def convert_images(
     engine
         Who makes the shards: "local", processes of this machine (default); "ray", a cluster: "ray:10.0.0.1:6379" (without an address
         RAY_ADDRESS, or else this machine's cores); or a ``concurrent.futures.Executor`` of processes, wherever they
-        are. A task makes a shard. All machines read the images and write the shards under the same names: on a shared file system, or in
-        stores. The bytes are those that "local" writes.
+        are. A task makes a part of the shards. All machines read the images and write the shards under the same names: on a
+        shared file system, or in stores. The bytes are those that "local" writes.
     only_shards
         "2/8": of the shards the 2nd, 10th, 18th and so on, for machines that know nothing of each other, as in a SLURM array; when all
         eight have run, ``merge_shards(out)`` lists them, as would the same conversion without it.
@@ -190,7 +189,7 @@ def convert_images(
         resume=resume,
         progress=progress,
         on_progress=on_progress,
-        engine=engine_of(engine),
+        engine=engine if callable(engine) else None,
     )
     match = None if like is None else ReferencePack.of(like)
     options = ImageOptions.of(

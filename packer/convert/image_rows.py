@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from packer import units
 from packer.channels import COLORS
 from packer.convert.row_maker import MadeRow
-from packer.convert.sample_order import Samples
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
@@ -87,18 +85,6 @@ class ImageRows:
             image, sizes = self._whole.image, self._whole.sizes
             self.ragged_bytes = self._whole.usual_bytes(int(source.sizes.mean()))
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
-
-    def part(self, samples: Samples) -> ImageRows:
-        """Return a maker of these samples alone, called 0, 1, 2 ... in their order, which other machines can have.
-
-        Raises UsageError where their inputs cannot be read elsewhere.
-        """
-        samples = np.asarray(samples)
-        made = copy(self)
-        made._source, made._targets = self._source.part(samples), self._targets.part(samples)
-        made._pairs = [pair.part(samples) for pair in self._pairs]
-        made._refused = {k: self._refused[i] for k, i in enumerate(samples.tolist()) if i in self._refused}
-        return made
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return what the CSV, or the folders, say, wherever the picture lies."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions, RunResult
+from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError, RunOptions, RunResult
 from packer.convert.part_run import write_part
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import remove
@@ -25,204 +25,73 @@ _SHOWN = 8
 _ALL = "all shards"  # of the record that says how many there are, of which format, and what was left out beside them
 
 
-@dataclass(frozen=True)
-class ShardWork:
-    """The shards of a pack that are still to be made.
-
-    numbers: theirs, rising. rows: of each but the last. folder: where they go, of this machine or the URL of one in a store;
-    scratch: a folder for unfinished ones; name: of the pack in messages; progress: called with rows done so far of these shards;
-    generation: of their names.
-    """
-
-    task: ConversionTask
-    numbers: Sequence[int]
-    rows: int
-    folder: str
-    scratch: str
-    name: str
-    running: RunOptions
-    progress: Callable[[int], None]
-    generation: int = 1
-
-    def shard(self, number: int) -> ConversionTask:
-        """Return the task of one shard."""
-        return self.task.shard(number, self.rows)
-
-    def rows_of(self, number: int) -> int:
-        """Return how many rows one shard has, before any is left out."""
-        return min(self.rows, len(self.task.order.samples) - number * self.rows)
-
-    def file(self, number: int) -> str:
-        """Return the name of one shard."""
-        return shard_name(number, self.task.storing.format, self.generation)
-
-
-MadeShard = tuple[int, RunResult | NothingPackedError]
-MakeShards = Callable[[ShardWork], Iterator[MadeShard]]
-"""What makes shards, in any order: each is in the folder, whole, when its number comes with its result."""
-
-
-def one_after_another(work: ShardWork) -> Iterator[MadeShard]:
-    """Make shards on the workers of this machine, in the folder itself."""
-    # Processes that outlived a killed driver may put one of equal bytes there meanwhile.
-    done, running = 0, replace(work.running, progress=work.progress, overwrite=True)
-    for number in work.numbers:
-        path, part = os.path.join(work.folder, work.file(number)), work.shard(number)
-        remove(path)
-        name = os.path.join(work.name, work.file(number))
-        try:
-            yield number, write_part(part, path, running, name, done)
-        except NothingPackedError as error:
-            yield number, error
-        done += work.rows_of(number)
-
-
-def write_shards(
-    task: ConversionTask,
-    out: str,
-    running: RunOptions,
-    name: str,
-    rows: int,
-    make: MakeShards = one_after_another,
-    url: str = "",
-    generation: int = 1,
-) -> RunResult:
+def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str, rows: int) -> RunResult:
     """Write a pack of shards of so many rows, or with ``running.only`` some of its shards.
 
-    out, name: as write_pack has them. make: makes the shards; url: of the pack in a store to which it takes them;
-    generation: of their names there. Raises PackerError.
+    out, name: as write_pack has them. Raises PackerError.
     """
-    run = _ShardRun(task, out, running, name, rows, make, url, generation)
+    only, total = running.only, len(task.order.samples)
+    place = WorkingFolder(
+        out,
+        overwrite=running.overwrite,
+        plan=task.plan,
+        resume=running.resume,
+        part="" if only is None else f"part-{only[0]}-of-{only[1]}",
+    )
+    done = RunResult(NO_ROWS, cleared=place.cleared)
+    recorded = RecordedShards(place.resumed, task.members.get("provenance"))
+    shards: dict[str, Pack] = {}
     try:
-        run.begin()
-        run.make()
-        return run.finish() if running.only is None else run.leave()
-    except BaseException:
-        run.close()
+        os.makedirs(place.pack, exist_ok=True)
+        count = -(-total // rows)
+        if only is not None and not recorded.all:
+            place.record([_ALL, count, task.storing.format, list(task.skipped)])
+        numbers = range(count) if only is None else range(only[0] - 1, count, only[1])
+        files = {shard_name(number, task.storing.format): number for number in numbers}
+        for file, number in files.items():
+            found = None if file in recorded.empty else recorded.found(place.pack, file, whole=False)
+            if found is not None:
+                shards[file] = _sharing(found, shards)
+                if file not in recorded.seals:  # a run was killed just after it had named the shard
+                    place.record([file, seal_of(found.seal)])
+                done.resumed += min(rows, total - number * rows)
+                running.progress(done.resumed)
+        before = done.resumed
+        for file, number in files.items():
+            if file in shards or file in recorded.empty:
+                continue
+            path, part = os.path.join(place.pack, file), task.shard(number, rows)
+            remove(path)
+            try:
+                again = replace(running, overwrite=True)
+                done.add(write_part(part, path, again, os.path.join(name, file), before))
+            except NothingPackedError as error:
+                recorded.empty[file] = list(error.skipped)
+                place.record([file, recorded.empty[file]])
+            else:
+                shards[file] = _sharing(open_pack(path), shards)
+                place.record([file, seal_of(shards[file].seal)])
+            before += len(part.order.samples)
+        left_out = recorded.skipped_of(files)
+        made = [shards[file] for file in sorted(shards)]
+        if only is None:
+            done.header = _list(place, made, [*task.skipped, *left_out], name, task.subject)
+            return done
+        headers, paths = [s.header for s in made], [s.path for s in made]
+        done.header = (
+            merge_headers(headers, paths, left_out) if made else replace(done.header, skipped=tuple(left_out))
+        )
+        place.close(keep=True)
+        return done
+    except BaseException as error:
+        kept = os.path.isdir(place.pack) and os.listdir(place.pack)
+        place.close(keep=task.plan is not None and bool(kept))
+        if isinstance(error, OSError):
+            raise failure(name, error) from error
         raise
 
 
-class _ShardRun:
-    """One run that makes shards of a pack; the arguments are those of write_shards."""
-
-    def __init__(
-        self,
-        task: ConversionTask,
-        out: str,
-        running: RunOptions,
-        name: str,
-        rows: int,
-        make: MakeShards,
-        url: str,
-        generation: int,
-    ) -> None:
-        only = running.only
-        self._task, self._name, self._make, self._url = task, name, make, url
-        self._here = make is one_after_another
-        self._place = WorkingFolder(
-            out,
-            overwrite=running.overwrite,
-            plan=task.plan,
-            resume=running.resume,
-            part="" if only is None else f"part-{only[0]}-of-{only[1]}",
-            inherited=self._here,  # processes of an executor outlive the run: they must not hold its lock
-        )
-        self._done = RunResult(Header(0, 1, (), {}), cleared=self._place.cleared)
-        self._recorded = _Recorded(self._place.resumed, task.members.get("provenance"))
-        self._shards: dict[int, Pack] = {}
-        self._kept = False
-        numbers = range(-(-len(task.order.samples) // rows))
-        self._count = len(numbers)
-        self._work = ShardWork(
-            task,
-            numbers if only is None else numbers[only[0] - 1 :: only[1]],
-            rows,
-            url or self._place.pack,
-            os.path.join(self._place.path, "attempts"),
-            name,
-            running,
-            running.progress,
-            generation,
-        )
-
-    def begin(self) -> None:
-        """Find the shards that are there."""
-        try:
-            os.makedirs(self._place.pack, exist_ok=True)
-        except OSError as error:
-            raise failure(self._name, error) from error
-        work = self._work
-        if work.running.only is not None and not self._recorded.all:
-            self._place.record([_ALL, self._count, self._task.storing.format, list(self._task.skipped)])
-        for number in work.numbers:
-            file = work.file(number)
-            if file in self._recorded.empty:
-                continue
-            found = self._recorded.found(work.folder, file, whole=not self._here)
-            if found is not None:
-                self._shards[number], self._kept = _sharing(found, self._shards), True
-                if file not in self._recorded.seals:  # a run was killed just after it had named the shard
-                    self._place.record([file, seal_of(found.seal)])
-                self._done.resumed += work.rows_of(number)
-                work.running.progress(self._done.resumed)
-
-    def make(self) -> None:
-        """Make those that are missing."""
-        work, before = self._work, self._done.resumed
-        there = {*self._shards, *(n for n in work.numbers if work.file(n) in self._recorded.empty)}
-        missing = [number for number in work.numbers if number not in there]
-        progress = work.running.progress
-        todo = replace(work, numbers=missing, progress=lambda made: progress(before + made))
-        for number, result in self._make(todo):
-            file = work.file(number)
-            if isinstance(result, NothingPackedError):
-                self._recorded.empty[file] = list(result.skipped)
-                self._place.record([file, self._recorded.empty[file]])
-            else:
-                pack = self._shards[number] = _sharing(open_pack(_at(work.folder, file)), self._shards)
-                if result.seal not in ("", seal_of(pack.seal)):
-                    raise _changed(pack)
-                self._done.add(result)
-                self._place.record([file, seal_of(pack.seal)])
-            self._kept = True
-
-    def leave(self) -> RunResult:
-        """End a run that was to make some of the shards."""
-        self._place.close(keep=True)
-        left_out = self._recorded.skipped_of({self._work.file(number) for number in self._work.numbers})
-        shards = [self._shards[number] for number in sorted(self._shards)]
-        self._done.header = (
-            merge_headers([s.header for s in shards], [s.path for s in shards], left_out)
-            if shards
-            else replace(self._done.header, skipped=tuple(left_out))
-        )
-        return self._done
-
-    def finish(self) -> RunResult:
-        """List all shards, and give the pack its name."""
-        skipped = [*self._task.skipped, *self._recorded.skipped]
-        if not self._here and not self._url:
-            for pack in self._shards.values():
-                try:
-                    pack.check_same()
-                except FormatError:
-                    raise _changed(pack) from None
-        if not self._shards:
-            self._place.begin_anew()
-            self._kept = False
-            raise NothingPackedError.of(self._task.subject, skipped)
-        shards = [self._shards[number] for number in sorted(self._shards)]
-        self._done.header = _list(self._place, shards, skipped, self._name, self._url)
-        return self._done
-
-    def close(self) -> None:
-        """Keep what can be gone on with."""
-        folder = self._place.pack
-        begun = os.path.isdir(folder) and any(name.endswith(PARTIAL_SUFFIX) for name in os.listdir(folder))
-        self._place.close(keep=self._task.plan is not None and (self._kept or begun))
-
-
-class _Recorded:
+class RecordedShards:
     """The shards that the journal tells of. empty: those that do not exist, as all their inputs were skipped, and these."""
 
     def __init__(self, records: Sequence[Any], provenance: Mapping[str, Any] | None = None) -> None:
@@ -237,18 +106,24 @@ class _Recorded:
             elif len(record) > 1:
                 (self.empty if isinstance(record[1], list) else self.seals)[record[0]] = record[1]
 
-    @property
-    def skipped(self) -> list[dict[str, str]]:
-        """Inputs that no shard lists, in the order of the shards."""
-        return self.skipped_of(self.empty)
-
     def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
-        """Return those of some shards."""
+        """Return inputs of some shards that no shard lists, in the order of the shards."""
         return [one for file in sorted(self.empty) if file in files for one in self.empty[file]]
+
+    def there(self, folder: str) -> set[int]:
+        """Return the numbers of the shards that are done."""
+        _, count, format, _ = self.all or (_ALL, 0, "", [])
+        files = enumerate(shard_name(number, format) for number in range(count))
+        return {
+            number
+            for number, file in files
+            if file in self.empty or self.found(folder, file, whole=True) is not None
+        }
 
     def found(self, folder: str, file: str, *, whole: bool) -> Pack | None:
         """Return a shard that is there. whole: it got its name when it was on the disk, so that its seal tells that it is the one."""
-        path, seal = _at(folder, file), self.seals.get(file)
+        path = join(folder, file) if is_url(folder) else os.path.join(folder, file)
+        seal = self.seals.get(file)
         if whole:
             if seal is None:
                 return None
@@ -267,29 +142,28 @@ class _Recorded:
         return pack if seal == seal_of(pack.seal) else None
 
 
-def _sharing(pack: Pack, others: Mapping[int, Pack]) -> Pack:
+def _sharing(pack: Pack, others: Mapping[str, Pack]) -> Pack:
     """Return a shard, with what its header has in common with another's in the same memory: there may be very many."""
     header, other = pack.header, next((other.header for other in others.values()), pack.header)
     equal = {name: value for name, value in vars(other).items() if getattr(header, name) == value}
     return replace(pack, header=replace(header, **equal))
 
 
-def _changed(pack: Pack) -> FormatError:
-    return FormatError(
-        f"{pack.path}: is not the shard that was written there. Look for who writes it, too; the same command makes it again."
-    )
-
-
-def _at(folder: str, file: str) -> str:
-    return join(folder, file) if is_url(folder) else os.path.join(folder, file)
-
-
 def _list(
-    place: WorkingFolder, shards: Sequence[Pack], skipped: Sequence[dict[str, str]], name: str, url: str
+    place: WorkingFolder,
+    shards: Sequence[Pack],
+    skipped: Sequence[dict[str, str]],
+    name: str,
+    subject: str,
+    url: str = "",
 ) -> Header:
-    """Write the index, and give the pack its name. Returns its header."""
+    """Write the index, and give the pack its name. Returns its header. subject: the source. url: of the shards in a store."""
+    if not shards:
+        place.begin_anew()
+        raise NothingPackedError.of(subject, skipped)
     lines, headers = listing(shards)
     try:
+        os.makedirs(place.pack, exist_ok=True)
         for left in set(os.listdir(place.pack)) - {line.file for line in lines}:  # by runs that were killed
             remove(os.path.join(place.pack, left))
         write_index(place.pack, lines, skipped, headers)
@@ -325,20 +199,34 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
             )
     place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=True)
     try:
-        made = _Recorded(place.resumed)
-        _, count, format, left_out = made.all
-        files = [shard_name(number, format) for number in range(count)]
-        shards = {file: made.found(place.pack, file, whole=True) for file in files if file not in made.empty}
-        missing = [files.index(file) for file, pack in shards.items() if pack is None]
-        if missing:
-            raise UsageError(_missing(out, missing, count, list(parts)))
-        found = [pack for pack in shards.values() if pack is not None]
-        skipped = [*left_out, *made.skipped]
-        if not found:
-            raise NothingPackedError.of(out, skipped)
-        return _list(place, found, skipped, out, "")
+        return list_recorded(place, place.resumed, out, parts=list(parts))
     finally:
         place.close(keep=True)
+
+
+def list_recorded(
+    place: WorkingFolder, records: Sequence[Any], name: str, url: str = "", parts: Sequence[str] = ()
+) -> Header:
+    """List the shards that the journals of all parts tell of, and give the pack its name.
+
+    records: theirs; name: of the pack; url: of the shards in a store; parts: names of the journals.
+    """
+    made = RecordedShards(records)
+    _, count, format, left_out = made.all
+    files = [shard_name(number, format) for number in range(count)]
+    shards = {
+        file: made.found(url or place.pack, file, whole=True) for file in files if file not in made.empty
+    }
+    missing = [files.index(file) for file, pack in shards.items() if pack is None]
+    if missing and url:
+        raise FormatError(
+            f"{join(url, files[missing[0]])}: is not the shard that was written there. Look for who writes it, too; the same command"
+            " makes it again."
+        )
+    if missing:
+        raise UsageError(_missing(name, missing, count, parts))
+    found = [pack for pack in shards.values() if pack is not None]
+    return _list(place, found, [*left_out, *made.skipped_of(files)], name, name, url)
 
 
 def _missing(out: str, missing: Sequence[int], count: int, parts: Sequence[str]) -> Sentence:

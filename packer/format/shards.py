@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum, sqrt
@@ -54,22 +53,9 @@ class Index(NamedTuple):
     headers: tuple[ListedHeader, ...] = ()
 
 
-def shard_name(number: int, format: str, generation: int = 1) -> str:
-    """Return the name of a shard: 00007.h5, or 00007 for a directory of .npy.
-
-    generation: from 2 on (00007-2.h5) of a pack that replaces one in a store, whose shards stay until the new index is there.
-    """
-    return f"{number:05d}" + (f"-{generation}" if generation > 1 else "") + (".h5" if format == "h5" else "")
-
-
-def generation_after(files: Sequence[str]) -> int:
-    """Return the generation of a pack whose shards shall not be called as these are.
-
-    >>> generation_after([]), generation_after(["00000.h5", "00001.h5"]), generation_after(["00000-2.h5"])
-    (1, 2, 3)
-    """
-    found = (re.fullmatch(r"\d+(?:-(\d{1,9}))?(?:\.h5)?", file) for file in files)
-    return max((int(name[1] or 1) for name in found if name), default=0) + 1
+def shard_name(number: int, format: str) -> str:
+    """Return the name of a shard: 00007.h5, or 00007 for a directory of .npy."""
+    return f"{number:05d}" + (".h5" if format == "h5" else "")
 
 
 def write_index(

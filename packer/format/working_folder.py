@@ -47,17 +47,6 @@ _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
 
-_OWN: set[int] = set()  # descriptors of locks that forked processes let go of
-
-
-def _after_fork() -> None:
-    while _OWN:
-        os.close(_OWN.pop())
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 class WorkingFolder:
     """The folder of one pack in the making.
 
@@ -74,7 +63,7 @@ class WorkingFolder:
         resume: bool = False,
         name: str | None = None,
         part: str = "",
-        inherited: bool = True,
+        clear_parts: bool = False,
     ) -> None:
         """Make the folder, or take over what is left of an interrupted run, and lock it.
 
@@ -82,7 +71,7 @@ class WorkingFolder:
         resume: refuse an interrupted run of another plan, instead of clearing it; parts of another are always refused.
         name: of the output in messages.
         part: the name of this maker's journal, such as "part-1-of-8", where others make other parts at the same time: nothing is
-        cleared then. inherited: processes forked meanwhile hold the lock, too, as long as they live; False: they let go of it.
+        cleared then. clear_parts: clear those of another plan, too.
         Raises UsageError (the output exists; the plan is another, with resume or part, or of parts), PackerError (somebody else is
         making it, the folder cannot be made).
         """
@@ -104,8 +93,6 @@ class WorkingFolder:
                     made = True
                 _check_ours(self.path)
                 self._lock = _lock(self.path, self._name, shared=bool(part))
-                if not inherited:
-                    _OWN.add(self._lock)
             except OSError as error:
                 raise PackerError(
                     f"{self._name}: cannot be written ({error.strerror}). Pass another name."
@@ -113,7 +100,7 @@ class WorkingFolder:
             check_output(out, overwrite=overwrite)  # again: who had the lock may just have finished it
             if not part:
                 self._bring_back()
-            self._take_over(plan, resume)
+            self._take_over(plan, resume, clear_parts)
         except BaseException as error:
             self.close(keep=not made or self._lock < 0)  # unlocked, it may be somebody else's by now
             if isinstance(error, OSError):
@@ -173,7 +160,6 @@ class WorkingFolder:
                 remove(self.path)
             # In this order, as Ctrl-C may come between any two lines, and then this is called again.
             lock, self._lock = self._lock, -1
-            _OWN.discard(lock)
             os.close(lock)
 
     def _bring_back(self) -> None:
@@ -184,12 +170,12 @@ class WorkingFolder:
             check_output(self.out, overwrite=self._overwrite)
         remove(old)
 
-    def _take_over(self, plan: Mapping[str, Any] | None, resume: bool) -> None:
+    def _take_over(self, plan: Mapping[str, Any] | None, resume: bool, clear_parts: bool) -> None:
         journals = {name: records for name, records in _journals(self.path).items() if plan is not None}
         differences = [difference(records[0], plan) for records in journals.values()]
         self.cleared = next(filter(None, differences), "")
         same = bool(journals) and not self.cleared
-        if self.cleared and (self._part or any(map(_PART.fullmatch, journals))):
+        if self.cleared and (self._part or (any(map(_PART.fullmatch, journals)) and not clear_parts)):
             raise UsageError(
                 f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}. Remove that folder, or pass another name."
             )

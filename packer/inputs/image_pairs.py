@@ -12,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.file_io import InputFile, newest_file
+from packer.format.file_io import newest_file
 from packer.format.header import Field
 from packer.format.own_size import partner
 from packer.inputs.archive_members import Archive
@@ -137,24 +136,6 @@ class Pair:
             rows, columns = geometry.nearest(height, width)
             target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
         return len(data)
-
-    def part(self, indices: NDArray[np.int64]) -> Pair:
-        """Return the partners of some images, in that order, which can be pickled; without notes.
-
-        Raises UsageError where they lie in an archive.
-        """
-        images = self._images.some(indices)
-        if images is None:
-            raise UsageError(
-                f"{self._place}: is an archive, which only this process reads; folders can be read by "
-                f"others. Unpack it, or leave out {Option('engine')}."
-            )
-        made = copy(self)
-        made._images, made._paths = images, [self._paths[index] for index in indices.tolist()]
-        made.sizes, made.times = self.sizes[indices], self.times[indices]
-        made.refused = {k: self.refused[i] for k, i in enumerate(indices.tolist()) if i in self.refused}
-        made.notes, made.newest = [], InputFile("", 0)
-        return made
 
     def fingerprint(self) -> bytes:
         """Return sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""

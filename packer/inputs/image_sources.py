@@ -259,11 +259,6 @@ class FolderImages(ImageFiles):
         listed = int(self.sizes[index]), int(self.times[index])
         return _read_file(on_disk(f"{self.root}/{self.keys[index]}"), listed)
 
-    def some(self, indices: NDArray[np.int64]) -> FolderImages:
-        """Return some of them, wherever they are read."""
-        keys = [self.keys[index] for index in indices.tolist()]
-        return FolderImages(os.path.abspath(self.root), keys, self.sizes[indices], self.times[indices])
-
 
 MOST_BYTES_A_PIXEL = 16
 """Files larger than max_pixels times this, four floats, are not read, as anyone can make an endless one."""

@@ -112,16 +112,6 @@ class Boxes:
             placed["box_label"] = self.labels[own][keep].tobytes()
         return placed
 
-    def part(self, indices: NDArray[np.int64]) -> Boxes:
-        """Return those of some images, in that order."""
-        made, counts = copy(self), np.diff(self._starts)[indices]
-        rows = np.repeat(self._starts[indices] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        made._xyxy, made._lines = self._xyxy[rows], self._lines[rows]
-        made.labels = None if self.labels is None else self.labels[rows]
-        made._sizes = None if self._sizes is None else self._sizes[indices]
-        made._starts = np.append(0, np.cumsum(counts))
-        return made
-
     def owners(self) -> NDArray[np.int64]:
         """Return the image of each box, int64 [R], in the order of ``labels``."""
         return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
@@ -307,16 +297,6 @@ class ImageTargets:
         for image, number in zip(owners[hits].tolist(), numbers[hits].tolist(), strict=True):
             found.setdefault(image, number)
         return found
-
-    def part(self, indices: NDArray[np.int64]) -> ImageTargets:
-        """Return those of some images, in that order."""
-        made = copy(self)
-        made.fixed = {name: values[indices] for name, values in self.fixed.items()}
-        made._boxes = None if self._boxes is None else self._boxes.part(indices)
-        made._keypoints = None if self._keypoints is None else self._keypoints[indices]
-        made.refused = {k: self.refused[i] for k, i in enumerate(indices.tolist()) if i in self.refused}
-        made.skipped = ()
-        return made
 
     def fingerprint(self) -> bytes:
         """Return sixteen bytes that differ if anything that is stored does."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from copy import copy
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
-from packer.format.file_io import InputFile, newest_file
+from packer.format.file_io import newest_file
 from packer.inputs.archive_members import Archive
 from packer.inputs.file_names import (
     FolderLayout,
@@ -24,7 +22,6 @@ from packer.inputs.file_names import (
     notes_on_splits,
 )
 from packer.inputs.image_targets import ImageTargets
-from packer.sentence import Option
 
 
 class SourceOptions(NamedTuple):
@@ -48,10 +45,6 @@ class ImageFiles:
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
         """Begin to read images that will be read soon, where that helps."""
-
-    def some(self, indices: NDArray[np.int64]) -> ImageFiles | None:
-        """Return some of the images, which can be pickled; None where only this process can read them."""
-        return None
 
     def close(self) -> None:
         """Close what is open; closing again does nothing."""
@@ -119,27 +112,6 @@ class ImageSource:
             *notes_on_classes(self.classes or ()),
             *notes_on_splits(layout),
         ]
-
-    def part(self, indices: NDArray[np.int64]) -> ImageSource:
-        """Return a source of some of the images, in that order, which can be pickled; without labels and notes.
-
-        Raises UsageError where the images cannot be read elsewhere.
-        """
-        images = self.images.some(indices)
-        if images is None:
-            raise UsageError(
-                f"{self.name}: its images lie in other files, which only this process reads; folders, "
-                "lists and folders in stores can be read by others. Unpack them, or leave out "
-                f"{Option('engine')}."
-            )
-        made = copy(self)
-        made.keys = [self.keys[index] for index in indices.tolist()]
-        made.images, made.sizes, made.times = images, self.sizes[indices], self.times[indices]
-        made.read, made.ahead, made.close = images.read, images.ahead, images.close
-        made.labels = made.targets = None
-        made.newest = InputFile("", 0)
-        made.splits, made.refused, made.skipped, made.notes = {}, {}, (), []
-        return made
 
     def __len__(self) -> int:
         """Count the images."""

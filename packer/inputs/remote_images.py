@@ -8,7 +8,6 @@ from collections import Counter, OrderedDict
 from concurrent.futures import Future
 from datetime import datetime
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,20 +54,12 @@ def _nanoseconds(modified: str) -> int:
 
 
 class RemoteImages(ImageFiles):
-    """Images in a store. Thread-safe; a forked child, and a copy made by pickling, begin with none asked for."""
+    """Images in a store. Thread-safe; a forked child begins with none asked for."""
 
     def __init__(self, url: str, keys: list[str], infos: list[ObjectInfo]) -> None:
         self._url, self._keys, self._infos = url, keys, infos
         self._threads = ForkSafeThreads(_CONNECTIONS)
         self._renew()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteImages, (self._url, self._keys, self._infos)
-
-    def some(self, indices: NDArray[np.int64]) -> RemoteImages:
-        """Return some of them."""
-        picked = indices.tolist()
-        return RemoteImages(self._url, [self._keys[k] for k in picked], [self._infos[k] for k in picked])
 
     def _renew(self) -> None:
         self._pid, self._lock = os.getpid(), threading.Lock()

@@ -714,13 +714,11 @@ def test_soft_partners_are_resampled_linearly(folder: Folder, encode: Encode) ->
     spec = PixelSpec((8, 8), "pad")
     with open_pair("alpha", place, ["1.jpg"], spec=spec, soft=True) as pair:
         row = row_of(pair, 0, geometry)
-        part = row_of(pair.part(np.array([0])), 0, geometry)
     assert pair.field == Field("alpha", "<u2", (8, 8), {"layout": "HW", "fit": "pad", "sampling": "linear"})
     assert (row[:, [0, 1, 6, 7]] == 0).all()
     assert (row[:, 2] < row[:, 3]).all()
     assert row[0, 2:6].tolist() == sorted(row[0, 2:6].tolist())
     assert 0 < row[0, 3] < 30000 < row[0, 4] < 60000
-    assert np.array_equal(row, part)
     with open_pair("alpha", place, ["1.jpg"], spec=spec) as other:
         assert other.fingerprint() != pair.fingerprint()
 

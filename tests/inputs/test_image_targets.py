@@ -180,9 +180,8 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
                 targets.measured_in(unit, "l.csv")
             continue
         targets.measured_in(unit, "l.csv")
-        part = targets.part(np.array([0]))
         expected = [[25, 25, 75, 75]] if unit == "relative" else []
-        assert boxes_of(targets, 0) == boxes_of(part, 0) == expected
+        assert boxes_of(targets, 0) == expected
     targets = read_targets(write("file,x,y\n1,0.5,0.5\n2,,\n3,0.1,0.5\n"), KEYS, keypoints="x,y")
     with pytest.raises(UsageError, match=r"the largest coordinate of its keypoints is 0.5, as of shares"):
         targets.measured_in(None, "l.csv")
