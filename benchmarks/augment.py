@@ -39,7 +39,7 @@ from packer.augment import (
     Transform,
 )
 from packer.bench.bench_report import MeasuredLane
-from packer.bench.conditions import machine, versions
+from packer.bench.hardware_limits import machine, versions
 from packer.bench.lanes import Lane, measured, run_rounds
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -26,7 +26,7 @@ from lanes.lane import PHOTOS
 from remote import serve
 
 from packer import convert_images
-from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import load, machine, versions
 from packer.errors import MissingDependencyError
 from packer.machine import cores
 
@@ -39,7 +39,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from packer import PackedBatchDataset, PythonTransform, open_pack
 from packer.augment import GaussianBlur, Normalize
-from packer.bench.page_cache_drop import drop
+from packer.bench.hardware_limits import drop
 
 def slowly(sample):
     time.sleep(0.01)

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from packer import PackedBatchDataset, open_pack
 from packer.augment import CenterCrop, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
-from packer.bench.conditions import machine
+from packer.bench.hardware_limits import machine
 from packer.errors import PackerError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

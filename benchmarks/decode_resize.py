@@ -17,7 +17,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from packer import native
-from packer.bench.conditions import machine, versions
+from packer.bench.hardware_limits import machine, versions
 from packer.convert.block_workers import PixelSums
 from packer.errors import PackerError
 from packer.inputs.image_sources import open_source

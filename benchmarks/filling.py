@@ -26,7 +26,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from packer import PackedBatchDataset, fill_pack
-from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import load, machine, versions
 from packer.bench.image_baseline import RawImages, Resized
 from packer.inputs.image_sources import open_source
 from packer.pixels.decode_resize import PixelSpec

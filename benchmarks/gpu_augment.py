@@ -45,7 +45,7 @@ from packer.augment import (
 from packer.augment.pass_stages import PassStage
 from packer.augment.passes import torch_pass, triton_pass
 from packer.augment.passes.pass_spec import Pass
-from packer.bench.conditions import versions
+from packer.bench.hardware_limits import versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JITTER = (0.4, 0.4, 0.4, 0.1)

@@ -47,8 +47,8 @@ from lanes.limits import COPY, GATHER
 from lanes.ours import ROWS, SLICES
 from lanes.registry import PIP, STORES, lanes
 
-from packer.bench.conditions import load, machine
-from packer.bench.conditions import versions as bench_versions
+from packer.bench.hardware_limits import load, machine
+from packer.bench.hardware_limits import versions as bench_versions
 from packer.errors import PackerError
 from packer.machine import cores, memory
 

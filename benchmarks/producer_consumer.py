@@ -34,7 +34,7 @@ from lanes.process import cpu_seconds
 from numpy.typing import NDArray
 
 from packer import PackedBatchDataset, PythonTransform, pack_dataset
-from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import load, machine, versions
 
 Batch = NDArray[np.float32]
 

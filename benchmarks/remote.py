@@ -34,7 +34,7 @@ from lanes.lane import PACK_H5, Rows, files_of
 from lanes.peers import LITDATA, write_litdata
 from lanes.registry import STORES
 
-from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import load, machine, versions
 from packer.machine import cores
 
 ROOT = Path(__file__).parents[1]

@@ -32,7 +32,7 @@ from simulated_ranks import NODE, Cluster, check_shares, simulate
 from sparse_pack import SHARD_ROWS, by_url, write_pack
 
 from packer import PackedBatchDataset, open_pack
-from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import load, machine, versions
 from packer.format.header import block_rows
 from packer.format.pack import Pack
 from packer.format.shards import INDEX_FILE

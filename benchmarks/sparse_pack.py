@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.bench.conditions import versions
+from packer.bench.hardware_limits import versions
 from packer.format.checksums import Trailer, block_checksum, digest
 from packer.format.header import Extent, Field, Header, block_rows
 from packer.format.listed_headers import ListedHeader, seal_of

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.bench.conditions import machine, versions
+from packer.bench.hardware_limits import machine, versions
 from packer.orders.epochs import Context, RowOrder, Share
 from packer.orders.regions import Regions
 from packer.orders.row_orders import Blocks, Rows, Slices

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.bench.bench_report import MeasuredLane
-from packer.bench.conditions import machine, versions
+from packer.bench.hardware_limits import machine, versions
 from packer.bench.lanes import Lane, run_rounds
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, BlockCodec, block_codec

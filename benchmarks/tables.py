@@ -30,7 +30,7 @@ from typing import Any
 
 from lanes.process import cpu_seconds
 
-from packer.bench.conditions import machine, versions
+from packer.bench.hardware_limits import machine, versions
 
 SUBJECT = "packer"
 

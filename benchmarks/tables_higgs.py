@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from packer import PackedBatchDataset
-from packer.bench.conditions import load, machine, versions
+from packer.bench.hardware_limits import load, machine, versions
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 higgs: Any = import_module("higgs")

@@ -31,8 +31,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from packer.bench.bench_report import BenchReport
-from packer.bench.conditions import load, machine, versions
-from packer.bench.hardware_limits import CopyLimit
+from packer.bench.hardware_limits import CopyLimit, load, machine, versions
 from packer.bench.lanes import ORDERS, Lane, Packed, epochs_rate, measured, run_rounds
 from packer.bench.table_baseline import ContiguousSlices, batch_sampled
 from packer.format.header import Field

@@ -29,7 +29,7 @@ from lanes.process import cpu_seconds
 
 from packer import PackedBatchDataset, PackedDataset
 from packer.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop
-from packer.bench.conditions import load, machine
+from packer.bench.hardware_limits import load, machine
 from packer.codecs import jpeg
 from packer.format.pack import Pack
 from packer.format.pack import open_pack as opened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packer.bench.page_cache_drop import resident_share
+from packer.bench.hardware_limits import resident_share
 
 PROBED = 32  # files of a store
 READ_BYTES = 8 << 20

@@ -3,15 +3,11 @@
     bench.py             bench(): every way to get batches, in interleaved rounds
     image_baseline.py    images: proof that the pack holds their pixels; decoded whenever they are asked for
     table_baseline.py    tables: proof that the pack was made from these files; batches of tensors in memory
-    lanes.py             lanes (ways to get batches), the rounds in which they are measured, packer's own loader
-    dataloader_rate.py   the rate of torch's DataLoader, and its best number of workers
-    hardware_limits.py   the limits: memcpy from memory, decoding alone, large reads from the disk
-    page_cache_drop.py   emptying the page cache of some files
+    lanes.py             lanes (ways to get batches), the rounds in which they are measured, packer's own loader, torch's DataLoader
+    hardware_limits.py   the limits: memcpy from memory, decoding alone, large reads from the disk; the page cache; machine and versions
     training_loop.py     a user's script, run and measured: its loop, its step alone, what its rows take
     diagnosis.py         what limits, what a model needs, and what would help, from the figures
-    bench_report.py      medians, ratios and conditions, as a table and as JSON
-    bench_drawing.py     the report as a picture
-    conditions.py        machine and versions
+    bench_report.py      medians, ratios and conditions, as a table, as JSON and as a picture
 
 Start with bench.py. Imports: augment, codecs, convert, format, inputs, load, orders, pixels, read, tables.reading.
 """

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from packer import units
-from packer.bench import page_cache_drop
+from packer.bench import hardware_limits
 from packer.bench.bench_report import BenchReport, MeasuredLane
-from packer.bench.conditions import machine, versions
-from packer.bench.dataloader_rate import best_workers, loader_rate, worker_counts
 from packer.bench.diagnosis import diagnose
-from packer.bench.hardware_limits import read_rate
+from packer.bench.hardware_limits import drop, machine, read_rate, resident_share, versions
 from packer.bench.image_baseline import image_baseline
-from packer.bench.lanes import ORDERS, Baseline, Lane, Packed, epochs_rate, measured, run_rounds
+from packer.bench.lanes import (
+    ORDERS,
+    Baseline,
+    Lane,
+    Packed,
+    best_workers,
+    epochs_rate,
+    loader_rate,
+    measured,
+    run_rounds,
+    worker_counts,
+)
 from packer.bench.table_baseline import table_baseline
 from packer.bench.training_loop import measure_script
 from packer.errors import UsageError
@@ -59,26 +68,19 @@ def bench(
     """
     if script is not None and model_rate is not None:
         raise UsageError(f"{Option('model_rate')} is what {Option('script')} finds out. Pass one of them.")
-    least = {
-        "batch_size": batch_size or 1,
-        "rounds": rounds,
-        "seconds": seconds,
-        "model_rate": model_rate or 1,
-    }
-    if min(least.values()) <= 0 or batch_size == 0 or model_rate == 0 or any(n < 0 for n in workers or ()):
-        raise UsageError(
-            f"bench: batch_size={batch_size}, rounds={rounds}, seconds={seconds}, workers={workers}, model_rate={model_rate};"
-            " numbers above 0 are allowed, and 0 workers. Pass other numbers."
-        )
+    given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
+    if any(n is not None and n <= 0 for n in given.values()) or any(n < 0 for n in workers or ()):
+        said = ", ".join(f"{name}={n}" for name, n in (given | {"workers": workers}).items())
+        raise UsageError(f"bench: {said}; numbers above 0 are allowed, and 0 workers. Pass other numbers.")
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
     size = max(1, min(batch_size or (1024 if is_table else 256), opened.rows // 4))
     say("comparing rows")
     with (table_baseline if is_table else image_baseline)(source, opened, size, threads, seconds) as baseline:
         run = _Run(opened, baseline, size, threads, rounds, seconds, say)
-        run.measure_warm(sorted(set(workers or worker_counts(cores()))))
+        raw = run.measure_warm(sorted(set(workers or worker_counts(cores()))))
         if cold:
-            run.measure_cold()
+            run.measure_cold(raw)
     loop = None
     if script is not None:
         say(script)
@@ -87,42 +89,35 @@ def bench(
     return replace(report, diagnosis=diagnose(report, loop=loop, step_rate=model_rate))
 
 
+@dataclass
 class _Run:
     """A benchmark of one pack, and what was measured."""
 
-    def __init__(
-        self,
-        pack: Pack,
-        baseline: Baseline,
-        batch_size: int,
-        threads: int,
-        rounds: int,
-        seconds: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self._pack, self._baseline, self._batch_size, self._threads = pack, baseline, batch_size, threads
-        self._rounds, self._seconds, self._say = rounds, seconds, say
-        self._files = _pack_files(pack)
-        self._raw: Lane
-        self._sections: dict[str, tuple[MeasuredLane, ...]] = {}
-        self._notes = list(baseline.notes)
+    pack: Pack
+    base: Baseline
+    batch_size: int
+    threads: int
+    rounds: int
+    seconds: float
+    say: Callable[[str], None]
+    sections: dict[str, tuple[MeasuredLane, ...]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
-    def measure_warm(self, workers: Sequence[int]) -> None:
-        """Measure all ways from a full page cache. workers: of the DataLoader, to be tried."""
-        base, size, seconds = self._baseline, self._batch_size, self._seconds
-        files = [*self._files, *base.files]
+    def measure_warm(self, workers: Sequence[int]) -> Lane:
+        """Measure all ways from a full page cache. workers: of the DataLoader, to be tried. Returns its lane, of one epoch."""
+        base, size, seconds = self.base, self.batch_size, self.seconds
+        files = [*_pack_files(self.pack), *base.files]
         if sum(map(os.path.getsize, files)) > memory() // 2:
-            self._notes.append(
+            self.notes.append(
                 "warm page cache: source and pack fill more than half of the memory; some reads go to the disk."
             )
         else:
-            self._say("reading source and pack into the page cache")
-            read_rate(files, self._threads, float("inf"))
-        self._say(f"{base.name} with {', '.join(map(str, workers))} workers")
+            self.say("reading source and pack into the page cache")
+            read_rate(files, self.threads, float("inf"))
+        self.say(f"{base.name} with {', '.join(map(str, workers))} workers")
         count = best_workers(base.items, batch_size=size, counts=workers, seconds=seconds)
         rate = partial(loader_rate, base.items, batch_size=size, workers=count, seconds=seconds)
-        name = f"{base.name}, {units.count(count, 'worker')}"
-        self._raw = Lane(name, partial(rate, epochs=1))
+        raw = Lane(f"{base.name}, {units.count(count, 'worker')}", rate)
         peers = [
             Lane(name, partial(epochs_rate, batches, base.peer_rows, seconds))
             for name, batches in base.peers.items()
@@ -132,29 +127,28 @@ class _Run:
             Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: base.limit.rate(seconds) * size)
             for order, loader in packed.items()
         ]
-        self._measure("warm page cache", [Lane(name, rate), *peers, *ours], base.limit_name)
+        self._measure("warm page cache", [raw, *peers, *ours], base.limit_name)
         for loader in packed.values():
             loader.batches.close()  # what is mapped cannot be dropped from the page cache
+        return Lane(raw.name, partial(rate, epochs=1))
 
-    def measure_cold(self) -> None:
-        """Measure with an empty page cache, where the system and the source allow it."""
-        images, names, seconds = self._baseline.files, list(self._files), self._seconds
-        if not page_cache_drop.CAN_DROP or not images:
-            why = (
-                f"{self._baseline.source} is not read file by file"
-                if page_cache_drop.CAN_DROP
-                else "this system cannot empty it"
-            )
-            self._notes.append(f"cold page cache: {why}; not measured.")
+    def measure_cold(self, raw: Lane) -> None:
+        """Measure with an empty page cache, where the system and the source allow it. raw: the DataLoader, of one epoch."""
+        sizes, seconds = _pack_files(self.pack), self.seconds
+        names = list(sizes)
+        if not hardware_limits.CAN_DROP or not self.base.files:
+            unread = f"{self.base.source} is not read file by file"
+            why = unread if hardware_limits.CAN_DROP else "this system cannot empty it"
+            self.notes.append(f"cold page cache: {why}; not measured.")
             return
-        page_cache_drop.drop(names)
-        if (share := page_cache_drop.resident_share(names[0])) is None or share > FEW_PAGES:
-            self._notes.append(
+        drop(names)
+        if (share := resident_share(names[0])) is None or share > FEW_PAGES:
+            self.notes.append(
                 "cold page cache: the system did not let go of the pack; those rates may be warm ones."
             )
-        row_bytes = sum(self._files.values()) / self._pack.rows
-        limit = partial(_cold, names, lambda: read_rate(names, self._threads, seconds) / row_bytes)
-        lanes = [Lane(self._raw.name, partial(_cold, images, self._raw.measure))]
+        row_bytes = sum(sizes.values()) / self.pack.rows
+        limit = partial(_cold, names, lambda: read_rate(names, self.threads, seconds) / row_bytes)
+        lanes = [Lane(raw.name, partial(_cold, self.base.files, raw.measure))]
         for order in ORDERS[:3]:
             first = partial(lambda order: self._packed(order).first_epoch(seconds), order)
             lanes.append(Lane(f"packed, {order}", partial(_cold, names, first), limit))
@@ -162,38 +156,32 @@ class _Run:
 
     def report(self) -> BenchReport:
         """Return what was measured."""
-        base = self._baseline
+        base, path = self.base, as_text(self.pack.path)
+        about = {"threads": self.threads, "packed_bytes": self.pack.nbytes, "stages": dict(base.stages)}
         return BenchReport(
             source=base.source,
-            pack=as_text(self._pack.path),
-            heading=f"{base.source} beside {as_text(self._pack.path)}: {base.heading}, batches of {self._batch_size:,}",
+            pack=path,
+            heading=f"{base.source} beside {path}: {base.heading}, batches of {self.batch_size:,}",
             unit=base.unit,
-            rows=self._pack.rows,
-            batch_size=self._batch_size,
-            rounds=self._rounds,
-            seconds=self._seconds,
-            sections=self._sections,
-            conditions={
-                **machine(),
-                "versions": versions(),
-                "threads": self._threads,
-                "packed_bytes": self._pack.nbytes,
-                "stages": dict(base.stages),
-                **base.conditions,
-            },
-            notes=tuple(self._notes),
+            rows=self.pack.rows,
+            batch_size=self.batch_size,
+            rounds=self.rounds,
+            seconds=self.seconds,
+            sections=self.sections,
+            conditions={**machine(), "versions": versions(), **about, **base.conditions},
+            notes=(*base.notes, *self.notes),
         )
 
     def _packed(self, order: str) -> Packed:
-        return Packed(self._pack, self._batch_size, order, threads=self._threads, **self._baseline.loading)
+        return Packed(self.pack, self.batch_size, order, threads=self.threads, **self.base.loading)
 
     def _measure(self, title: str, lanes: Sequence[Lane], limit: str) -> None:
-        run_rounds({title: lanes}, self._rounds, self._say)
-        self._sections[title] = measured(lanes, f"{limit}, {units.count(self._threads, 'thread')}")
+        run_rounds({title: lanes}, self.rounds, self.say)
+        self.sections[title] = measured(lanes, f"{limit}, {units.count(self.threads, 'thread')}")
 
 
 def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
-    page_cache_drop.drop(files)
+    drop(files)
     return measure()
 
 

@@ -1,25 +1,37 @@
-"""The limits that no loader can beat: memcpy for rows in memory, bare decoding for JPEG rows, large reads for rows on the disk."""
+"""The machine: limits that no loader can beat, its page cache, and what figures were measured with.
+
+The limits: memcpy for rows in memory, bare decoding for JPEG rows, large reads for rows on the disk.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import metadata
 
 import numpy as np
 
 from packer.codecs import jpeg
 from packer.errors import FormatError
-from packer.format.file_io import pread_into
+from packer.format.file_io import pread_into, resident
 from packer.format.pack import Pack
+from packer.machine import cores, memory
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
+from packer.version import __version__
 
 MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
 SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them
 READ_BYTES = 8 << 20
+PROBES = 64  # pages of a file that are looked at
+CAN_DROP = hasattr(os, "posix_fadvise")
+"""Whether this system can be asked to forget a file's pages; macOS cannot."""
 
 
 def calls_per_second(work: Callable[[int, int], object], threads: int, seconds: float) -> float:
@@ -124,7 +136,8 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
                 piece = next(pieces, None)
             if piece is None:
                 return total
-            total += _read_piece(*piece, buffer)
+            with open(piece[0], "rb", buffering=0) as file:
+                total += pread_into(file.fileno(), buffer, piece[1])
             if time.perf_counter() - started >= seconds:
                 return total
 
@@ -132,9 +145,46 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
         return sum(list(pool.map(read, range(threads)))) / (time.perf_counter() - started)
 
 
-def _read_piece(path: str, offset: int, buffer: memoryview) -> int:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return pread_into(fd, buffer, offset)
-    finally:
-        os.close(fd)
+def drop(paths: Sequence[str]) -> None:
+    """Have the kernel forget files' pages. Needs CAN_DROP. Dirty and mapped pages stay, so the files are flushed first."""
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def resident_share(path: str) -> float | None:
+    """About which share of a file's pages is in the page cache; None where the system does not say.
+
+    mincore(2) tells the truth only to those who may write the file, and on Linux.
+    """
+    if platform.system() != "Linux" or not os.access(path, os.W_OK) or not (size := os.path.getsize(path)):
+        return None
+    offsets = [size * probe // PROBES // mmap.PAGESIZE * mmap.PAGESIZE for probe in range(PROBES)]
+    pages = np.memmap(path, np.uint8, "r")
+    return sum(resident(pages, [offset]) for offset in offsets) / PROBES
+
+
+def machine() -> dict[str, object]:
+    """Return processor, cores at hand, memory and system, as JSON values."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": cores(),
+        "machine_cores": os.cpu_count() or 1,
+        "memory_bytes": memory(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of packer, Python, torch and NumPy."""
+    python = {"packer": __version__, "python": platform.python_version()}
+    return python | {name: metadata.version(name) for name in ("torch", "numpy")}
+
+
+def load() -> float:
+    """Return the processes that wanted to run, on average over the last minute."""
+    return round(os.getloadavg()[0], 2)

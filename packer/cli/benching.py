@@ -49,7 +49,7 @@ def bench(
     packer bench flights.csv flights.h5
     """
     try:
-        from packer.bench import bench_drawing
+        from packer.bench import bench_report as pictures
         from packer.bench.bench import bench as measure
     except ImportError:
         raise MissingDependencyError("torch", "packer bench") from None
@@ -63,8 +63,8 @@ def bench(
     if json_file not in (None, "-"):
         _check_file(json_file, (".json",))
     if plot is not None:
-        _check_file(plot, bench_drawing.PICTURES)
-        bench_drawing.check_matplotlib()
+        _check_file(plot, pictures.PICTURES)
+        pictures.check_matplotlib()
     with Status(not quiet) as status:
         report = measure(
             source[0] if len(source) == 1 else source, pack, workers=counts, progress=status.say, **given
@@ -74,7 +74,7 @@ def bench(
     elif json_file:
         _write(json_file, json_text("bench", report.to_dict()) + "\n")
     if plot:
-        bench_drawing.draw(report, plot)
+        pictures.draw(report, plot)
     if json_file != "-" and not quiet:
         say_lines(in_options(report.table()))
 

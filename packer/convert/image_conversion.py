@@ -33,7 +33,7 @@ from packer.inputs.label_options import Labels
 from packer.inputs.label_values import BARS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, decoder_versions
-from packer.pixels.deep_images import count_bands
+from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
 from packer.pixels.row_size import note_on_size
 from packer.sentence import Option, Sentence

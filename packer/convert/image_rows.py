@@ -21,8 +21,7 @@ from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place
-from packer.pixels.deep_images import pixels_of
+from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
 from packer.pixels.image_decoder import largest_value, read_image_header
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option, Sentence
@@ -73,7 +72,7 @@ class ImageRows:
         self._whole = None
         if size is not None and size.ragged:
             self._whole = WholePictures(size, spec, quality, raw=raw, sized=bool(pairs))
-        self._pixels = pixels_of(spec)
+        self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused: dict[int, str] = {}
         for known in (targets.refused, *(pair.refused for pair in pairs)):

@@ -18,10 +18,8 @@ from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, consecutive, one_run
-from packer.pixels.decode_resize import ImagePlacement, PixelSpec
-from packer.pixels.deep_images import pixels_of
+from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place_soft
 from packer.pixels.row_size import RowSize
-from packer.pixels.soft_maps import place_soft
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.sentence import Option
 
@@ -101,7 +99,7 @@ class PackRows:
             loaded = replace(loaded, codec=None)
         if spec is not None and loaded is not None:
             _check_shrinks(pack, loaded, spec)
-            self._pixels = pixels_of(spec, rgba=loaded.about.get("color") == "rgba")
+            self._pixels = DecodeResize(spec, rgba=loaded.about.get("color") == "rgba")
             about = {k: v for k, v in loaded.about.items() if k not in _OWN}
             dtype = np.dtype(spec.dtype).newbyteorder("<").str
             loaded = replace(

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from packer.codecs import jpeg, jpeg_rows, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
-from packer.pixels.decode_resize import PixelSpec
-from packer.pixels.deep_images import pixels_of
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -63,7 +62,7 @@ class WholePictures:
         self.of_files = not anew
         """True if rows are made of files, where there are such, not of their pixels."""
         self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
-        self._pixels = pixels_of(replace(spec, fit="stretch"))
+        self._pixels = DecodeResize(replace(spec, fit="stretch"))
         about: dict[str, Any] = {"layout": "HWC", "color": spec.color}
         about |= {"channels": spec.channels} if isinstance(spec.channels, int) else {}
         about |= {"dtype": "<u2"} if spec.dtype != "uint8" else {}

@@ -7,7 +7,7 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from typing import NamedTuple
 
@@ -39,17 +39,7 @@ class Trap(NamedTuple):
 
 def find_traps(folder: str) -> list[Trap]:
     """Return what is in the way of loading data from a folder."""
-    looks: tuple[Callable[[str], Iterator[Trap]], ...] = (
-        _file_system,
-        _room,
-        _cores,
-        _memory,
-        _shared_memory,
-        _limits,
-        _settings,
-        _load,
-    )
-    return [trap for look in looks for trap in look(folder)]
+    return [*_of_folders(folder), *_of_machine()]
 
 
 def version_of(name: str) -> str | None:
@@ -70,16 +60,14 @@ def fork_beside_gpus() -> Iterator[Trap]:
         )
 
 
-def _file_system(folder: str) -> Iterator[Trap]:
+def _of_folders(folder: str) -> Iterator[Trap]:
+    """Look at the disks, and at the limits of files."""
     kind = remote_file_system(folder)
     if kind is not None:
         yield Trap(
             f"{folder} is on {kind}, a network file system (or a program's): a page that is not in the page cache is a trip over it.",
             "Copy packs to a disk of this machine, or load them with placement='ram'.",
         )
-
-
-def _room(folder: str) -> Iterator[Trap]:
     for name, path, what in (
         ("", folder, "packs are written there"),
         ("TMPDIR, ", tempfile.gettempdir(), "archives, caches and packs for stores lie there meanwhile"),
@@ -90,9 +78,24 @@ def _room(folder: str) -> Iterator[Trap]:
                 f"{name}{path} has {size(free)} free; {what}.",
                 "Set TMPDIR to a folder with room." if name else "Free some space, or pass another disk.",
             )
+    if os.path.isdir("/dev/shm"):
+        total = shutil.disk_usage("/dev/shm").total
+        if total < LEAST_SHARED:
+            yield Trap(
+                f"/dev/shm holds {size(total)}: torch's DataLoader hands batches over there, and its workers die by a bus error when it"
+                " is full. packer does not use it.",
+                "docker run --shm-size=8g, or --ipc=host.",
+            )
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+        yield Trap(
+            f"At most {files} files may be open (ulimit -n): shards are closed and opened again all the time.",
+            "ulimit -n 4096",
+        )
 
 
-def _cores(_: str) -> Iterator[Trap]:
+def _of_machine() -> Iterator[Trap]:
+    """Look at cores, memory, what is installed, and other programs."""
     machine, granted = os.cpu_count() or 1, granted_cores()
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
     if granted is not None and granted < allowed:
@@ -111,38 +114,12 @@ def _cores(_: str) -> Iterator[Trap]:
             f"OMP_NUM_THREADS is {threads} on {cores()} cores: threads wait for each other.",
             f"Set OMP_NUM_THREADS={cores()}, or unset it.",
         )
-
-
-def _memory(_: str) -> Iterator[Trap]:
     available = available_memory()
     if available < LEAST_MEMORY:
         yield Trap(
             f"{size(available)} of memory are available: little is left for the page cache, from which packs are read.",
             "Give the job more (--mem of SLURM, docker run --memory), or end other programs.",
         )
-
-
-def _shared_memory(_: str) -> Iterator[Trap]:
-    if os.path.isdir("/dev/shm"):
-        total = shutil.disk_usage("/dev/shm").total
-        if total < LEAST_SHARED:
-            yield Trap(
-                f"/dev/shm holds {size(total)}: torch's DataLoader hands batches over there, and its workers die by a bus error when it"
-                " is full. packer does not use it.",
-                "docker run --shm-size=8g, or --ipc=host.",
-            )
-
-
-def _limits(_: str) -> Iterator[Trap]:
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
-        yield Trap(
-            f"At most {files} files may be open (ulimit -n): shards are closed and opened again all the time.",
-            "ulimit -n 4096",
-        )
-
-
-def _settings(_: str) -> Iterator[Trap]:
     found = {name: version for name in OPENCV if (version := version_of(name))}
     if len(set(found.values())) > 1:
         yield Trap(
@@ -154,9 +131,6 @@ def _settings(_: str) -> Iterator[Trap]:
             "packer was installed without its loops in C: converting takes 2 to 3 times as long, augmenting 25 to 170 times.",
             "Install a C compiler, then packer again with pip --no-cache-dir --force-reinstall.",
         )
-
-
-def _load(_: str) -> Iterator[Trap]:
     busy = os.getloadavg()[0]
     if busy > _BUSY * cores():
         yield Trap(

@@ -3,7 +3,7 @@
 To image ``cat/1.jpg`` belongs ``cat/1.png`` below the pair's folder, whatever either one's extension; or, where no file is called as
 an image, ``cat/1_mask.png``, if one suffix gives every image a file and no other does. A partner may have another size:
 the same part of the scene is seen. Sampling is nearest, so that every value was there before, or for soft values linear
-(pixels/soft_maps.py); bars of "pad" hold 0. What becomes of each kind of file: pixels/mask_decoder.py.
+(pixels/decode_resize.py); bars of "pad" hold 0. What becomes of each kind of file: pixels/exact_values.py.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, file_state, split_archive, unlistable
 from packer.inputs.opened_source import ArchiveImages, ImageFiles
-from packer.pixels.decode_resize import ImagePlacement, PixelSpec
-from packer.pixels.mask_decoder import MaskKind, decode_mask
-from packer.pixels.soft_maps import place_soft
+from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
+from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".npy", ".png", ".tif", ".tiff", ".webp")

@@ -44,12 +44,15 @@ import numpy as np
 import PIL
 import simplejpeg
 from numpy.typing import NDArray
+from PIL import Image
 
 from packer import native
+from packer.arguments import choice
 from packer.channels import CHANNELS
 from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
 from packer.opencv import cv2
+from packer.pixels.exact_values import decode_deep
 from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
@@ -95,17 +98,13 @@ class PixelSpec:
             raise UsageError(
                 f"size {self.size[0]}x{self.size[1]}: has no pixels; 1x1 is the least. Pass a larger one."
             )
-        if self.fit not in FITS:
-            raise UsageError(f"fit {self.fit!r}: unknown; {', '.join(FITS)} are allowed. Pass one of them.")
+        choice("fit", self.fit, FITS)
+        choice("dtype", self.dtype, DTYPES)
         if self.channels not in CHANNELS and not (
             isinstance(self.channels, int) and 1 <= self.channels <= MAX_BANDS
         ):
             raise UsageError(
                 f"channels {self.channels!r}: unknown; {', '.join(CHANNELS)} and 1 to {MAX_BANDS} are allowed. Pass one of them."
-            )
-        if self.dtype not in DTYPES:
-            raise UsageError(
-                f"dtype {self.dtype!r}: unknown; {', '.join(DTYPES)} are allowed. Pass one of them."
             )
         if self.dtype != "uint8" and self.channels == "rgba":
             raise UsageError(
@@ -125,7 +124,7 @@ class PixelSpec:
 
     @property
     def deep(self) -> bool:
-        """True if deep_images.py makes the pixels: they have 16 bits, or are bands."""
+        """True if exact_values.py decodes the pixels: they have 16 bits, or are bands."""
         return self.dtype != "uint8" or isinstance(self.channels, int)
 
     @property
@@ -148,25 +147,28 @@ class _ThreadState(threading.local):
 class DecodeResize:
     """Turn encoded images into pixels; one object serves any number of threads, each with the same result."""
 
-    def __init__(self, spec: PixelSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
+        """rgba: of bands, the last of four is alpha, by which colours weigh."""
+        self.spec, self._rgba, self._dtype = spec, rgba, np.dtype(spec.dtype)
         self._state = _ThreadState()
-        self._plain = spec.shape[2] != 4 and math.prod(spec.size) <= spec.max_pixels
+        self._plain = not spec.deep and spec.shape[2] != 4 and math.prod(spec.size) <= spec.max_pixels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DecodeResize, (self.spec,)
+        return DecodeResize, (self.spec, self._rgba)
 
-    def __call__(self, data: bytes, out: NDArray[np.uint8]) -> tuple[int, int]:
+    def __call__(self, data: bytes, out: NDArray[Any]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``.
 
-        data: a whole image file in one of the formats that image_decoder.py reads.
-        out: uint8 [H, W, C] of ``spec.shape``, rows may lie apart; its contents are undefined after an error.
+        data: a whole image file in one of the formats that image_decoder.py reads, or exact_values.py if ``spec.deep``.
+        out: [H, W, C] of the type and shape of ``spec``, rows may lie apart; its contents are undefined after an error.
         Returns: (height, width) of the whole picture, upright.
         Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another shape.
         """
         spec = self.spec
-        if out.shape != spec.shape or out.dtype != np.uint8:
-            raise ValueError(f"out: {out.dtype} {list(out.shape)}; uint8 {list(spec.shape)} is needed.")
+        if out.shape != spec.shape or out.dtype != self._dtype:
+            raise ValueError(
+                f"out: {out.dtype} {list(out.shape)}; {spec.dtype} {list(spec.shape)} is needed."
+            )
         if self._plain and out.flags.c_contiguous and fill_plain(data, out):
             self._state.narrowed = False
             return spec.size
@@ -174,35 +176,40 @@ class DecodeResize:
         self._place(image, spec.fit, out)
         return _upright_size(image)
 
-    def whole(self, data: bytes, size: RowSize) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    def whole(self, data: bytes, size: RowSize) -> tuple[NDArray[Any], tuple[int, int]]:
         """Decode ``data`` whole, at the size that its row has; otherwise as a call does.
 
-        Returns: uint8 [h, w, C], C-contiguous, in memory that this thread's next picture takes; and (height, width) of the whole
+        Returns: [h, w, C], C-contiguous, perhaps in memory that this thread's next picture takes; and (height, width) of the whole
             picture, upright.
         Raises: ImageError with the reason, but not the file's name.
         """
         image = self._decode(data, size.ratio)
         source = _upright_size(image)
-        out = self._state.scratch.array("row", (*size.of(*source), self.spec.shape[2]))
+        shape = (*size.of(*source), self.spec.shape[2])
+        out = np.empty(shape, self._dtype) if self.spec.deep else self._state.scratch.array("row", shape)
         self._place(image, "stretch", out)
         return out, source
 
-    def again(self, pixels: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    def again(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
         """Fill ``out`` with the pixels of a row as with an image file of them.
 
-        pixels: uint8 [h, w, C] with the channels of ``spec``, upright; not modified. out: as for a call.
+        pixels: [h, w, C] of the type and channels of ``spec``, upright; not modified. out: as for a call.
         """
-        transparent = pixels.shape[2] == 4 and bool(pixels[..., 3].min() < 255)
+        transparent = not self.spec.deep and pixels.shape[2] == 4 and bool(pixels[..., 3].min() < 255)
         height, width = pixels.shape[:2]
         image = DecodedImage(pixels, height, width, shrunk=1, orientation=1, transparent=transparent)
         self._place(image, self.spec.fit, out)
 
     def _decode(self, data: bytes, ratio: Callable[[int, int], float]) -> DecodedImage:
-        image = decode(data, str(self.spec.channels), self.spec.max_pixels, ratio, self._state.scratch)
+        spec = self.spec
+        if spec.deep:
+            image = decode_deep(data, spec.channels, spec.dtype, spec.max_pixels)
+        else:
+            image = decode(data, str(spec.channels), spec.max_pixels, ratio, self._state.scratch)
         self._state.narrowed = image.narrowed
         return image
 
-    def _place(self, image: DecodedImage, fit: str, out: NDArray[np.uint8]) -> None:
+    def _place(self, image: DecodedImage, fit: str, out: NDArray[Any]) -> None:
         """Fill ``out`` with a picture, upright."""
         scratch = self._state.scratch
         turned = image.orientation != 1
@@ -218,13 +225,19 @@ class DecodeResize:
         sides = filled.shape[1::-1] if swapped else filled.shape[:2]
         result = scratch.array("stored", (*sides, out.shape[2])) if turned else filled
 
-        _fill(result, image, box, scratch)
+        if self.spec.deep:
+            _fill_deep(result, image.pixels, box, weighted=self._rgba)
+        else:
+            _fill(result, image, box, scratch)
         if turned:
             np.copyto(filled, upright(result, image.orientation))
 
     @property
     def narrowed(self) -> bool:
-        """True if the last image that this thread made had more than 8 bits a channel, of which the high byte was kept."""
+        """True if the last image that this thread made had more than 8 bits a channel, of which the high byte was kept.
+
+        Of 16 bits: it had 8, and was widened.
+        """
         return self._state.narrowed
 
     def _ratio(self, height: int, width: int) -> float:
@@ -255,6 +268,18 @@ def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: Scr
             np.copyto(result, straight, where=hidden & (np.arange(4) < 3))
     else:
         resize(image.pixels, box, result, image.shrunk)
+
+
+def _fill_deep(result: NDArray[Any], pixels: NDArray[Any], box: Box, *, weighted: bool) -> None:
+    """Resize what lies in ``box`` into ``result``. weighted: colours weigh as much as they are opaque; where nothing is seen they stay."""
+    size = pixels.shape[0], pixels.shape[1]
+    _resize_soft(pixels, box, size, result)
+    if weighted:
+        colors, alpha = np.empty(result.shape, np.float32), pixels[..., 3:].astype(np.float32)
+        _resize_soft(np.concatenate([pixels[..., :3] * alpha, alpha], 2), box, size, colors)
+        seen = colors[..., 3:] > 0
+        np.divide(colors[..., :3], colors[..., 3:], where=seen, out=colors[..., :3])
+        np.copyto(result[..., :3], np.rint(colors[..., :3]), where=seen, casting="unsafe")
 
 
 def decoder_versions() -> dict[str, str]:
@@ -499,3 +524,58 @@ def _weigh_in(kind: np.dtype[_Sums], source: NDArray[np.uint8], axis: FilterAxis
             np.add(sums, term, out=sums)
         result[rows] = np.right_shift(sums, kind.type(axis.bits), out=sums)
     return result.reshape(-1, *source.shape[1:])
+
+
+# Resizing of values in float: soft maps, such as alpha mattes and depth, and deep images
+
+
+def place_soft(values: NDArray[Any], geometry: ImagePlacement, out: NDArray[Any]) -> None:
+    """Fill the image's place in ``out`` with the part of a soft map that the image shows; the bars are left as they are.
+
+    values: [h, w] or [h, w, C], uint8, uint16 or float32, upright; it may be larger or smaller than the image. Not modified.
+    out: of the same dtype and channels, [H, W] or [H, W, C] of ``geometry.result``; rows may lie apart. What has the size of its
+        place already is copied exactly.
+
+    The filter is that of images, Pillow's BILINEAR, where a mask takes the nearest value; computed in float32 and float64, and rounded
+    once. Channels are resampled each by itself. A pixel that is resampled from NaN is NaN.
+    """
+    _resize_soft(values, geometry.box, geometry.source, geometry.target.of(out))
+
+
+def _resize_soft(values: NDArray[Any], box: Box, source: tuple[int, int], result: NDArray[Any]) -> None:
+    """Fill ``result`` with what lies in ``box``, counted in pixels of a ``source`` of (height, width)."""
+    down = _Part.of(box.top, box.height, source[0], values.shape[0])
+    across = _Part.of(box.left, box.width, source[1], values.shape[1])
+    part = values[down.first : down.end, across.first : across.end]
+    if down.whole(result.shape[0]) and across.whole(result.shape[1]):
+        result[...] = part
+        return
+    within = across.start, down.start, across.stop, down.stop
+    for channel in range(part.shape[2] if part.ndim == 3 else 1):
+        one, filled = (a[..., channel] if a.ndim == 3 else a for a in (part, result))
+        image = Image.fromarray(np.ascontiguousarray(one, np.float32))
+        made = np.asarray(image.resize(filled.shape[::-1], Image.Resampling.BILINEAR, box=within))
+        filled[...] = made if filled.dtype.kind == "f" else np.rint(made)
+
+
+class _Part(NamedTuple):
+    """A part of an axis: pixels [first, end), of which [start, stop) is taken, counted from `first`.
+
+    Beyond these pixels the image shows nothing, so they get no weight.
+    """
+
+    first: int
+    end: int
+    start: float
+    stop: float
+
+    @classmethod
+    def of(cls, first: int, length: int, source: int, other: int) -> _Part:
+        """Return what shows [first, first + length), of ``source``, in an axis of ``other`` pixels."""
+        start, stop = first * other / source, (first + length) * other / source
+        low = math.floor(start)
+        return cls(low, math.ceil(stop), start - low, stop - low)
+
+    def whole(self, pixels: int) -> bool:
+        """Return True if the part is that many whole pixels."""
+        return self.start == 0 and self.stop == pixels

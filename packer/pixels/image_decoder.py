@@ -1,8 +1,11 @@
 """Encoded image -> 8-bit pixels as they are stored: not turned, not resized. And its size and depth, undecoded.
 
-JPEG goes through simplejpeg (libjpeg-turbo), plain PNG through OpenCV (plain_png.py), everything else through Pillow,
-which also has the last word on each file that those refuse: it puts up with harmless oddities and refuses truncated
-files. What becomes of each kind of image:
+JPEG goes through simplejpeg (libjpeg-turbo), everything else through Pillow,
+which also has the last word on each file that others refuse: it puts up with harmless oddities and refuses truncated
+files. The plainest PNG files go through OpenCV: 8 bits, grey or RGB, nothing in them that changes how they look. Its pixels are
+Pillow's to the byte, sooner: 5.0 against 5.8 ms for a photo of 400x533, 45 against 72 us for 32x32. Files that OpenCV refuses are
+left to Pillow (it is the stricter of the two: of 6,000 files with a flipped bit, 16 zeroed bytes or a missing end it took none that
+Pillow refuses, in versions 4.10, 4.11 and 5.0). What becomes of each kind of image:
 
     | input                        | rgb                          | gray          | rgba                |
     |------------------------------|------------------------------|---------------|---------------------|
@@ -32,7 +35,8 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeAlias
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import simplejpeg
@@ -54,7 +58,7 @@ from packer.channels import CHANNELS
 from packer.codecs import jpeg
 from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError
-from packer.pixels.plain_png import MAX_CHUNKS, decode_plain_png, has_too_many_chunks, plain_png_size
+from packer.opencv import cv2
 from packer.sentence import Option
 
 FAST_UPSAMPLING_RATIO = 1.25
@@ -118,6 +122,21 @@ KEEP_BYTES = 64 << 20
 _LEAST_BYTES = 4 << 20
 """From this size on NumPy asks the kernel for huge pages, which made decoding and resizing 1 to 2 % faster."""
 
+_HEADER = struct.Struct(">8sI4sIIBBBBB")
+_CHUNK = struct.Struct(">I4s")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_GRAY, _RGB = 0, 2
+_FLAGS = {
+    (_RGB, "rgb"): cv2.IMREAD_COLOR_RGB,
+    (_GRAY, "rgb"): cv2.IMREAD_COLOR_RGB,
+    (_GRAY, "gray"): cv2.IMREAD_GRAYSCALE,
+}
+MAX_CHUNKS = 1 << 17
+"""Each chunk costs Pillow 10 us, whatever it holds, and a file may have millions of empty ones; 100 MB in pieces of 8 KiB has 12,800."""
+
+_HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME"}
+"""Chunks that both decoders ignore, or read alike. Colours are taken as they are stored, whatever their profile."""
+
 _BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # tags of TIFF
 _ZERO_IS_WHITE = 0
 
@@ -153,8 +172,8 @@ class ScratchBuffers:
 class DecodedImage(NamedTuple):
     """A picture as it is stored in its file."""
 
-    pixels: NDArray[np.uint8]
-    """[h, w, C], perhaps in the scratch memory. C is 1 for gray, 4 for rgba, 3 or 4 (padded) for rgb."""
+    pixels: NDArray[Any]
+    """uint8 [h, w, C], perhaps in the scratch memory. C is 1 for gray, 4 for rgba, 3 or 4 (padded) for rgb."""
     height: int
     """Rows of the whole picture; ``pixels`` holds ceil(height / shrunk) of them."""
     width: int
@@ -187,10 +206,11 @@ def decode(
     size = plain_png_size(data, channels)
     if size is not None:
         check_pixels(*size, max_pixels)
-        with QuietStderr():
-            plain = decode_plain_png(data, channels)
-        if plain is not None:
-            return DecodedImage(plain, *size, shrunk=1, orientation=1, transparent=False)
+        with QuietStderr(), suppress(cv2.error):
+            plain = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[data[25], channels])
+            if plain is not None:
+                pixels = plain.astype(np.uint8, copy=False).reshape(*size, -1)
+                return DecodedImage(pixels, *size, shrunk=1, orientation=1, transparent=False)
     return _decode_pillow(data, channels, max_pixels)
 
 
@@ -221,7 +241,7 @@ def check_effort(data: bytes, name: str) -> None:
             raise ImageError(
                 f"a JPEG of more than {jpeg.MAX_SEGMENTS:,} segments before its pixels; as many are read."
             )
-    if name == "PNG" and has_too_many_chunks(data):
+    if name == "PNG" and next(islice(_png_chunks(data), MAX_CHUNKS, None), None):
         raise ImageError(f"a PNG file of more than {MAX_CHUNKS:,} chunks; as many are read.")
     if name == "PPM":
         # Pillow reads headers byte by byte, and goes through plain pixels once for each comment.
@@ -247,6 +267,32 @@ def is_short_of_memory(pixels: int) -> bool:
     except MemoryError:
         return True
     return False
+
+
+def plain_png_size(data: bytes, channels: str) -> tuple[int, int] | None:
+    """Return (height, width) of a PNG file that OpenCV may try, None for any other file. channels: "rgb", "gray" or "rgba"."""
+    if len(data) < _HEADER.size:
+        return None
+    signature, _, kind, width, height, depth, color, _, _, interlaced = _HEADER.unpack_from(data)
+    if (signature, kind, depth, interlaced) != (_SIGNATURE, b"IHDR", 8, 0) or (color, channels) not in _FLAGS:
+        return None
+    for kind, position in islice(_png_chunks(data), MAX_CHUNKS):
+        if kind == b"IEND":
+            return height, width
+        # Of text, that holds no orientation, as EXIF or XMP would.
+        plain = kind == b"tEXt" and not data.startswith((b"Raw profile", b"XML:"), position + _CHUNK.size)
+        if not (plain or kind in _HARMLESS):
+            break
+    return None
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield the kind and the place of each chunk."""
+    position, last = len(_SIGNATURE), len(data) - _CHUNK.size
+    while position <= last:
+        length, kind = _CHUNK.unpack_from(data, position)
+        yield kind, position
+        position += _CHUNK.size + length + 4
 
 
 def _decode_jpeg(
@@ -415,7 +461,7 @@ class ImageFormat(NamedTuple):
 
 FORMATS = (
     ImageFormat("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC)),
-    ImageFormat("PNG", PngImagePlugin.PngImageFile, _has(b"\x89PNG\r\n\x1a\n")),
+    ImageFormat("PNG", PngImagePlugin.PngImageFile, _has(_SIGNATURE)),
     ImageFormat(
         "WebP", WebPImagePlugin.WebPImageFile, lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     ),

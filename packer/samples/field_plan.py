@@ -48,12 +48,11 @@ class Sized(NamedTuple):
 
         Of four channels the last is alpha, by which colours weigh.
         """
-        from packer.pixels.decode_resize import PixelSpec  # here: they load OpenCV
-        from packer.pixels.deep_images import pixels_of
+        from packer.pixels.decode_resize import DecodeResize, PixelSpec  # here: it loads OpenCV
 
         count, dtype = images.shape[3], images.dtype.name
         channels = COLORS[count] if dtype == "uint8" else count
-        resizing = pixels_of(PixelSpec(self.size, self.fit, channels, dtype=dtype), rgba=count == 4)
+        resizing = DecodeResize(PixelSpec(self.size, self.fit, channels, dtype=dtype), rgba=count == 4)
         found = np.zeros((len(images), *self.size, count), images.dtype)
         for image, out in zip(images, found, strict=True):
             resizing.again(np.ascontiguousarray(image), out)

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from packer import PackedBatchDataset, convert_images
-from packer.bench import image_baseline, lanes, page_cache_drop
+from packer.bench import hardware_limits, image_baseline, lanes
 from packer.bench.bench import bench
 from packer.errors import PackerError, UsageError
 from packer.inputs.label_options import Labels
@@ -208,7 +208,7 @@ def test_a_system_without_linuxs_calls_is_measured_warm(
 ) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.delattr(os, "posix_fadvise")
-    monkeypatch.setattr(page_cache_drop, "CAN_DROP", False)
+    monkeypatch.setattr(hardware_limits, "CAN_DROP", False)
     report = bench(photo_folder, pack, rounds=1, seconds=0.01, workers=[0])
     assert list(report.sections) == ["warm page cache"]
     assert report.notes[1] == "cold page cache: this system cannot empty it; not measured."

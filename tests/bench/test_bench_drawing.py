@@ -1,4 +1,4 @@
-"""packer.bench.bench_drawing: the report as a picture; and the text of the same report."""
+"""packer.bench.bench_report: the report as a picture; and the text of the same report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.bench.bench_drawing import draw
-from packer.bench.bench_report import BenchReport, Diagnosis, MeasuredLane
+from packer.bench.bench_report import BenchReport, Diagnosis, MeasuredLane, draw
 from packer.errors import PackerError
 from packer.sentence import Option, Sentence
 

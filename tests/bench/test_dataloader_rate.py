@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from packer.bench.dataloader_rate import best_workers, loader_rate, worker_counts
+from packer.bench.lanes import best_workers, loader_rate, worker_counts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine of one core

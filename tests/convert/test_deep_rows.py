@@ -252,7 +252,7 @@ def test_a_folder_without_bands_says_why(tmp_path: Path):
     folder.mkdir()
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).quantize(4).save(folder / "1.png")
     sentence = (
-        r"^channels auto: .*/x/1\.png: a picture of palette colours, of which the colours are read, and no bands\."
+        r"^channels auto: .*/x/1\.png: its colours \(a palette, CMYK, YCbCr or AVIF\) are read, and no bands\."
         r" Pass channels='rgb' for such files\.$"
     )
     with pytest.raises(UsageError, match=sentence):
@@ -300,7 +300,7 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
         ({"channels": "rgba"}, "channels rgba: is about uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep four "
          "channels as they are."),
         ({"channels": "cmyk"}, "channels 'cmyk': unknown; rgb, gray, rgba and 1 to 1024 are allowed. Pass one of them."),
-        ({"dtype": "float32"}, "dtype 'float32': unknown; uint8, uint16 are allowed. Pass one of them."),
+        ({"dtype": "float32"}, "dtype 'float32': is not one of uint8, uint16. Pass one of them."),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together(sources: Any, tmp_path: Path, options: dict[str, Any], message: str):

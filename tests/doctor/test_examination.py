@@ -16,18 +16,17 @@ import pytest
 from click.testing import CliRunner
 
 from packer.cli import cli
-from packer.doctor import examination, rates
-from packer.doctor.examination import examine
-from packer.doctor.rates import Gpu
+from packer.doctor import examination
+from packer.doctor.examination import Gpu, examine
 from packer.doctor.traps import Trap
 from packer.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "SECONDS", 0.05)
-    monkeypatch.setattr(rates, "_BATCH_BYTES", 1 << 20)
-    monkeypatch.setattr(rates, "_FILE_BYTES", 16 << 20)
+    monkeypatch.setattr(examination, "SECONDS", 0.05)
+    monkeypatch.setattr(examination, "_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(examination, "_FILE_BYTES", 16 << 20)
 
 
 def test_a_machine_is_described_and_nothing_is_left(tmp_path: Path) -> None:
@@ -67,17 +66,17 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 
 
 def test_disks_that_cannot_be_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(rates.page_cache_drop, "CAN_DROP", False)
-    assert rates.disk_rate(str(tmp_path)).read is None
+    monkeypatch.setattr(examination.hardware_limits, "CAN_DROP", False)
+    assert examination.disk_rate(str(tmp_path)).read is None
     assert "the page cache cannot be emptied" in str(examine(tmp_path))
 
     def refuse(**_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(rates.tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(examination.tempfile, "NamedTemporaryFile", refuse)
     assert "not measured (Permission denied)" in str(examine(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0, total=0))
-    assert rates.disk_rate(str(tmp_path)).why == "too little room"
+    assert examination.disk_rate(str(tmp_path)).why == "too little room"
 
 
 def test_a_gpu_is_measured_by_a_stand_in() -> None:
@@ -105,7 +104,7 @@ def test_a_gpu_is_measured_by_a_stand_in() -> None:
         empty=lambda *_, **__: Tensor(),
         ones=lambda *_, **__: Tensor(),
     )
-    found = rates.gpu(torch, 0)
+    found = examination.gpu(torch, 0)
     assert (found.name, found.free, found.total) == ("H9", 3, 4)
     assert found.pinned > 0
     assert found.pageable > 0
@@ -127,6 +126,6 @@ def test_processes_that_are_forked_beside_a_gpu(
 
 @pytest.mark.gpu
 def test_a_gpu_is_measured() -> None:
-    found = rates.gpus()
+    found = examination.gpus()
     assert found is not None
     assert all(isinstance(one, Gpu) and one.pinned > 1e9 for one in found)

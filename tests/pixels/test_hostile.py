@@ -19,13 +19,13 @@ from packer.codecs.jpeg import jpeg_orientation
 from packer.errors import ImageError
 from packer.pixels.decode_resize import MAX_PIXELS
 from packer.pixels.image_decoder import (
+    MAX_CHUNKS,
     QuietStderr,
     ScratchBuffers,
     decode,
     is_short_of_memory,
     read_image_header,
 )
-from packer.pixels.plain_png import MAX_CHUNKS
 from tests.open_files import open_files
 
 SECONDS = 20.0  # of work that took minutes, on a busy machine; most of these take milliseconds

@@ -15,11 +15,20 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG
-from packer.pixels.plain_png import decode_plain_png, plain_png_size
+from packer.pixels import image_decoder
+from packer.pixels.image_decoder import ScratchBuffers, decode, plain_png_size
 
 Encode = Callable[..., bytes]
 RGB = np.random.default_rng(5).integers(0, 256, (9, 14, 3), dtype=np.uint8)
 GRAY = RGB[..., 0]
+
+
+def decode_plain_png(data: bytes, channels: str) -> Any:
+    """The pixels that OpenCV gives, None where they are left to Pillow."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(image_decoder, "_decode_pillow", lambda *_: None)
+        image = decode(data, channels, 1 << 20, lambda *_: 1.0, ScratchBuffers())
+    return None if image is None else image.pixels
 
 
 def with_chunk(data: bytes, kind: bytes, body: bytes, *, late: bool = False) -> bytes:

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.pixels.decode_resize import FITS, ImagePlacement, resize
-from packer.pixels.soft_maps import place_soft
+from packer.pixels.decode_resize import FITS, ImagePlacement, place_soft, resize
 
 
 def smooth(height: int, width: int) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer import native
-from packer.bench.page_cache_drop import drop, resident_share
+from packer.bench.hardware_limits import drop, resident_share
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
 from packer.format.pack import Pack, open_pack

@@ -1,4 +1,6 @@
-"""Images of 16 bits a channel, or of any number of bands: decoded with their values as they are, and resized.
+"""Files whose values are kept: images of 16 bits a channel or of any number of bands, and masks, exactly as they are.
+
+Images (`decode_deep`):
 
     | input                            | gray, rgb in uint16                           | a number of bands                |
     |----------------------------------|-----------------------------------------------|----------------------------------|
@@ -19,29 +21,45 @@ their largest number becomes 65,535; of 12 bits in a file that says 16 nothing i
 a file of another number of bands, or another type, is refused.
 
 TIFF files that Pillow does not read exactly are left to tifffile and imagecodecs. PNG files of 16-bit colours are left to OpenCV,
-which refuses damaged and truncated ones, as plain_png.py says. Of several pages, the first is read. EXIF orientation is applied.
+which refuses damaged and truncated ones, as image_decoder.py says. Of several pages, the first is read. EXIF orientation is applied.
 
-Resizing is that of soft maps (soft_maps.py): the triangle filter of images in float32, rounded once. What has its size already is
-copied exactly.
+Masks and the like (`decode_mask`):
+
+    | file                           | row              | values                                            |
+    |--------------------------------|------------------|---------------------------------------------------|
+    | PNG, TIFF, BMP: grey           | uint8 [H, W]     | as they are; 2 and 4 bits spread over 0 to 255    |
+    | PNG, TIFF, BMP: 1 bit          | uint8 [H, W]     | 0 and 255, as viewers and OpenCV have them        |
+    | PNG, TIFF, BMP: palette        | uint8 [H, W]     | the indices, as in Pascal VOC; not the colours    |
+    | PNG, TIFF: 16-bit grey         | uint16 [H, W]    | as they are                                       |
+    | TIFF: 32-bit floats            | float32 [H, W]   | as they are                                       |
+    | RGB, RGBA, grey with alpha     | uint8 [H, W, C]  | as they are, C = 3, 4, 2                          |
+    | GIF                            | uint8 [H, W]     | the palette's indices, or greys as they are       |
+    | WebP, JPEG                     | uint8 [H, W, C]  | as decoded; [H, W] where the channels are equal   |
+    | .npy [h, w] or [h, w, C]       | [H, W(, C)]      | uint8, uint16 or float32, as they are             |
+
+Anything else is refused, also what Pillow would narrow (16-bit RGB, 64-bit floats), and a palette where values are averaged. Of
+several pages, the first is read. EXIF orientation is applied, the mask's own to the mask.
 """
 
 from __future__ import annotations
 
 import io
-import threading
+import math
+import tokenize
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from PIL import ImageFile, TiffImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG, upright
 from packer.errors import ImageError
 from packer.opencv import cv2
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec
 from packer.pixels.image_decoder import (
     DAMAGE,
+    DecodedImage,
     QuietStderr,
     ScratchBuffers,
     TiffLevels,
@@ -55,11 +73,12 @@ from packer.pixels.image_decoder import (
     opened,
     read_image_header,
 )
-from packer.pixels.mask_decoder import decode_npy, decode_picture
-from packer.pixels.row_size import RowSize
-from packer.pixels.soft_maps import place_soft
 from packer.sentence import Option
 
+_MASK_FORMATS = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
+_KINDS = ("|u1", "<u2", "<f4")
+_MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
+_SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 _TYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 _MOST = 65_535
 _DEPTH_AT, _COLOR_AT = 24, 25  # of a PNG file: bytes of its first chunk
@@ -68,87 +87,23 @@ _PNG_COLORS = {
     4: 2,
     6: 4,
 }  # PNG's number for a kind of pixels -> channels, those of grey alone left out
-_COLOR_MODES = {
-    "P": "a picture of palette colours",
-    "PA": "a picture of palette colours",
-    "CMYK": "a picture in CMYK",
-    "YCbCr": "a picture in YCbCr",
-}
-"""Modes of Pillow that are no bands -> what such a file is."""
-_LUMA = (19_595, 38_470, 7_471)  # 65536ths, as Pillow has them
+_COLOR_MODES = frozenset(("P", "PA", "CMYK", "YCbCr"))
+"""Modes of Pillow that are no bands."""
+_LUMA = np.array((19_595, 38_470, 7_471), np.uint32)  # 65536ths, as Pillow has them
 _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
 
 
-class DeepPixels:
-    """Turn image files into rows of 16 bits or of bands; one object serves any number of threads. Called as DecodeResize is."""
+def decode_deep(data: bytes, channels: str | int, dtype: str, max_pixels: int) -> DecodedImage:
+    """Decode an image of 16 bits or of bands, upright. channels, dtype: as of PixelSpec. Raises: ImageError.
 
-    def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
-        """rgba: the last of four channels is alpha, by which colors weigh where rows are made of pixels (`again`)."""
-        self.spec, self._rgba = spec, rgba
-        self._state = _WidenedState()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DeepPixels, (self.spec, self._rgba)
-
-    def __call__(self, data: bytes, out: NDArray[Any]) -> tuple[int, int]:
-        """Decode ``data`` and fill ``out``, [H, W, C] of the type and shape of ``spec``; rows may lie apart.
-
-        Returns: (height, width) of the whole picture, upright.
-        Raises: ImageError with the reason, but not the file's name.
-        """
-        values = self._values(data)
-        self.again(values, out)
-        return values.shape[0], values.shape[1]
-
-    def whole(self, data: bytes, size: RowSize) -> tuple[NDArray[Any], tuple[int, int]]:
-        """Decode ``data`` whole, at the size that its row has; as of DecodeResize, in memory of its own."""
-        values = self._values(data)
-        source = values.shape[0], values.shape[1]
-        out = np.empty((*size.of(*source), values.shape[2]), values.dtype)
-        self.again(values, out)
-        return out, source
-
-    def again(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
-        """Fill ``out`` with the pixels of a row, [h, w, C], upright; not modified."""
-        size = out.shape[0], out.shape[1]
-        geometry = ImagePlacement.of(self.spec.fit, pixels.shape[:2], size)
-        if geometry.target[2:] != size:
-            out[...] = 0
-        place_soft(pixels, geometry, out)
-        if self._rgba:
-            _place_weighted(pixels, geometry, out)
-
-    def _values(self, data: bytes) -> NDArray[Any]:
-        """Return what a file holds, [h, w, C], upright."""
-        spec, self._state.widened = self.spec, False
-        if isinstance(spec.channels, int):
-            return _bands(data, spec.channels, np.dtype(spec.dtype), spec.max_pixels)
-        values, self._state.widened = _colors(data, spec.channels, spec.max_pixels)
-        return values
-
-    @property
-    def narrowed(self) -> bool:
-        """True if the last image that this thread made had 8 bits a channel, and was widened to 16."""
-        return self._state.widened
-
-
-class _WidenedState(threading.local):
-    def __init__(self) -> None:
-        self.widened = False
-
-
-def _place_weighted(pixels: NDArray[Any], geometry: ImagePlacement, out: NDArray[Any]) -> None:
-    """Fill the colors of ``out``, already resized each by itself, with colors that weigh as much as they are opaque."""
-    weighted, alpha = np.zeros(out.shape, np.float32), pixels[..., 3:].astype(np.float32)
-    place_soft(np.concatenate([pixels[..., :3] * alpha, alpha], 2), geometry, weighted)
-    seen = weighted[..., 3:] > 0  # elsewhere colors stay as they are
-    colors = np.divide(weighted[..., :3], weighted[..., 3:], where=seen, out=weighted[..., :3])
-    np.copyto(out[..., :3], np.rint(colors), where=seen, casting="unsafe")
-
-
-def pixels_of(spec: PixelSpec, rgba: bool = False) -> DecodeResize | DeepPixels:
-    """Return what makes such pixels of image files, and of pixels. rgba: four channels of 16 bits are colors and alpha."""
-    return DeepPixels(spec, rgba) if spec.deep else DecodeResize(spec)
+    narrowed: it had 8 bits a channel, and was widened to 16.
+    """
+    if isinstance(channels, int):
+        values, widened = _bands(data, channels, np.dtype(dtype), max_pixels), False
+    else:
+        values, widened = _colors(data, channels, max_pixels)
+    height, width = values.shape[:2]
+    return DecodedImage(values, height, width, 1, 1, False, widened)
 
 
 def count_bands(data: bytes, max_pixels: int) -> int:
@@ -187,7 +142,7 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
     if name == "AVIF":
         raise ImageError("an AVIF file, of which 8 bits a channel are read, whatever it has.")
     if not (header is None or header.narrowed):
-        image = decode(data, channels, max_pixels, _whole, ScratchBuffers())
+        image = decode(data, channels, max_pixels, lambda *_: 1.0, ScratchBuffers())  # JPEG at its full size
         pixels = upright(image.pixels[..., : 1 if channels == "gray" else 3], image.orientation)
         return pixels.astype(np.uint16) * np.uint16(257), True
     values, alpha, levels = _read(data, max_pixels)
@@ -201,14 +156,9 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
     if alpha:
         values = _on_white(values, levels.scaled(opacity))
     if count == 3 and channels == "gray":
-        red, green, blue = (values[..., i].astype(np.uint32) * np.uint32(_LUMA[i]) for i in range(3))
-        return ((red + green + blue + np.uint32(1 << 15)) >> 16).astype(np.uint16)[..., None], False
+        luma = values.astype(np.uint32) @ _LUMA
+        return ((luma + np.uint32(1 << 15)) >> 16).astype(np.uint16)[..., None], False
     return np.repeat(values, 3, axis=2) if count == 1 and channels == "rgb" else values, False
-
-
-def _whole(height: int, width: int) -> float:
-    """Have a JPEG file decoded at its full size."""
-    return 1.0
 
 
 def _on_white(colors: NDArray[np.uint16], opacity: NDArray[np.uint16]) -> NDArray[np.uint16]:
@@ -234,8 +184,6 @@ def _read(data: bytes, max_pixels: int) -> _Values:
         return _read_png(data, max_pixels)
     if name == "PPM":
         return _read_ppm(data, max_pixels)
-    if name == "AVIF":
-        raise _no_bands("an AVIF file")
     header = read_image_header(data)
     # Pillow does not open it, or would leave out bands, or the low bytes of several.
     if name == "TIFF" and (
@@ -244,21 +192,17 @@ def _read(data: bytes, max_pixels: int) -> _Values:
         or (header.narrowed and not header.mode.startswith("I;16"))
     ):
         return _read_tiff(data, max_pixels)
-    if header is not None and header.mode in _COLOR_MODES:
-        raise _no_bands(_COLOR_MODES[header.mode])
+    if name == "AVIF" or (header is not None and header.mode in _COLOR_MODES):
+        raise ImageError(
+            "its colours (a palette, CMYK, YCbCr or AVIF) are read, and no bands."
+            f" Pass {Option('channels', 'rgb')} for such files."
+        )
     if header is not None and header.mode in ("I", "F"):
         raise ImageError("its pixels are signed, or of 32 bits; uint8 and uint16 are packed.")
     values, orientation = decode_picture(data, max_pixels, palettes=False)
     alpha = values.ndim == 3 and values.shape[2] in (2, 4)
     return _Values(
         _with_channels(upright(values, orientation)), alpha, TiffLevels() if header is None else header.levels
-    )
-
-
-def _no_bands(kind: str) -> ImageError:
-    return ImageError(
-        f"{kind}, of which the colours are read, and no bands. Pass {Option('channels', 'rgb')} for "
-        "such files."
     )
 
 
@@ -329,4 +273,96 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
 def _needs(package: str) -> ImageError:
     return ImageError(
         f"a TIFF file that is read with {package}, which is not installed; 'pip install {package}' installs it."
+    )
+
+
+class MaskKind(NamedTuple):
+    """The type of a mask's values. dtype: numpy type string, one of _KINDS; channels: 1 or more."""
+
+    dtype: str
+    channels: int
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> MaskKind:
+        """Return the type of [h, w] or [h, w, C]."""
+        return cls(values.dtype.newbyteorder("<").str, 1 if values.ndim == 2 else values.shape[2])
+
+    def __str__(self) -> str:
+        """Return the type as a message has it."""
+        name = np.dtype(self.dtype).name
+        return name if self.channels == 1 else f"{name} in {self.channels} channels"
+
+
+def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes: bool = True) -> NDArray[Any]:
+    """Read one file, upright.
+
+    channels: how many are expected, None: any. palettes: False refuses indices of a palette.
+    Returns: [h, w], or [h, w, C] for several channels, of a dtype in _KINDS, of either byte order. Raises: ImageError.
+    """
+    if not data:
+        raise ImageError("empty (0 bytes).")
+    if data.startswith(npy.MAGIC_PREFIX):
+        return decode_npy(data, max_pixels)
+    name, _ = format_of_image(data)
+    if name not in _MASK_FORMATS:
+        raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
+    values, orientation = decode_picture(data, max_pixels, palettes)
+    # WebP has no grey of its own, and JPEG files of masks are often in colour.
+    colored = name in ("WebP", "JPEG") and values.ndim == 3
+    if colored and channels in (1, None) and (values == values[..., :1]).all():
+        values = values[..., 0]
+    return upright(values, orientation)
+
+
+def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
+    """Read an array as a view of the file's bytes: whatever its header announces, nothing is allocated."""
+    stream = io.BytesIO(data)
+    try:
+        version = npy.read_magic(stream)
+        reads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+        shape, fortran, dtype = reads(stream)
+    except (*DAMAGE, tokenize.TokenError):
+        raise ImageError("a damaged or truncated npy file.") from None
+    if dtype.newbyteorder("<").str not in _KINDS:
+        raise ImageError(f"its values are {dtype.name}; uint8, uint16 and float32 are read.")
+    if len(shape) not in (2, 3) or min(shape) < 1:
+        raise ImageError(
+            f"its shape is {list(shape)}; [height, width] and [height, width, channels] are read."
+        )
+    check_pixels(shape[0], shape[1], max_pixels)
+    if len(data) - stream.tell() != math.prod(shape) * dtype.itemsize:
+        raise ImageError("a damaged or truncated npy file.")
+    values = np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape, order="F" if fortran else "C")
+    return values[..., 0] if values.shape[2:] == (1,) else values
+
+
+def decode_picture(data: bytes, max_pixels: int, palettes: bool) -> tuple[NDArray[Any], int]:
+    """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
+    with opened(data, max_pixels, _inexact) as image:
+        if not _is_exact(image):
+            raise _inexact()
+        if image.mode == "P" and not palettes:
+            raise ImageError(
+                "holds indices of a palette, and between two of these there is no third; soft values are grey. "
+                "Save it as grey."
+            )
+        image.load()
+        return np.asarray(image.convert("L") if image.mode == "1" else image), exif_orientation(image)
+
+
+def _is_exact(image: ImageFile.ImageFile) -> bool:
+    """Say whether Pillow would give the values of an opened file as they are."""
+    if image.mode not in _MODES:
+        return False
+    if isinstance(image, TiffImagePlugin.TiffImageFile) and _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
+        return False
+    # The raw mode says what Pillow unpacks: of "RGB;16B" it keeps 8 bits a channel.
+    arguments = image.tile[0].args if image.tile else ""
+    raw = arguments if isinstance(arguments, str) else str((arguments or ("",))[0])
+    return "16" not in raw or image.mode.startswith("I;16")
+
+
+def _inexact() -> ImageError:
+    return ImageError(
+        "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can. Store it as .npy."
     )
