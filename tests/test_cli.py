@@ -213,7 +213,7 @@ def labels_by_ambiguous_stem(photos: Path) -> None:
         (loop, [], 1, "Error: photos/blue/again: "),
         (labels_by_ambiguous_stem, ["--labels", "labels.csv"], 1, "Error: labels.csv line 2: "),
         (lambda p: Path("p.h5").touch(), [], 2, "Error: p.h5: exists; nothing is overwritten unasked. "),
-        (lambda p: None, ["--size", "0"], 2, "Error: size 0: 0 is too small; 1 is the least. "),
+        (lambda p: None, ["--size", "0"], 2, "Error: size 0: is not a number or HxW of 1 to 65,536 pixels. "),
         (lambda p: None, ["--fit", "zoom"], 2, "Invalid value for '--fit': 'zoom' is not one of"),
         (lambda p: None, ["--colour"], 2, "No such option"),
         (lambda p: None, ["--workers", "0"], 2, "Error: workers 0: is too few; 1 is the least. Pass 1 or more."),

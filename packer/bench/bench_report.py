@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from packer import units
-from packer.errors import MissingDependencyError, PackerError
+from packer.errors import MissingDependencyError
+from packer.format.file_io import write_file
 from packer.sentence import Option, Part, Sentence
 
 if TYPE_CHECKING:
@@ -205,10 +207,9 @@ def draw(report: BenchReport, path: str) -> None:
     axes = figure.subplots(len(counts), 1, squeeze=False, height_ratios=[n + 1 for n in counts])[:, 0]
     for axis, (title, lanes) in zip(axes, report.sections.items(), strict=True):
         _draw_section(axis, title, lanes, report)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error
+    memory = io.BytesIO()
+    figure.savefig(memory, format=path.lower().rpartition(".")[2], dpi=150)
+    write_file(path, memory.getvalue())
 
 
 def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], report: BenchReport) -> None:

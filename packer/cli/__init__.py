@@ -2,14 +2,9 @@
 
     convert_command.py    convert: images, or a table, into one file
     options.py            every option of convert; those that several commands have
-    conversion_output.py  what a conversion is about to do, did, and left out
-    info.py               info, verify, seal
-    reworking.py          append, merge, split, repack, export
-    benching.py           bench
-    previewing.py         preview
-    doctoring.py          doctor
-    reporting.py          report
-    console.py            text for people, JSON for programs
+    looking.py            info, preview, report, bench, doctor
+    reworking.py          append, merge, split, repack, export, verify, seal
+    console.py            the group of commands; text for people, JSON for programs; what a conversion did
 
 Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, load, orders, previews, progress,
 reports, samples, tables, tables.transform.
@@ -25,50 +20,12 @@ from typing import NoReturn
 
 import click
 
-from packer.cli.benching import bench
-from packer.cli.console import in_options, say, say_lines
-from packer.cli.convert_command import convert
-from packer.cli.doctoring import doctor
-from packer.cli.info import info, seal, verify
-from packer.cli.previewing import preview
-from packer.cli.reporting import report
-from packer.cli.reworking import append, export, merge, repack, split
+from packer.cli import convert_command, looking, reworking  # noqa: F401  they register the commands
+from packer.cli.console import cli, in_options, say, say_lines
 from packer.errors import PackerError, UsageError
-from packer.version import __version__
 
 INTERRUPTED = 130
 _AGAIN_SECONDS = 0.02
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="packer")
-def cli() -> None:
-    """Turn a folder of images, or a table, into one file that trains at memory speed.
-
-    \b
-    packer convert images/ train.h5 --size 256
-    packer convert table.csv train.h5 --label target
-    packer info train.h5
-    packer bench images/ train.h5
-    """
-
-
-for command in (
-    append,
-    bench,
-    convert,
-    doctor,
-    export,
-    info,
-    merge,
-    preview,
-    repack,
-    report,
-    seal,
-    split,
-    verify,
-):
-    cli.add_command(command)
 
 
 def main() -> NoReturn:

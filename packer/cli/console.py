@@ -1,4 +1,4 @@
-"""What commands print: text for people, JSON for programs."""
+"""The group of commands, and what they print: text for people, JSON for programs; what a conversion is about to do, did, and left out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer import units
 from packer.path_text import UNSEEN
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
+if TYPE_CHECKING:
+    from packer.convert.conversion_run import Report
+    from packer.convert.image_conversion import ConversionPlan
+    from packer.tables.table_conversion import TablePlan, TableReport
+
+SKIPPED = 3
+SHOWN = 20  # skipped inputs printed; all are in the pack's header
+_LISTED = 8  # columns named in a sentence
 COMPRESS = ("none", "gzip", "zstd", "blosc2")
 """Values of --compress."""
 OPTIONS = {
@@ -32,6 +41,19 @@ _BARS = Option("Labels.separator", "|;")
 _SPELLED = {("Csv.quote", ""): "none"}
 # The one option in reasons that packs record, which hold text.
 _RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="packer")
+def cli() -> None:
+    """Turn a folder of images, or a table, into one file that trains at memory speed.
+
+    \b
+    packer convert images/ train.h5 --size 256
+    packer convert table.csv train.h5 --label target
+    packer info train.h5
+    packer bench images/ train.h5
+    """
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -131,3 +153,67 @@ def _worded(value: Any) -> Any:
         case list() | tuple():
             return [_worded(item) for item in value]
     return value
+
+
+def announce_plan(output: Output, source: str, out: str, plan: ConversionPlan) -> None:
+    """Print what is about to be done to images."""
+    classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
+    shape = plan.sizes if plan.shape is None else "x".join(map(str, plan.shape))
+    images = units.count(plan.rows, "image") + classes
+    output.say(f"{source}: {images} -> {out}: {shape} each, about {units.size(plan.bytes)}")
+    if plan.splits:
+        output.say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
+    output.note(plan.notes)
+
+
+def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
+    """Print what is about to be done to a table."""
+    name = sources[0] if len(sources) == 1 else units.count(len(sources), "file")
+    parts = [
+        f"{role} {', '.join(columns[:_LISTED])}{', ...' if len(columns) > _LISTED else ''}"
+        for role, columns in plan.roles.items()
+    ]
+    rows = "" if plan.rows is None else f"{units.count(plan.rows, 'row')}, "
+    table = f"{rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)}"
+    output.say(f"{name}: {table} -> {out}: {'; '.join(parts)}")
+    output.note(plan.notes)
+
+
+def tell_report(
+    output: Output, report: Report | TableReport, noun: str, verb: str = "packed", where: str = ""
+) -> None:
+    """Print what a report says. noun: "image" or "row"; verb: what was done; where: the pack, of several."""
+    rows = units.count(report.rows, noun)
+    if report.cleared:
+        output.note([f"an interrupted conversion was cleared, since it differed ({report.cleared})"])
+    if report.already:
+        output.tell(report.to_dict(), f"{report.out}: holds all {rows} already")
+        return
+    output.note(report.notes)
+    resumed = f", {report.resumed:,} of them read before it was interrupted" if report.resumed else ""
+    read = f"{units.size(report.bytes_read)} -> " if report.bytes_read else ""
+    output.tell(
+        report.to_dict(),
+        f"{verb} {rows}{where}{resumed}, {read}{units.size(report.bytes_written)},"
+        f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} {noun}s/s,"
+        f" {units.count(report.workers, 'worker')})",
+    )
+
+
+def tell_skipped(output: Output, report: Report | TableReport, out: str) -> None:
+    """List what was left out on stderr, and exit with the code for that; do nothing if nothing was."""
+    if report.already or not report.skipped:
+        return
+    count, listed = len(report.skipped), "them all"
+    title = f"skipped {units.count(count, 'input')}"
+    if reasons := vars(report).get("reasons"):
+        count, listed = sum(reasons.values()), f"the first {count:,}"
+        why = ", ".join(f"{rows:,} {reason}" for reason, rows in reasons.items())
+        title = f"left out {units.count(count, 'row')} ({why})"
+    if not output.as_json:
+        say(f"{title}:", err=True)
+        for item in report.skipped[:SHOWN]:
+            say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
+        if count > SHOWN:
+            say(f"  and {count - SHOWN:,} more; packer info {out} --json lists {listed}", err=True)
+    raise click.exceptions.Exit(SKIPPED)

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from packer.cli.console import OPTIONS, Output
-from packer.cli.conversion_output import announce_plan, announce_table_plan, tell_report, tell_skipped
+from packer.cli.console import (
+    OPTIONS,
+    Output,
+    announce_plan,
+    announce_table_plan,
+    cli,
+    tell_report,
+    tell_skipped,
+)
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.source_kinds import PARQUET, is_array_file, is_table
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from packer.inputs.label_options import Labels
 
 
-@click.command()
+@cli.command()
 @click.argument("sources", metavar="SRC...", nargs=-1, type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @CONVERT

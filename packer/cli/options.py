@@ -92,19 +92,15 @@ def _mapping(context: click.Context, option: click.Parameter, texts: tuple[str, 
     return given
 
 
-def options(*decorators: Decorator[Any]) -> Decorator[Any]:
-    """Return the decorator that adds options in this order."""
+def options(*given: str | Decorator[Any]) -> Decorator[Any]:
+    """Return the decorator that adds options in this order; text names one of those that several commands have."""
 
     def add(command: _Command) -> _Command:
-        for decorator in reversed(decorators):
-            command = decorator(command)
+        for one in reversed(given):
+            command = (_SHARED[one] if isinstance(one, str) else one)(command)
         return command
 
     return add
-
-
-JSON = option("--json as_json", None, "Print one JSON object on stdout instead of text.")
-QUIET = option("--quiet", None, "Print nothing but errors.")
 
 
 def OUTPUT(command: _Command) -> Any:
@@ -114,26 +110,32 @@ def OUTPUT(command: _Command) -> Any:
     def run(*args: Any, as_json: bool, quiet: bool, **given: Any) -> None:
         command(*args, output=Output(command.__name__, as_json=as_json, quiet=quiet), **given)
 
-    return JSON(QUIET(run))
+    return options("--json", "--quiet")(run)
 
 
-WORKERS = option("--workers", "N", "Parallel workers, which change no result; default: the cores at hand.")
-DUPLICATES = option("--duplicates", ("error", "skip", "keep"),
-                    "Rows that are there already, of the same key and the same bytes (of tables: files): refuse them, leave them out, or"
-                    " have them twice.", "error")  # fmt: skip
-OVERWRITE = option("--overwrite", None, "Replace the output if it is a pack.")
-SPLIT = option("--split", "NAME", "Only the rows of one split.")
-SHARDS = options(
-    option("--shard-rows", "N", "Begin another file every N rows; the pack is a directory."),
-    option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB."),
-)
-SEED = option("--seed", "N", "Of the shuffle and the splits.", 0)
-SHUFFLE = option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True)
-LABELS = option("--labels", "FILE", "CSV of files and labels, as for convert.")
-PAIRS = option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True)
-ON_ERROR = option("--on-error", ("stop", "skip"),
-                  "At an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop")  # fmt: skip
-REWORKING = options(WORKERS, OUTPUT)
+# fmt: off
+_SHARED = {
+    "--json": option("--json as_json", None, "Print one JSON object on stdout instead of text."),
+    "--quiet": option("--quiet", None, "Print nothing but errors."),
+    "--workers": option("--workers", "N", "Parallel workers, which change no result; default: the cores at hand."),
+    "--duplicates": option(
+        "--duplicates", ("error", "skip", "keep"),
+        "Rows that are there already, of the same key and the same bytes (of tables: files): refuse them, leave them out, or have them"
+        " twice.", "error"),
+    "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
+    "--split": option("--split", "NAME", "Only the rows of one split."),
+    "--shard-rows": option("--shard-rows", "N", "Begin another file every N rows; the pack is a directory."),
+    "--shard-size": option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB."),
+    "--seed": option("--seed", "N", "Of the shuffle and the splits.", 0),
+    "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
+    "--labels": option("--labels", "FILE", "CSV of files and labels, as for convert."),
+    "--pair": option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True),
+    "--on-error": option(
+        "--on-error", ("stop", "skip"),
+        "At an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop"),
+}
+"""Options that several commands have, by what is typed."""
+# fmt: on
 
 
 def merge_values(given: dict[str, Any]) -> dict[str, Any]:
@@ -191,17 +193,17 @@ CONVERT = options(
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=_IMAGES),
     option("--soft", "NAME,...", "Pairs that are no classes but mattes or depth: resampled linearly.", about=_IMAGES),
     option("--split", "NAME=SHARE,...", "Draw splits, for example train=0.9,val=0.1."),
-    SHUFFLE,
-    SEED,
-    SHARDS,
-    WORKERS,
-    ON_ERROR,
+    "--shuffle",
+    "--seed",
+    "--shard-rows", "--shard-size",
+    "--workers",
+    "--on-error",
     option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a Ray cluster, some each.", "local", about=_IMAGES),
     option("--address", "ADDRESS", "Of the Ray cluster; default: RAY_ADDRESS, or else Ray on this machine's cores.", about=_IMAGES),
     option("--only-shards", "K/N",
            "Each N-th of the shards from the K-th on, as in a SLURM array; then packer merge --index OUT.", about=_IMAGES),
     option("--max-pixels", "N", "Refuse larger inputs undecoded; default: 178,956,970.", about=_IMAGES),
-    OVERWRITE,
+    "--overwrite",
     option("--resume", None,
            "Go on only with a conversion of the same inputs and options; done already, it is left as it is."),
     OUTPUT,

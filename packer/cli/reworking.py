@@ -1,48 +1,43 @@
-"""packer append, merge, split, repack, export: packs made of packs, and the images of a pack."""
+"""packer append, merge, split, repack, export, verify, seal: packs made of packs, images of a pack, and packs made whole."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import COMPRESS, Output
-from packer.cli.conversion_output import announce_plan, tell_report, tell_skipped
-from packer.cli.options import (
-    DUPLICATES,
-    FIT,
-    FORMAT,
-    LABELS,
-    ON_ERROR,
-    OVERWRITE,
-    PAIRS,
-    PATH,
-    REWORKING,
-    SEED,
-    SHARDS,
-    SHUFFLE,
-    SPLIT,
-    STORE,
-    Word,
-    merge_values,
-    option,
-    options,
+from packer.cli.console import (
+    COMPRESS,
+    Output,
+    announce_plan,
+    cli,
+    in_options,
+    say,
+    tell_report,
+    tell_skipped,
 )
+from packer.cli.options import FIT, FORMAT, OUTPUT, PATH, STORE, Word, merge_values, option, options
 from packer.errors import UsageError
 
+if TYPE_CHECKING:
+    from packer.format.verdict import Verdict
 
-@click.command()
+_PROBLEMS = 50  # printed; --json has them all
+
+
+@cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("source", metavar="MORE", type=PATH)
 @options(
-    LABELS,
-    PAIRS,
-    DUPLICATES,
-    ON_ERROR,
-    REWORKING,
+    "--labels",
+    "--pair",
+    "--duplicates",
+    "--on-error",
+    "--workers",
+    OUTPUT,
 )
 def append(
     pack: str, source: str, *, labels: str | None, pairs: dict[str, str], output: Output, **given: Any
@@ -75,17 +70,18 @@ def append(
     tell_skipped(output, report, pack)
 
 
-@click.command()
+@cli.command()
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PATH)
 @click.pass_context
 @options(
     option("-o --out", "OUT", "The pack to make."),
     option("--index", None, "List the shards of one PACK that convert --only-shards has made."),
-    DUPLICATES,
-    SHUFFLE,
-    SEED,
-    OVERWRITE,
-    REWORKING,
+    "--duplicates",
+    "--shuffle",
+    "--seed",
+    "--overwrite",
+    "--workers",
+    OUTPUT,
 )
 def merge(
     context: click.Context,
@@ -120,14 +116,15 @@ def merge(
     tell_report(output, report, _noun(out))
 
 
-@click.command()
+@cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("shares", metavar="NAME=SHARE,...", type=Word())
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
-    SEED,
-    OVERWRITE,
-    REWORKING,
+    "--seed",
+    "--overwrite",
+    "--workers",
+    OUTPUT,
 )
 def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
     """Deal the rows of PACK out to new packs, each with equal shares of each class.
@@ -147,7 +144,7 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
         tell_report(output, report, _noun(report.out), where=f" -> {report.out}")
 
 
-@click.command()
+@cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
@@ -157,12 +154,14 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
     option("--store", STORE, "As for convert; default: as PACK has it."),
     option("--quality", "N", "Of JPEG rows; default: as PACK has it."),
     option("--compress", COMPRESS, "As for convert; default: as PACK has it."),
-    SHARDS,
+    "--shard-rows",
+    "--shard-size",
     option("--shuffle/--no-shuffle", None, "Mix the rows, or those of each split.", False),
-    SEED,
+    "--seed",
     option("--resume", None, "Go on only with an interrupted run of the same pack and options."),
-    OVERWRITE,
-    REWORKING,
+    "--overwrite",
+    "--workers",
+    OUTPUT,
 )
 def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """Write PACK anew: smaller, stored another way, in another format or number of files. Rows keep their order, but for --shuffle.
@@ -178,7 +177,7 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
     tell_report(output, report, _noun(out))
 
 
-@click.command()
+@cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
@@ -186,8 +185,9 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
         "--as encoding", ("png", "jpeg"), "png: exactly the pixels; jpeg: smaller, or the rows' own.", "png"
     ),
     option("--quality", "N", "Of JPEG files.", 95),
-    SPLIT,
-    REWORKING,
+    "--split",
+    "--workers",
+    OUTPUT,
 )
 def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """Write the rows of PACK as image files in the folder OUT.
@@ -207,6 +207,97 @@ def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
     output.tell(
         record | {"notes": list(report.notes)}, f"wrote {files}, {units.size(report.nbytes)}, in {took}"
     )
+
+
+@cli.command()
+@click.argument("pack", metavar="PACK", type=PATH)
+@options(
+    option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
+    "--labels",
+    "--pair",
+    "--workers",
+    OUTPUT,
+)
+def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> None:
+    """Compare every byte of a pack with its checksums.
+
+    Names the damaged blocks and their rows, and exits with 1 if there are any. With --repair SRC it makes them anew.
+
+    \b
+    packer verify train.h5
+    packer verify train.h5 --repair images/
+    """
+    from packer.format.verify import verify_pack
+
+    verdict = verify_pack(pack, progress=not output.quiet)
+    record = {"pack": pack, "ok": verdict.ok, "problems": [vars(problem) for problem in verdict.problems]}
+    record |= {"bytes": verdict.nbytes, "seconds": verdict.seconds, "repaired": None}
+    if verdict.ok:
+        speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
+        took = units.duration(verdict.seconds)
+        output.tell(record, f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
+        return
+    if not output.as_json:
+        for problem in verdict.problems[:_PROBLEMS]:
+            say(in_options(problem.text), err=True)
+        if len(verdict.problems) > _PROBLEMS:
+            say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
+    if source is None:
+        output.tell(record)
+        if not output.as_json and (remedy := _how_to_repair(pack, verdict)):
+            say(remedy, err=True)
+        raise click.exceptions.Exit(1)
+    from packer.convert.repair import repair_pack
+
+    repair = repair_pack(pack, source, progress=not output.quiet, **given)
+    mended = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
+    output.tell(
+        record | {"ok": True, "repaired": vars(repair)},
+        f"{pack}: repaired ({', '.join(mended)}), and whole again",
+    )
+
+
+@cli.command()
+@click.argument("pack", metavar="PACK", type=PATH)
+@OUTPUT
+def seal(pack: str, *, output: Output) -> None:
+    """Seal a pack that was edited in place.
+
+    Its blocks are hashed, mean and std of its images computed again, its labels and arrays compared with its header. Loading an HDF5
+    file that was opened for writing, as by h5py.File("train.h5", "r+"), is an error until then.
+
+    \b
+    packer seal train.h5
+    """
+    from packer.convert.sealing import seal_pack
+
+    sealed = seal_pack(pack, progress=not output.quiet)
+    output.tell(
+        {"pack": pack, "rows": sealed.rows, "statistics": sealed.header.statistics},
+        f"{pack}: sealed; {units.count(sealed.rows, 'row')}, {units.size(sealed.nbytes)}",
+    )
+
+
+def _how_to_repair(path: str, verdict: Verdict) -> str:
+    """Return the command that repairs a damaged pack; "" where none does, and the problems say what does."""
+    from packer.errors import FormatError
+    from packer.format.header import PACK_OPTIONS
+    from packer.format.pack import open_damaged
+
+    if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
+        return ""
+    try:
+        pack = open_damaged(path)
+    except FormatError:
+        return ""
+    files = [problem.file for problem in verdict.problems]
+    parts = [part for part in pack.parts if any(file.startswith(part.path) for file in files)]
+    options = {name for part in parts for name in part.header.provenance.get("options", {})}
+    if options & {*PACK_OPTIONS, "fields", "append", "like", "duplicates"}:
+        return ""
+    made_of = "images" if pack.parts[0].header.table is None else "table"
+    edited = f". If you edited the arrays yourself: packer seal {path}" if pack.format == "npy" else ""
+    return f"To make damaged blocks anew from the {made_of}: packer verify {path} --repair SRC{edited}"
 
 
 def _noun(path: str) -> str:

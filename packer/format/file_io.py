@@ -149,6 +149,15 @@ def fsync_path(path: str) -> None:
         os.close(fd)
 
 
+def write_file(path: str, data: bytes) -> None:
+    """Write a small file, in place of one that is there. Raises PackerError if it cannot be written."""
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error
+
+
 def own_folder() -> str:
     """Make, or check, this user's folder in that for temporary files, and return it. Raises PackerError if others may write to it.
 

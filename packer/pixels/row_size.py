@@ -11,7 +11,6 @@ With a rule the aspect is kept and nothing is enlarged. The other side is rounde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -40,14 +39,14 @@ class RowSize(NamedTuple):
         rule, equals, side = str(size).partition("=") if isinstance(size, str) else ("", "", "")
         if not equals:
             return cls("one", *parse_size(size))
-        if rule not in _LIMITS or not (side.isascii() and side.isdecimal()):
+        try:
+            limit = _side(side)
+        except ValueError:
+            limit = 0
+        if rule not in _LIMITS or not limit:
             raise UsageError(
-                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest. Pass for example max=512."
-            )
-        limit = int(side[:9])
-        if not 1 <= limit <= _LARGEST:
-            raise UsageError(
-                f"size {size}: {side} is not within 1 to {_LARGEST}. Pass for example {rule}=512."
+                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at most {_LARGEST:,}."
+                " Pass for example max=512."
             )
         return cls(rule, limit, limit)
 
@@ -108,44 +107,41 @@ class RowSize(NamedTuple):
 
 def note_on_size(height: int, width: int) -> list[Sentence]:
     """Say how sizes that are no powers of two are usually made: of larger rows, by random crops while loading; none of other sizes."""
-    odd = [side for side in dict.fromkeys((height, width)) if side & (side - 1)]
-    if not odd:
+    rows = [1 << (side - 1).bit_length() for side in (height, width)]
+    if rows == [height, width]:
         return []
-    nearest = [f"{1 << (side.bit_length() - 1)} and {1 << side.bit_length()}" for side in odd]
-    found = " and ".join(map(str, odd))
-    rows = [side if side not in odd else 1 << side.bit_length() for side in (height, width)]
     square = height == width
-    larger = Option("size", rows[0] if square else f"{rows[0]}x{rows[1]}")
-    crop = f"RandomCrop({height})" if square else f"RandomCrop(({height}, {width}))"
-    powers = "power" if len(odd) == 1 else "powers"
+    given, larger = (str(a) if square else f"{a}x{b}" for a, b in ((height, width), rows))
+    option = Option("size", rows[0] if square else larger)
+    crop = height if square else (height, width)
     return [
         Sentence(
-            f"{found}: no {powers} of two; the nearest are {', and '.join(nearest)}. Training usually takes {larger}"
-            f" and augment='{crop}'."
+            f"{given}: no power of two. Training usually takes {option} and augment='RandomCrop({crop})'."
         )
     ]
 
 
 def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
     """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
-    sides: Sequence[int]
-    if isinstance(size, str) and "=" in size:
-        raise UsageError(
-            f"size {size}: whole pictures are made of image files and of packs of them. Pass a number or HxW, for example 256."
-        )
     try:
-        if isinstance(size, str):
-            sides = [int(side) for side in size.lower().split("x")]
-        else:
-            sides = [index(side) for side in ((size,) if isinstance(size, SupportsIndex) else size)]
-        height, width = [*sides] * 2 if len(sides) == 1 else sides
+        given = (
+            size.lower().split("x")
+            if isinstance(size, str)
+            else [size]
+            if isinstance(size, SupportsIndex)
+            else size
+        )
+        sides = [_side(side) for side in given]
+        height, width = sides * 2 if len(sides) == 1 else sides
     except (ValueError, TypeError):
-        raise UsageError(f"size {size}: is not a number or HxW. Pass for example 256 or 128x256.") from None
-    for side in (height, width):
-        if side < 1:
-            raise UsageError(f"size {size}: {side} is too small; 1 is the least. Pass for example 256.")
-        if side > _LARGEST:
-            raise UsageError(
-                f"size {size}: {side} is too large; {_LARGEST} is the most. Pass for example 256."
-            )
+        raise UsageError(
+            f"size {size}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or 128x256."
+        ) from None
     return height, width
+
+
+def _side(given: str | SupportsIndex) -> int:
+    side = int(given) if isinstance(given, str) else index(given)
+    if not 1 <= side <= _LARGEST:
+        raise ValueError
+    return side

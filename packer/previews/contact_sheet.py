@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
-from packer.errors import PackerError, UsageError
+from packer.errors import UsageError
+from packer.format.file_io import write_file
 from packer.format.pack import Pack, open_pack
 from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import (
@@ -65,7 +66,7 @@ class Shown:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the .png file. Raises PackerError if it cannot be written."""
-        _write(os.fspath(path), self.png)
+        write_file(os.fspath(path), self.png)
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.png).decode()
@@ -126,7 +127,7 @@ def preview(
         draws, names, said = augmented(augment, pack, chosen, seed, range(epoch, epoch + repeat))
     one_size = _LARGEST_TILE if augment is None and image.shape is None else None
     columns_used, size, data = _sheet(draws, pack, columns, one_size, format)
-    _write(out, data)
+    write_file(out, data)
     drawn = {"boxes": draws[0].boxes, "keypoints": draws[0].points}
     overlaid = (*draws[0].masks, *(name for name, what in drawn.items() if what is not None))
     return Preview(out, len(chosen), columns_used, repeat, size, len(data), names, overlaid, said)
@@ -218,11 +219,3 @@ def _sheet(
     words = words_height(max(len(lines) for each in texts for lines in each))
     grid = arrange_tiles(len(shapes), len(draws), tile, columns, words)
     return grid.columns, grid.size, draw_sheet(grid, draws, texts, classes, format)
-
-
-def _write(path: str, data: bytes) -> None:
-    try:
-        with open(path, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error

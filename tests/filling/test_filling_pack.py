@@ -425,7 +425,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
             {"sise": 64},
             r"sise=: is no option of convert_images; leave it out.",
         ),
-        ({"size": 0}, r"size 0: 0 is too small; 1 is the least."),
+        ({"size": 0}, r"size 0: is not a number or HxW"),
         ({"labels": "nowhere.csv"}, r"nowhere.csv"),
     ],
 )

@@ -26,41 +26,32 @@ def test_sizes(size: object, expected: tuple[int, int]):
 
 
 @pytest.mark.parametrize(
-    ("size", "sentence"),
+    "size",
     [
-        ("big", "size big: is not a number or HxW. Pass for example 256 or 128x256."),
-        ((32.0, 32.0), "size (32.0, 32.0): is not a number or HxW. Pass for example 256 or 128x256."),
-        ("1x2x3", "size 1x2x3: is not a number or HxW. Pass for example 256 or 128x256."),
-        (
-            "max=512",
-            "size max=512: whole pictures are made of image files and of packs of them. Pass a number or HxW, for example 256.",
-        ),
-        (0, "size 0: 0 is too small; 1 is the least. Pass for example 256."),
-        (-4, "size -4: -4 is too small; 1 is the least. Pass for example 256."),
+        "big",
+        (32.0, 32.0),
+        "1x2x3",
+        "max=512",
+        0,
+        -4,
+        65_537,
+        "0x5",
     ],
 )
-def test_each_wrong_size_is_one_sentence(size: object, sentence: str):
+def test_each_wrong_size_is_one_sentence(size: object):
     with pytest.raises(UsageError) as error:
         parse_size(size)
+    sentence = f"size {size}: is not a number or HxW of 1 to 65,536 pixels. Pass for example 256 or 128x256."
     assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize(
     ("size", "note"),
     [
-        (
-            224,
-            "224: no power of two; the nearest are 128 and 256. Training usually takes size=256 and augment='RandomCrop(224)'.",
-        ),
+        (224, "224: no power of two. Training usually takes size=256 and augment='RandomCrop(224)'."),
         (
             "256x100",
-            "100: no power of two; the nearest are 64 and 128. Training usually takes size='256x128' and "
-            "augment='RandomCrop((256, 100))'.",
-        ),
-        (
-            "250x100",
-            "250 and 100: no powers of two; the nearest are 128 and 256, and 64 and 128. Training usually takes "
-            "size='256x128' and augment='RandomCrop((250, 100))'.",
+            "256x100: no power of two. Training usually takes size='256x128' and augment='RandomCrop((256, 100))'.",
         ),
         ("128x256", None),
         (1, None),
@@ -88,20 +79,14 @@ def test_rules_are_recorded_and_read_again(size: object, option: object, words: 
     assert words is None or found.words == words
 
 
-@pytest.mark.parametrize(
-    ("size", "sentence"),
-    [
-        ("max=", "is neither max=N, the longest side in pixels, nor min=N, the shortest. Pass for example max=512."),
-        ("longest=5", "is neither max=N, the longest side in pixels, nor min=N, the shortest. Pass for example max=512."),
-        ("min=-1", "is neither max=N, the longest side in pixels, nor min=N, the shortest. Pass for example max=512."),
-        ("min=0", "0 is not within 1 to 65536. Pass for example min=512."),
-        ("max=99999999999999999999", "99999999999999999999 is not within 1 to 65536. Pass for example max=512."),
-    ],
-)  # fmt: skip
-def test_each_wrong_rule_is_one_sentence(size: str, sentence: str):
+@pytest.mark.parametrize("size", ["max=", "longest=5", "min=-1", "min=0", "max=99999999999999999999"])
+def test_each_wrong_rule_is_one_sentence(size: str):
     with pytest.raises(UsageError) as error:
         RowSize.parse(size)
-    assert str(error.value) == f"size {size}: {sentence}"
+    assert str(error.value) == (
+        f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at most 65,536."
+        " Pass for example max=512."
+    )
 
 
 sides = st.integers(1, 5000)
