@@ -5,67 +5,26 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from packer import units
-
-S = TypeVar("S", bound="Status")
 
 LINE_SECONDS = 60.0
 """Between two lines where there is no terminal; work that ends sooner prints none."""
 
 
-class Status:
-    """The line that says what is being done now: one that changes on a terminal, elsewhere a line a minute. A context manager.
+class Progress:
+    """The progress of one piece of work: a bar on a terminal, elsewhere a line a minute. A context manager.
 
-    shown: False shows nothing.
-    """
-
-    def __init__(self, shown: bool) -> None:
-        self._shown, self._last = shown, time.monotonic()
-        self._bar: Any = None
-
-    def say(self, text: str) -> None:
-        """Show a few words."""
-        if self._shown and self._bar is None:
-            self._bar = _bar(None, "", bar_format="{desc}")
-        if self._bar is not None:
-            self._bar.set_description_str(text)
-        else:
-            self._print(text)
-
-    def close(self) -> None:
-        """Remove the bar; lines stay where they are."""
-        bar, self._bar = self._bar, None
-        if bar is not None:
-            bar.close()
-
-    def _print(self, text: str) -> None:
-        """Print a line when LINE_SECONDS have gone since the last one."""
-        now = time.monotonic()
-        if self._shown and now - self._last >= LINE_SECONDS and sys.stderr is not None:
-            self._last = now
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
-
-    def __enter__(self: S) -> S:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class Progress(Status):
-    """The progress of one piece of work. A context manager.
-
-    unit: what is counted, "images", "rows" or "B" for bytes.
+    shown: False shows nothing. unit: what is counted, "images", "rows" or "B" for bytes.
     then: called with each number of units done, shown or not.
     """
 
-    def __init__(self, shown: bool, unit: str, then: Callable[[int], object] | None = None) -> None:
-        super().__init__(shown)
-        self._unit, self._then, self._began = unit, then, self._last
+    def __init__(self, shown: bool, unit: str = "", then: Callable[[int], object] | None = None) -> None:
+        self._shown, self._unit, self._then = shown and sys.stderr is not None, unit, then
+        self._began = self._last = time.monotonic()
         self._total: int | None = None
+        self._bar: Any = None
 
     def start(self, total: int | None, unit: str | None = None) -> None:
         """Begin to show, or begin anew with the next stage of the work. total: units in all, None if unknown."""
@@ -81,8 +40,36 @@ class Progress(Status):
             self._then(done)
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
-        elif self._shown and time.monotonic() - self._last >= LINE_SECONDS:  # each row may come here
-            self._print(line(done, self._total, self._unit, time.monotonic() - self._began))
+        elif self._is_due():  # each row may come here
+            sys.stderr.write(line(done, self._total, self._unit, self._last - self._began) + "\n")
+
+    def say(self, text: str) -> None:
+        """Show a few words, of what is being done now."""
+        if self._shown and self._bar is None:
+            self._bar = _bar(None, "", bar_format="{desc}")
+        if self._bar is not None:
+            self._bar.set_description_str(text)
+        elif self._is_due():
+            sys.stderr.write(f"{text}\n")
+
+    def _is_due(self) -> bool:
+        """Return True when LINE_SECONDS have gone since the last line."""
+        now = time.monotonic()
+        due = self._shown and now - self._last >= LINE_SECONDS
+        self._last = now if due else self._last
+        return due
+
+    def close(self) -> None:
+        """Remove the bar; lines stay where they are."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.close()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 def line(done: int, total: int | None, unit: str, seconds: float) -> str:
@@ -107,7 +94,7 @@ def _bar(total: int | None, unit: str, **options: Any) -> Any:
     tqdm: Any
     if "ipykernel" in sys.modules:
         from tqdm.auto import tqdm
-    elif sys.stderr is not None and sys.stderr.isatty():
+    elif sys.stderr.isatty():
         from tqdm import tqdm
     else:
         return None

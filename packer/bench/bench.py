@@ -70,8 +70,10 @@ def bench(
         raise UsageError(f"{Option('model_rate')} is what {Option('script')} finds out. Pass one of them.")
     given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
     if any(n is not None and n <= 0 for n in given.values()) or any(n < 0 for n in workers or ()):
-        said = ", ".join(f"{name}={n}" for name, n in (given | {"workers": workers}).items())
-        raise UsageError(f"bench: {said}; numbers above 0 are allowed, and 0 workers. Pass other numbers.")
+        raise UsageError(
+            f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are allowed, and 0 workers."
+            " Pass other numbers."
+        )
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
     size = max(1, min(batch_size or (1024 if is_table else 256), opened.rows // 4))

@@ -12,7 +12,7 @@ from packer import units
 from packer.cli.console import Output, cli, in_options, json_text, say, say_lines
 from packer.cli.options import OUTPUT, PATH, option, options
 from packer.errors import MissingDependencyError, UsageError
-from packer.progress import Status
+from packer.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,7 +171,7 @@ def bench(
     if plot is not None:
         _check_file(plot, pictures.PICTURES)
         pictures.check_matplotlib()
-    with Status(not quiet) as status:
+    with Progress(not quiet) as status:
         report = measure(
             source[0] if len(source) == 1 else source, pack, workers=counts, progress=status.say, **given
         )
@@ -199,7 +199,7 @@ def doctor(folder: str, *, as_json: bool) -> None:
     """
     from packer.doctor.examination import examine
 
-    with Status(not as_json) as status:
+    with Progress(not as_json) as status:
         found = examine(folder, progress=status.say)
     say_lines(json_text("doctor", found.to_dict()) if as_json else str(found))
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import NamedTuple
 
 from packer import units
 from packer.arguments import check_workers, whole
 from packer.errors import UsageError
-from packer.format.file_io import remove
+from packer.format.file_io import write_file
 from packer.format.pack import Pack, open_pack
-from packer.format.working_folder import check_name, failure
+from packer.format.working_folder import check_name
 from packer.path_text import as_text
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
 from packer.reports.card_content import has_images, measure_card
 from packer.reports.page import MARK, render
 
-SUFFIX = ".writing"
-"""Of the page's name while it is being written."""
 ENDINGS = (".html", ".htm")
 _MOST_FRAMED = 8_000_000
 """Bytes of a page that a notebook shows: they are saved with it."""
@@ -58,13 +57,9 @@ class DataCard(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return the page in a frame, as notebooks show it; the findings alone if the page is large, or gone."""
-        try:
-            if self.nbytes <= _MOST_FRAMED:
-                with open(self.path, encoding="utf-8") as file:
-                    page = escape(file.read())
-                return f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:1px solid #8888" sandbox></iframe>'
-        except OSError:
-            pass
+        if self.nbytes <= _MOST_FRAMED:
+            with suppress(OSError), open(self.path, encoding="utf-8") as file:
+                return f'<iframe srcdoc="{escape(file.read())}" style="width:100%;height:40em;border:0" sandbox></iframe>'
         return f"<pre>{escape(str(self))}</pre>"
 
 
@@ -120,7 +115,11 @@ def report(
     """
     began = time.perf_counter()
     target = os.fspath(out)
-    _check_output(target, overwrite)
+    if not target.lower().endswith(ENDINGS):
+        raise UsageError(
+            f"{target}: ends in none of {', '.join(ENDINGS)}; a report is such a page. Name it so."
+        )
+    check_name(target, overwrite=overwrite, ours=_is_report, other="is no report", kinds="reports")
     most = whole("rows", rows, 0, MOST_SHOWN)
     count = check_workers(workers)
     given = [path] if isinstance(path, (str, os.PathLike, Pack)) else list(path)
@@ -131,7 +130,7 @@ def report(
     with Progress(progress, "rows", on_progress) as bar:
         card = measure_card(packs, _names(packs), most, count, bar)
         data = render(card).encode("utf-8")
-    _write(target, data)
+    write_file(target, data)
     found = card.duplicates
     leaked = () if found is None or len(card.parts) < 2 else found.leaked
     return DataCard(
@@ -177,35 +176,9 @@ def _kind(pack: Pack) -> tuple[object, ...]:
     return has_images(pack), table is None, *columns
 
 
-def _check_output(out: str, overwrite: bool) -> None:
-    """Refuse a page that cannot be written, before any work. Raises UsageError or PackerError."""
-    if not out.lower().endswith(ENDINGS):
-        raise UsageError(f"{out}: ends in none of {', '.join(ENDINGS)}; a report is such a page. Name it so.")
-    check_name(out, overwrite=overwrite, ours=_is_report, other="is no report", kinds="reports")
-
-
 def _is_report(path: str) -> bool:
     """Return True for a file that begins as a report does."""
-    if os.path.islink(path) or not os.path.isfile(path):
-        return False
-    try:
-        with open(path, "rb") as file:
+    if os.path.isfile(path) and not os.path.islink(path):
+        with suppress(OSError), open(path, "rb") as file:
             return file.read(len(MARK)) == MARK.encode()
-    except OSError:
-        return False
-
-
-def _write(out: str, data: bytes) -> None:
-    """Write the page under another name, and give it its own. Raises PackerError."""
-    work = f"{out}.{os.getpid()}{SUFFIX}"
-    try:
-        try:
-            fd = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-            os.replace(work, out)
-        except BaseException:
-            remove(work)
-            raise
-    except OSError as error:
-        raise failure(out, error) from error
+    return False
