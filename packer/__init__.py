@@ -35,101 +35,32 @@
 Names are imported when they are first used, so that converting never loads torch, and loading never loads OpenCV.
 """
 
-# ruff: noqa: I001 - aliases, by which type checkers see public names, would be a statement each
-
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from itertools import pairwise
 
 from packer.version import NOT_ON_WINDOWS, __version__
 
-TYPE_CHECKING = False  # as type checkers know it; importing typing takes 10 ms, in which nothing of ours answers Ctrl-C yet
-if TYPE_CHECKING:
-    from typing import Any
 
-    from packer.convert.conversion_run import Report as Report
-    from packer.convert.export import export_images as export_images
-    from packer.convert.image_conversion import convert_images as convert_images
-    from packer.convert.repacking import (
-        append_images as append_images,
-        merge_packs as merge_packs,
-        merge_shards as merge_shards,
-        repack as repack,
-        split_pack as split_pack,
-    )
-    from packer.convert.repair import repair_pack as repair_pack
-    from packer.convert.sealing import seal_pack as seal_pack
-    from packer.errors import PackerError as PackerError
-    from packer.filling.opening import fill_pack as fill_pack, open_pack as open_pack
-    from packer.format.pack import Pack as Pack
-    from packer.format.verify import verify_pack as verify_pack
-    from packer.inputs.image_pairs import Soft as Soft
-    from packer.inputs.label_options import Labels as Labels
-    from packer.load.batch_dataset import PackedBatchDataset as PackedBatchDataset
-    from packer.load.order_quality import order_quality as order_quality
-    from packer.load.padded_batches import Padding as Padding
-    from packer.load.processes.transforms import PythonTransform as PythonTransform
-    from packer.load.row_dataset import PackedDataset as PackedDataset
-    from packer.orders.buckets import Buckets as Buckets
-    from packer.orders.mixture import Mixture as Mixture
-    from packer.orders.regions import Regions as Regions
-    from packer.orders.row_orders import (
-        Blocks as Blocks,
-        Rows as Rows,
-        Sequential as Sequential,
-        Slices as Slices,
-    )
-    from packer.orders.sampling import Balanced as Balanced, Weighted as Weighted
-    from packer.previews.contact_sheet import preview as preview, show as show
-    from packer.reports.data_card import report as report
-    from packer.samples.pack_builder import PackBuilder as PackBuilder, create as create
-    from packer.samples.pack_dataset import pack_dataset as pack_dataset
-    from packer.samples.packing import Fields as Fields
-    from packer.tables.table_conversion import (
-        TableReport as TableReport,
-        append_table as append_table,
-        convert_table as convert_table,
-    )
-    from packer.tables.table_options import Csv as Csv, Encode as Encode
+def _homes() -> dict[str, str]:
+    """Return public name -> module, as __init__.pyi imports them: ``from packer.format.pack import Pack as Pack``."""
+    stub: bytes = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi")
+    words = stub.decode().replace(",", " ").split()
+    homes, module = {}, ""
+    for before, word in pairwise(words):
+        module = word if before == "from" else module
+        if before == "as" and word != "__version__":
+            homes[word] = module
+    return homes
 
-_NAMES = {
-    "packer.convert.conversion_run": "Report",
-    "packer.convert.export": "export_images",
-    "packer.convert.image_conversion": "convert_images",
-    "packer.convert.repacking": "append_images merge_packs merge_shards repack split_pack",
-    "packer.convert.repair": "repair_pack",
-    "packer.convert.sealing": "seal_pack",
-    "packer.errors": "PackerError",
-    "packer.filling.opening": "fill_pack open_pack",
-    "packer.format.pack": "Pack",
-    "packer.format.verify": "verify_pack",
-    "packer.inputs.image_pairs": "Soft",
-    "packer.inputs.label_options": "Labels",
-    "packer.load.batch_dataset": "PackedBatchDataset",
-    "packer.load.order_quality": "order_quality",
-    "packer.load.padded_batches": "Padding",
-    "packer.load.processes.transforms": "PythonTransform",
-    "packer.load.row_dataset": "PackedDataset",
-    "packer.orders.buckets": "Buckets",
-    "packer.orders.mixture": "Mixture",
-    "packer.orders.regions": "Regions",
-    "packer.orders.row_orders": "Blocks Rows Sequential Slices",
-    "packer.orders.sampling": "Balanced Weighted",
-    "packer.previews.contact_sheet": "preview show",
-    "packer.reports.data_card": "report",
-    "packer.samples.pack_builder": "PackBuilder create",
-    "packer.samples.pack_dataset": "pack_dataset",
-    "packer.samples.packing": "Fields",
-    "packer.tables.table_conversion": "TableReport append_table convert_table",
-    "packer.tables.table_options": "Csv Encode",
-}
-"""Module -> the public names in it, as they are imported above."""
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+_HOMES = _homes()
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'packer' has no attribute {name!r}")
     if sys.platform == "win32":

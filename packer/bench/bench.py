@@ -126,7 +126,7 @@ class _Run:
         ]
         packed = {order: self._packed(order) for order in ORDERS}
         ours = [
-            Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: base.limit.rate(seconds) * size)
+            Lane(f"packed, {order}", partial(loader.rate, seconds), lambda: base.limit(seconds) * size)
             for order, loader in packed.items()
         ]
         self._measure("warm page cache", [raw, *peers, *ours], base.limit_name)

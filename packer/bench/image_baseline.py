@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from packer import units
 from packer.augment import RandomHorizontalFlip, RandomResizedCrop
 from packer.bench.hardware_limits import CopyLimit, DecodeLimit
-from packer.bench.lanes import Baseline, Limit
+from packer.bench.lanes import Baseline, held_tensors
 from packer.codecs import jpeg
 from packer.codecs.jpeg import swaps_sides, upright
 from packer.convert.whole_pictures import WholePictures
@@ -47,7 +47,6 @@ SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes n
 HELD_IMAGES = 256  # decoded again and again, to see what decoding alone takes
 CHECKED_ROWS = 32
 CROP_SIDE = 224  # of whole pictures, less where the pack's are smaller
-_MANY_LABELS = 1 << 16
 Decode: TypeAlias = Callable[[bytes], NDArray[np.uint8]]
 
 
@@ -59,20 +58,18 @@ def image_baseline(
 
     Raises UsageError (a pack that cannot be compared), SourceError, PackerError (the images are not the pack's).
     """
-    image = image_field(pack)
-    is_list = str(images).lower().endswith(LISTS)
+    image_field(pack)
     opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(1)  # a process forked while they live can hang, and the workers are parallel
     try:
-        with open_source(images, labelled=not is_list, skip=True) as source:
-            yield _baseline(source, pack, image, batch_size, threads, seconds)
+        with open_source(images, labelled=not str(images).lower().endswith(LISTS), skip=True) as source:
+            yield _baseline(source, pack, batch_size, threads, seconds)
     finally:
         cv2.setNumThreads(opencv_threads)
 
 
-def _baseline(
-    source: ImageSource, pack: Pack, image: Field, batch_size: int, threads: int, seconds: float
-) -> Baseline:
+def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, seconds: float) -> Baseline:
+    image = image_field(pack)
     indices = source_indices(source, pack)
     checked = check_same(source, pack, indices)
     size = RowSize.of_option(image.about.get("size", "keep"))
@@ -81,10 +78,7 @@ def _baseline(
     labels = np.full(pack.rows, -1, np.int64)
     if any(f.name == "label" and not f.loaded.ragged for f in pack.fields):
         loading["fields"] = ["image", "label"]
-        with PackedBatchDataset(
-            pack, _MANY_LABELS, fields=["label"], subset=slice(None), output="numpy"
-        ) as all_rows:
-            labels = np.concatenate([batch.label for batch in all_rows])
+        labels = held_tensors(pack, ["label"], pack.rows, threads)[0].numpy()
     every = slice(None, None, max(1, pack.rows // max(SAMPLED_IMAGES, 4 * batch_size)))
     indices, labels = indices[every], labels[every]
     if image.own_size is None:
@@ -97,12 +91,11 @@ def _baseline(
         channels = make.spec.shape[2]
         heading = f"whole pictures ({kind}, {size.words}) cut to {height}x{width}x{channels} by RandomResizedCrop and flip"
         loading["augment"] = [RandomResizedCrop((height, width)), RandomHorizontalFlip()]
-    limit: Limit
     if image.codec is None:
         row_bytes = height * width * channels + labels[:1].nbytes
-        limit, limit_name = CopyLimit(batch_size * row_bytes, pack.rows * row_bytes, threads), "memcpy"
+        limit, limit_name = CopyLimit(batch_size * row_bytes, pack.rows * row_bytes, threads).rate, "memcpy"
     else:
-        limit = DecodeLimit(pack, batch_size, threads)
+        limit = DecodeLimit(pack, batch_size, threads).rate
         limit_name = "decode" if image.own_size is None else "whole decode"
     return Baseline(
         source=source.name,
@@ -158,11 +151,6 @@ class Resized:
         return pixels
 
 
-class _ThreadBuffers(threading.local):
-    def __init__(self) -> None:
-        self.scratch = ScratchBuffers()
-
-
 class CroppedAndFlipped:
     """RandomResizedCrop of an image file to the size of the spec, and a random flip.
 
@@ -171,7 +159,7 @@ class CroppedAndFlipped:
     """
 
     def __init__(self, spec: PixelSpec) -> None:
-        self.spec, self._local = spec, _ThreadBuffers()
+        self.spec, self._local = spec, threading.local()
 
     def __call__(self, data: bytes) -> NDArray[np.uint8]:
         """Return pixels [H, W, C]; any number of threads may call it."""
@@ -182,7 +170,8 @@ class CroppedAndFlipped:
             box = random_box(height, width)
             return min(box.height / spec.size[0], box.width / spec.size[1])
 
-        image = decode(data, str(spec.channels), spec.max_pixels, ratio, self._local.scratch)
+        scratch = vars(self._local).setdefault("scratch", ScratchBuffers())
+        image = decode(data, str(spec.channels), spec.max_pixels, ratio, scratch)
         swapped = swaps_sides(image.orientation)
         if box is None:  # no JPEG
             box = random_box(*((image.width, image.height) if swapped else (image.height, image.width)))

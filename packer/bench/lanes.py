@@ -6,30 +6,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from packer.bench.bench_report import LIMIT, MeasuredLane
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 
+_AT_ONCE = 1 << 15  # rows
 ORDERS = ("sequential", "slices", "blocks", "rows")
-
-
-class RowItems(Sized, Protocol):
-    """A dataset of rows."""
-
-    def __getitem__(self, item: int) -> Any:
-        """Return a row, of tensors and numbers."""
-
-
-class Limit(Protocol):
-    """A rate that no loader can beat."""
-
-    def rate(self, seconds: float) -> float:
-        """Return batches a second over about that many seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +26,18 @@ class Baseline:
 
     source: as the user calls it; unit: "images" or "rows"; heading: both sides of the comparison, in a line; items: rows for a
     DataLoader, whose lane has the name; peers: other loaders of whole epochs of `peer_rows`; loading: options of our loader, for the
-    same work; limit: of rows in the page cache, with its name; files: read for an epoch, none where the page cache cannot be emptied
-    of them; stages: rows/s of parts of the baseline's work alone; notes: sentences; conditions: figures for the JSON.
+    same work; limit: measures for so many seconds how many batches/s nothing can beat, of rows in the page cache, with its name;
+    files: read for an epoch, none where the page cache cannot be emptied of them; stages: rows/s of parts of the baseline's work
+    alone; notes: sentences; conditions: figures for the JSON.
     """
 
     source: str
     unit: str
     heading: str
     name: str
-    items: RowItems
+    items: Sized
     limit_name: str
-    limit: Limit
+    limit: Callable[[float], float]
     peers: Mapping[str, Iterable[Any]] = field(default_factory=dict)
     peer_rows: int = 0
     loading: Mapping[str, Any] = field(default_factory=dict)
@@ -146,7 +135,7 @@ class _Epochs:
 
 
 def loader_rate(
-    items: RowItems, *, batch_size: int, workers: int, seconds: float, epochs: int | None = None
+    items: Sized, *, batch_size: int, workers: int, seconds: float, epochs: int | None = None
 ) -> float:
     """Rows a second that a DataLoader delivers once it runs; starting its workers is not counted.
 
@@ -183,9 +172,24 @@ def worker_counts(cores: int) -> list[int]:
     return sorted({0, cores, *(1 << k for k in range(cores.bit_length()))})
 
 
-def best_workers(items: RowItems, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
+def best_workers(items: Sized, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
     """Return the worker count that delivers most rows a second."""
     return max(
         counts,
         key=lambda workers: loader_rate(items, batch_size=batch_size, workers=workers, seconds=seconds),
     )
+
+
+def held_tensors(pack: Pack, fields: Sequence[str], rows: int, threads: int) -> list[torch.Tensor]:
+    """Return the first rows of a pack: a tensor [rows, ...] of each field."""
+    held: list[torch.Tensor] = []
+    at = 0
+    with PackedBatchDataset(
+        pack, _AT_ONCE, fields=fields, subset=slice(rows), threads=threads, placement="disk"
+    ) as batches:
+        for batch in batches:
+            held = held or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
+            for part, tensor in zip(held, batch, strict=True):
+                part[at : at + len(tensor)] = tensor
+            at += len(batch[0])
+    return held

@@ -15,17 +15,14 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 from packer import units
 from packer.bench.hardware_limits import CopyLimit
-from packer.bench.lanes import Baseline
+from packer.bench.lanes import Baseline, held_tensors
 from packer.errors import PackerError, UsageError
-from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import memory
 from packer.path_text import as_text
 from packer.tables.reading.table_source import expand, file_digest
 
 HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile
-_AT_ONCE = 1 << 15  # rows
 
 
 class ContiguousSlices:
@@ -65,7 +62,7 @@ def table_baseline(
     loading = {"fields": [f.name for f in fields]}
     row_bytes = sum(f.row_bytes for f in fields)
     rows = min(pack.rows, memory() // HELD_SHARE // row_bytes)
-    tensors = held_tensors(pack, fields, rows, threads)
+    tensors = held_tensors(pack, [f.name for f in fields], rows, threads)
     notes = []
     if ragged := [f.name for f in pack.fields if f.ragged]:
         notes.append(f"left out: {', '.join(ragged)}, of any length.")
@@ -87,7 +84,7 @@ def table_baseline(
         },
         peer_rows=rows,
         limit_name="memcpy",
-        limit=CopyLimit(batch_size * row_bytes, pack.rows * row_bytes, threads),
+        limit=CopyLimit(batch_size * row_bytes, pack.rows * row_bytes, threads).rate,
         loading=loading,
         notes=notes,
         conditions={"torch_threads": torch.get_num_threads(), "rows_held": rows},
@@ -107,18 +104,3 @@ def check_source(names: Sequence[str], called: str, pack: Pack) -> None:
             f"{called}: is not what {pack.path} was made from ({', '.join(made['names'][:3])}, as it was then);"
             " a comparison needs the same on both sides. Pass that, or convert this one."
         )
-
-
-def held_tensors(pack: Pack, fields: Sequence[Field], rows: int, threads: int) -> list[torch.Tensor]:
-    """Return the first rows of a pack: a tensor [rows, ...] of each field."""
-    held: list[torch.Tensor] = []
-    at = 0
-    with PackedBatchDataset(
-        pack, _AT_ONCE, fields=[f.name for f in fields], subset=slice(rows), threads=threads, placement="disk"
-    ) as batches:
-        for batch in batches:
-            held = held or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
-            for part, tensor in zip(held, batch, strict=True):
-                part[at : at + len(tensor)] = tensor
-            at += len(batch[0])
-    return held

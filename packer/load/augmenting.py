@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from packer.augment import Pipeline, Transform
     from packer.augment.pass_stages import PreparedDraws
 
-    One = str | Sequence[Transform] | Pipeline
-    Augment = One | Mapping[str, One]
+    One: TypeAlias = str | Sequence[Transform] | Pipeline
+    Augment: TypeAlias = One | Mapping[str, One]
     Draws = tuple[PreparedDraws, ...]
 
 

@@ -45,7 +45,6 @@ from __future__ import annotations
 
 import io
 import math
-import tokenize
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -55,10 +54,9 @@ from numpy.typing import NDArray
 from PIL import ImageFile, TiffImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG, upright
-from packer.errors import ImageError
+from packer.errors import ImageError, PackerError
 from packer.opencv import cv2
 from packer.pixels.image_decoder import (
-    DAMAGE,
     DecodedImage,
     QuietStderr,
     ScratchBuffers,
@@ -78,6 +76,7 @@ from packer.sentence import Option
 _MASK_FORMATS = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
+_INEXACT = "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can. Store it as .npy."
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 _TYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 _MOST = 65_535
@@ -261,7 +260,9 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
             orientation = integer_orientation(None if tag is None else tag.value)
             bits = page.bitspersample if isinstance(page.bitspersample, int) else page.dtype.itemsize * 8
             levels = TiffLevels(bits, page.photometric == tifffile.PHOTOMETRIC.MINISWHITE)
-    except (*DAMAGE, tifffile.TiffFileError) as error:
+    except PackerError:
+        raise
+    except Exception as error:
         if "imagecodecs" in str(error):
             raise _needs("imagecodecs") from None
         if is_short_of_memory(0):
@@ -321,7 +322,7 @@ def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
         version = npy.read_magic(stream)
         reads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         shape, fortran, dtype = reads(stream)
-    except (*DAMAGE, tokenize.TokenError):
+    except Exception:
         raise ImageError("a damaged or truncated npy file.") from None
     if dtype.newbyteorder("<").str not in _KINDS:
         raise ImageError(f"its values are {dtype.name}; uint8, uint16 and float32 are read.")
@@ -338,9 +339,9 @@ def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
 
 def decode_picture(data: bytes, max_pixels: int, palettes: bool) -> tuple[NDArray[Any], int]:
     """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
-    with opened(data, max_pixels, _inexact) as image:
+    with opened(data, max_pixels, _INEXACT) as image:
         if not _is_exact(image):
-            raise _inexact()
+            raise ImageError(_INEXACT)
         if image.mode == "P" and not palettes:
             raise ImageError(
                 "holds indices of a palette, and between two of these there is no third; soft values are grey. "
@@ -360,9 +361,3 @@ def _is_exact(image: ImageFile.ImageFile) -> bool:
     arguments = image.tile[0].args if image.tile else ""
     raw = arguments if isinstance(arguments, str) else str((arguments or ("",))[0])
     return "16" not in raw or image.mode.startswith("I;16")
-
-
-def _inexact() -> ImageError:
-    return ImageError(
-        "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can. Store it as .npy."
-    )

@@ -32,7 +32,6 @@ import re
 import struct
 import threading
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -57,7 +56,7 @@ from PIL import (
 from packer.channels import CHANNELS
 from packer.codecs import jpeg
 from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
-from packer.errors import ImageError
+from packer.errors import ImageError, PackerError
 from packer.opencv import cv2
 from packer.sentence import Option
 
@@ -83,26 +82,6 @@ there, and better with each step above; with these limits the mean stays above 4
 """
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
-
-# What Pillow raises on damaged or hostile files. Warnings count among them where the user made them errors.
-DAMAGE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    BufferError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    Warning,
-    struct.error,
-    zlib.error,
-)
 
 MAX_SIDE = 1 << 20
 """Pixels of a side, OpenCV's own limit: a picture one pixel wide takes Pillow 16 bytes a row, and a microsecond."""
@@ -140,6 +119,10 @@ _HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tI
 _BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # tags of TIFF
 _ZERO_IS_WHITE = 0
 
+_UNKNOWN = (
+    f"a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass {Option('channels', 'auto')} to keep bands as they"
+    f" are, or {Option('dtype', 'uint16')} for grey and colours of 10 or 14 bits."
+)
 _FOREIGN_PIXELS = frozenset(("Invalid value for samples per pixel", "unknown pixel mode"))
 """Pillow's words for pixels of a TIFF file that it has no mode for."""
 
@@ -325,7 +308,7 @@ def _decode_jpeg(
 
 def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
     """Decode a file of any format with Pillow. Raises: as `opened`."""
-    with opened(data, max_pixels, _unknown_pixels) as image:
+    with opened(data, max_pixels, _UNKNOWN) as image:
         narrowed = loses_bits(image)
         image.load()
         orientation = exif_orientation(image)
@@ -334,21 +317,11 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
     return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
 
-def _unknown_pixels() -> ImageError:
-    return ImageError(
-        "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass "
-        f"{Option('channels', 'auto')} to keep bands as they are, or {Option('dtype', 'uint16')} for "
-        "grey and colours of 10 or 14 bits."
-    )
-
-
 @contextmanager
-def opened(
-    data: bytes, max_pixels: int = MAX_SIDE**2, unknown: Callable[[], ImageError] | None = None
-) -> Iterator[ImageFile.ImageFile]:
+def opened(data: bytes, max_pixels: int = MAX_SIDE**2, unknown: str = "") -> Iterator[ImageFile.ImageFile]:
     """Open an image file with Pillow, of any size up to max_pixels, and word what it raises meanwhile.
 
-    unknown: makes the error for a TIFF file of pixels that Pillow does not know.
+    unknown: said of a TIFF file of pixels that Pillow does not know.
     Raises: ImageError; MemoryError, as an image that was left out for lack of memory would be missing silently.
     """
     name, opens = format_of_image(data)
@@ -363,15 +336,17 @@ def opened(
             pixels = image.height * image.width
             with _without_pillow_limit(image):
                 yield image
+    except PackerError:
+        raise
     except Image.DecompressionBombError:
         raise ImageError(
             f"more pixels than Pillow opens in a {name} file; split it, or store it as PNG."
         ) from None
-    except DAMAGE as error:
+    except Exception as error:  # Pillow raises nearly all there are on damaged or hostile files
         if is_short_of_memory(pixels):
             raise MemoryError from None
-        if unknown is not None and name == "TIFF" and str(error) in _FOREIGN_PIXELS:
-            raise unknown() from None
+        if unknown and name == "TIFF" and str(error) in _FOREIGN_PIXELS:
+            raise ImageError(unknown) from None
         # Pillow's own words name memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
 

@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from packer import convert_table
-from packer.bench.lanes import epochs_rate
-from packer.bench.table_baseline import ContiguousSlices, batch_sampled, check_source, held_tensors
+from packer.bench.lanes import epochs_rate, held_tensors
+from packer.bench.table_baseline import ContiguousSlices, batch_sampled, check_source
 from packer.errors import UsageError
 from packer.format.pack import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
@@ -53,7 +53,7 @@ def test_held_rows_are_the_packs_first_ones(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text("a,b\n" + "".join(f"{i},{i / 7}\n" for i in range(300)))
     convert_table(tmp_path / "n.csv", tmp_path / "n.h5", label="a")
     pack = open_pack(tmp_path / "n.h5")
-    held = held_tensors(pack, pack.fields, 120, threads=1)
+    held = held_tensors(pack, [f.name for f in pack.fields], 120, threads=1)
     with PackedBatchDataset(pack, 300) as batches:
         (batch,) = batches
         for tensor, expected in zip(held, batch, strict=True):
