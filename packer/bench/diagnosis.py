@@ -7,42 +7,38 @@ from collections.abc import Mapping, Sequence
 from packer import units
 from packer.bench.bench_report import BenchReport, Diagnosis, MeasuredLane
 from packer.bench.training_loop import LoopReport
-from packer.sentence import Option, Part, Sentence
+from packer.sentence import Option, Sentence
 
 WAITING = 0.1
 """Of the time: a loop that waits less waits for nothing."""
 NEAR = 0.5
 """Of the rate of a stage alone: a loader that is as fast is limited by that stage, one that is slower by what lies between."""
-_BY = {
-    "disk": "the disk",
-    "store": "the network, or the store at its other end",
-    "memory": "copying from memory",
-    "reading": "reading files",
-    "transform": "the function in Python (`transform`)",
-    "copy": "the copy to the GPU",
-    "augmenting": "augmentation",
-    "training": "the model's own step",
-}
-"""Stage -> what limits, where that is not the stage's own name."""
-_REMEDIES: dict[str, Sentence] = {
-    "disk": Sentence(
-        f"Fewer bytes help ({Option('store', 'jpeg')}, a smaller {Option('size')}), or placement='ram'."
+_STAGES = {
+    "disk": (
+        "the disk", f"Fewer bytes help ({Option('store', 'jpeg')}, a smaller {Option('size')}), or placement='ram'."
     ),
-    "store": Sentence(
-        "Later epochs read the disk, with open_pack(url, cache=...); a nearer store, or more bandwidth, helps the first one."
+    "store": (
+        "the network, or the store at its other end",
+        "Later epochs read the disk, with open_pack(url, cache=...); a nearer store, or more bandwidth, helps the first one.",
     ),
-    "memory": Sentence(f"Smaller rows help: a smaller {Option('size')}, fewer fields=."),
-    "decoding": Sentence(
-        f"Raw rows are not decoded ({Option('store', 'raw')}), smaller ones faster ({Option('size')})."
+    "memory": ("copying from memory", f"Smaller rows help: a smaller {Option('size')}, fewer fields=."),
+    "reading": ("reading files", ""),
+    "decoding": (
+        "decoding", f"Raw rows are not decoded ({Option('store', 'raw')}), smaller ones faster ({Option('size')})."
     ),
-    "transform": Sentence("What packer.augment has runs in C, or on the GPU: augment=[...] instead."),
-    "copy": Sentence("Copy uint8 rows, and leave augment= to the GPU."),
-    "augmenting": Sentence(
-        "On a GPU it costs nearly nothing: device='cuda'; else fewer operations or more cores."
+    "transform": (
+        "the function in Python (`transform`)",
+        "What packer.augment has runs in C, or on the GPU: augment=[...] instead.",
     ),
-    "training": Sentence("No loader makes it faster: larger batches, mixed precision and torch.compile may."),
-}
-"""Stage of a loop over a pack -> what can be done about it."""
+    "copy": ("the copy to the GPU", "Copy uint8 rows, and leave augment= to the GPU."),
+    "augmenting": (
+        "augmentation", "On a GPU it costs nearly nothing: device='cuda'; else fewer operations or more cores."
+    ),
+    "training": (
+        "the model's own step", "No loader makes it faster: larger batches, mixed precision and torch.compile may."
+    ),
+}  # fmt: skip
+"""Stage -> what limits, and of a loop over a pack what can be done about it; others are their own names."""
 
 
 def diagnose(
@@ -72,7 +68,7 @@ def diagnose(
         limit = "training" if loop.waiting <= WAITING else loop.limit
         sentences.append(_of_loop(loop, limit, unit))
         if ours_loaded or limit == "training":
-            sentences.append(_REMEDIES[limit])
+            sentences.append(_STAGES[limit][1])
         else:
             sentences += [
                 "A pack holds rows as they come out of all that, and is read without Python a row.",
@@ -80,10 +76,7 @@ def diagnose(
             ]
     elif step_rate is None:
         sentences.append(
-            Sentence(
-                f"Whether your model waits: pass {Option('script', 'train.py')}, or what it takes, "
-                f"{Option('model_rate', 1000)}."
-            )
+            f"Whether your model waits: pass {Option('script', 'train.py')}, or what it takes, {Option('model_rate', 1000)}."
         )
     elif raw >= (1 - WAITING) * step_rate:
         limit = "training"
@@ -96,10 +89,7 @@ def diagnose(
             f"A model of {step_rate:,.0f} {unit}/s waits for {1 - raw / step_rate:.0%} of the time.",
             _gain(raw, step_rate, pack, unit),
         ]
-    parts: list[Part] = []
-    for sentence in sentences:
-        parts += ["\n", sentence]
-    return Diagnosis(limit, cold, Sentence(*parts[1:]), step_rate)
+    return Diagnosis(limit, cold, Sentence("\n".join(sentences)), step_rate)
 
 
 def _pack(lanes: Sequence[MeasuredLane]) -> MeasuredLane:
@@ -112,7 +102,7 @@ def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str
     ordered = sorted(stages, key=lambda name: stages[name])
     slow = bool(ordered) and rate >= NEAR * stages[ordered[0]]
     limit = ordered[0] if slow else "Python"
-    by = _BY.get(limit, limit) if slow else "Python and the DataLoader's processes"
+    by = _STAGES.get(limit, (limit,))[0] if slow else "Python and the DataLoader's processes"
     alone = "".join(f"; {name} alone {stages[name]:,.0f}" for name in ordered)
     return limit, f"Loading the {unit} as they are is limited by {by}: {rate:,.0f} {unit}/s{alone}."
 
@@ -120,7 +110,7 @@ def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str
 def _of_loop(loop: LoopReport, limit: str, unit: str) -> str:
     """Tell what the loop of the script does."""
     what = f"The script takes {loop.rate:,.0f} {unit}/s from its {loop.loader}"
-    by = _BY.get(limit, limit)
+    by = _STAGES.get(limit, (limit,))[0]
     if limit == "training":
         return f"{what}, {loop.step_rate:,.0f} with batches at hand: it is limited by {by}."
     said = f"{what} and waits for {loop.waiting:.0%} of the time, for {by};"

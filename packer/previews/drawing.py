@@ -85,15 +85,11 @@ def arrange_tiles(
         if factor
         else (max(1, room), max(1, round(height * max(1, room) / width)))
     )
-    if max(tile) < _LEAST_TILE and asked is not None:
-        least = max(1, (MAX_WIDTH - 2 * MARGIN) // (repeat * (_LEAST_TILE + GAP)))
-        raise UsageError(
-            f"columns: it is {asked}, and a sheet is at most {MAX_WIDTH:,} pixels wide; up to {least} columns are allowed. "
-            "Pass fewer."
-        )
     if max(tile) < _LEAST_TILE:
+        given = f"repeat: it is {repeat}" if asked is None else f"columns: it is {asked}"
+        most = (MAX_WIDTH - 2 * MARGIN) // (_LEAST_TILE + GAP)
         raise UsageError(
-            f"repeat: it is {repeat}, and a sheet is at most {MAX_WIDTH:,} pixels wide. Pass a smaller one."
+            f"{given}, and a sheet is at most {MAX_WIDTH:,} pixels wide; up to {most} tiles (columns x repeat) are allowed. Pass fewer."
         )
     grid = grid._replace(tile=tile)
     if grid.size[1] > MAX_HEIGHT:

@@ -16,9 +16,8 @@ colours of the four quarters. docs/decisions.md has the figures.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,19 +83,13 @@ def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int]
 
 
 def _measured(pack: Pack, workers: int) -> Iterator[ImageMeasures]:
-    """Yield the measures of a pack's images, in order, some rows at a time; few are in memory."""
+    """Yield the measures of a pack's images, in order, some rows at a time."""
     reader = _SmallReader(pack, image_of(pack))
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)  # the pieces are the parallel work
     pool = ThreadPoolExecutor(workers, thread_name_prefix="packer-report")
-    waiting: deque[Future[ImageMeasures]] = deque()
     try:
-        for piece in reader.pieces():
-            waiting.append(pool.submit(reader.read, *piece))
-            if len(waiting) > workers + 1:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from pool.map(reader.read, reader.starts)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         cv2.setNumThreads(previous)
@@ -111,23 +104,19 @@ class _SmallReader:
         self._pack, self._image = pack, image
         self._stored = pack.header.field(image.name)
         self._reader = RowReader(pack, [self._stored])
-        self._own = self._stored.own_size
-        codec = (self._stored.codec or {}).get("name") if self._stored.ragged else None
-        self._jpeg = codec == "jpeg"
-        self._channels = _channels_of(image)
+        self._jpeg = self._stored.ragged and (self._stored.codec or {}).get("name") == "jpeg"
+        own = self._stored.own_size
+        channels = (own.channels or 1) if own is not None else (image.shape or (0, 0, 1))[2]
+        self._channels = 3 if channels >= 3 else 1
+        self._step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * pack.rows // max(pack.nbytes, 1)))
+        if self._stored.compressed:  # whole blocks are decoded
+            block = pack.header.block_rows
+            self._step = -(-self._step // block) * block
+        self.starts = range(0, pack.rows, self._step)
 
-    def pieces(self) -> Iterator[tuple[int, int]]:
-        """Yield the rows of each piece, [start, stop), whole blocks where rows have to be decoded in blocks."""
-        row_bytes = self._pack.nbytes // max(1, self._pack.rows)
-        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(row_bytes, 1)))
-        if self._stored.compressed:
-            block = self._pack.header.block_rows
-            step = -(-step // block) * block
-        for start in range(0, self._pack.rows, step):
-            yield start, min(start + step, self._pack.rows)
-
-    def read(self, start: int, stop: int) -> ImageMeasures:
-        """Return rows start to stop - 1. Raises FormatError for damaged ones."""
+    def read(self, start: int) -> ImageMeasures:
+        """Return the rows of the piece that begins at a row. Raises FormatError for damaged ones."""
+        stop = min(start + self._step, self._pack.rows)
         runs, count = one_run(start, stop), stop - start
         pixels = np.empty((count, SIDE, SIDE, self._channels), np.float32)
         digests, sizes = np.empty(count, np.uint64), np.empty((count, 2), np.int32)
@@ -186,12 +175,6 @@ class _SmallReader:
         if self._image.most != 255:
             small *= 255 / self._image.most
         return np.broadcast_to(small, (SIDE, SIDE, self._channels)) if small.shape[2] == 1 else small
-
-
-def _channels_of(image: Field) -> int:
-    own = image.own_size
-    channels = (own.channels or 1) if own is not None else (image.shape or (0, 0, 1))[2]
-    return 3 if channels >= 3 else 1
 
 
 def _basis() -> NDArray[np.float32]:

@@ -31,15 +31,6 @@ _CHUNK = 1 << 20  # comparisons at a time
 Ints = NDArray[np.int64]
 
 
-class SimilarPairs(NamedTuple):
-    """Pairs of hashes that are near each other. one, other: int64 [P]; bits: in which they differ, int64 [P]; left_out: comparisons."""
-
-    one: Ints
-    other: Ints
-    bits: Ints
-    left_out: int
-
-
 class Duplicates(NamedTuple):
     """Rows that are alike, each pair of them once: of rows alike in bytes, split and label the first stands for all.
 
@@ -109,10 +100,9 @@ def find_duplicates(
             alike[alike] = agree(details[rows[some[a[alike]]]], details[rows[some[b[alike]]]])
             return alike
 
-        found = similar_pairs(traits.hashes[rows[some]], confirm)
-        one, other = np.concatenate((one, some[found.one])), np.concatenate((other, some[found.other]))
-        bits = np.concatenate((bits, found.bits))
-        left_out, cut = found.left_out, len(found.one) >= MOST_PAIRS
+        a, b, near_bits, left_out = _similar_pairs(traits.hashes[rows[some]], confirm)
+        one, other = np.concatenate((one, some[a])), np.concatenate((other, some[b]))
+        bits, cut = np.concatenate((bits, near_bits)), len(a) >= MOST_PAIRS
     # Rows alike in all, which are one node, are shown as a pair too.
     inside = np.flatnonzero(sizes > 1)
     low = np.concatenate((rows[one], rows[inside]))
@@ -142,14 +132,13 @@ def find_duplicates(
     )
 
 
-def similar_pairs(
-    hashes: NDArray[np.uint64],
-    confirm: Callable[[Ints, Ints], NDArray[np.bool_]] | None = None,
-    most_comparisons: int = MOST_COMPARISONS,
-) -> SimilarPairs:
+def _similar_pairs(
+    hashes: NDArray[np.uint64], confirm: Callable[[Ints, Ints], NDArray[np.bool_]]
+) -> tuple[Ints, Ints, Ints, int]:
     """Return pairs of hashes that differ in at most MOST_BITS bits: all within 7, and 95 % of those at 8.
 
-    hashes: [N]. confirm: called with the ends of some pairs, returns which of them count. most_comparisons: about so many, in all.
+    hashes: [N]. confirm: called with the ends of some pairs, returns which of them count. Returns: one, other, bits in which they
+    differ, int64 [P] each, and how many comparisons were left out.
     """
     kept: list[NDArray[np.uint64]] = []
     left_out = total = 0
@@ -159,14 +148,13 @@ def similar_pairs(
         order = np.lexsort((hashes, keys))
         counts = np.bincount(keys, minlength=1 << _BITS)
         limit = most = int(counts.max(initial=0))
-        while _comparisons(counts, limit) > most_comparisons // _BANDS and limit > 1:
+        while _comparisons(counts, limit) > MOST_COMPARISONS // _BANDS and limit > 1:
             limit //= 2
         left_out += _comparisons(counts, most) - _comparisons(counts, limit)
         for i, j in _near(hashes[order], keys[order].astype(np.int64), counts, limit):
             one, other = order[i], order[j]
-            if confirm is not None:
-                good = confirm(one, other)
-                one, other = one[good], other[good]
+            good = confirm(one, other)
+            one, other = one[good], other[good]
             low, high = np.minimum(one, other).astype(np.uint64), np.maximum(one, other).astype(np.uint64)
             kept.append(low * count + high)
             total += len(kept[-1])
@@ -175,7 +163,7 @@ def similar_pairs(
     found = np.unique(np.concatenate(kept)) if kept else np.zeros(0, np.uint64)
     one, other = (found // count).astype(np.int64), (found % count).astype(np.int64)
     bits = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
-    return SimilarPairs(one, other, bits, left_out)
+    return one, other, bits, left_out
 
 
 def _comparisons(counts: Ints, limit: int) -> int:

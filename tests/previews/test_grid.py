@@ -77,7 +77,8 @@ def test_fit(size: tuple[int, int], tile: tuple[int, int], shown: tuple[int, int
 
 def test_too_many_are_errors() -> None:
     with pytest.raises(
-        UsageError, match=r"^columns: it is 99, .* up to (\d+) columns are allowed\. Pass fewer\.$"
+        UsageError,
+        match=r"^columns: it is 99, .* up to (\d+) tiles \(columns x repeat\) are allowed\. Pass fewer\.$",
     ) as error:
         arrange_tiles(200, 1, (32, 32), 99, 20)
     most = int(str(error.value).split("up to ")[1].split()[0])
