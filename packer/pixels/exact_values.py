@@ -81,11 +81,7 @@ _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 _TYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 _MOST = 65_535
 _DEPTH_AT, _COLOR_AT = 24, 25  # of a PNG file: bytes of its first chunk
-_PNG_COLORS = {
-    2: 3,
-    4: 2,
-    6: 4,
-}  # PNG's number for a kind of pixels -> channels, those of grey alone left out
+_PNG_COLORS = (2, 4, 6)  # PNG's numbers for pixels of several channels
 _COLOR_MODES = frozenset(("P", "PA", "CMYK", "YCbCr"))
 """Modes of Pillow that are no bands."""
 _LUMA = np.array((19_595, 38_470, 7_471), np.uint32)  # 65536ths, as Pillow has them
@@ -170,15 +166,7 @@ def _on_white(colors: NDArray[np.uint16], opacity: NDArray[np.uint16]) -> NDArra
 
 
 def _read(data: bytes, max_pixels: int) -> _Values:
-    if not data:
-        raise ImageError("empty (0 bytes).")
-    if data.startswith(npy.MAGIC_PREFIX):
-        return _Values(_with_channels(decode_npy(data, max_pixels)))
-    name, opens = format_of_image(data)
-    if opens is None:
-        raise ImageError(
-            "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PPM, PGM or npy file; those are read with their values."
-        )
+    name, _ = format_of_image(data)
     if name == "PNG" and data[_DEPTH_AT : _DEPTH_AT + 1] == b"\x10" and data[_COLOR_AT] in _PNG_COLORS:
         return _read_png(data, max_pixels)
     if name == "PPM":
@@ -186,9 +174,7 @@ def _read(data: bytes, max_pixels: int) -> _Values:
     header = read_image_header(data)
     # Pillow does not open it, or would leave out bands, or the low bytes of several.
     if name == "TIFF" and (
-        header is None
-        or header.samples != header.bands
-        or (header.narrowed and not header.mode.startswith("I;16"))
+        header is None or not header.all_bands or (header.narrowed and not header.mode.startswith("I;16"))
     ):
         return _read_tiff(data, max_pixels)
     if name == "AVIF" or (header is not None and header.mode in _COLOR_MODES):
@@ -198,11 +184,8 @@ def _read(data: bytes, max_pixels: int) -> _Values:
         )
     if header is not None and header.mode in ("I", "F"):
         raise ImageError("its pixels are signed, or of 32 bits; uint8 and uint16 are packed.")
-    values, orientation = decode_picture(data, max_pixels, palettes=False)
-    alpha = values.ndim == 3 and values.shape[2] in (2, 4)
-    return _Values(
-        _with_channels(upright(values, orientation)), alpha, TiffLevels() if header is None else header.levels
-    )
+    values = _with_channels(decode_mask(data, max_pixels, None, palettes=False, exact=True))
+    return _Values(values) if header is None else _Values(values, values.shape[2] in (2, 4), header.levels)
 
 
 def _with_channels(values: NDArray[Any]) -> NDArray[Any]:
@@ -294,10 +277,12 @@ class MaskKind(NamedTuple):
         return name if self.channels == 1 else f"{name} in {self.channels} channels"
 
 
-def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes: bool = True) -> NDArray[Any]:
+def decode_mask(
+    data: bytes, max_pixels: int, channels: int | None, *, palettes: bool = True, exact: bool = False
+) -> NDArray[Any]:
     """Read one file, upright.
 
-    channels: how many are expected, None: any. palettes: False refuses indices of a palette.
+    channels: how many are expected, None: any. palettes: False refuses indices of a palette. exact: equal channels stay several.
     Returns: [h, w], or [h, w, C] for several channels, of a dtype in _KINDS, of either byte order. Raises: ImageError.
     """
     if not data:
@@ -309,7 +294,7 @@ def decode_mask(data: bytes, max_pixels: int, channels: int | None, *, palettes:
         raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
     values, orientation = decode_picture(data, max_pixels, palettes)
     # WebP has no grey of its own, and JPEG files of masks are often in colour.
-    colored = name in ("WebP", "JPEG") and values.ndim == 3
+    colored = name in ("WebP", "JPEG") and values.ndim == 3 and not exact
     if colored and channels in (1, None) and (values == values[..., :1]).all():
         values = values[..., 0]
     return upright(values, orientation)

@@ -419,44 +419,24 @@ def _as_bytes(image: ImageFile.ImageFile, channels: str) -> tuple[NDArray[np.uin
     return pixels.reshape(*pixels.shape[:2], -1), bool(transparent and channels == "rgba")
 
 
-def _has(*magics: bytes) -> Callable[[bytes], bool]:
-    return lambda data: data.startswith(magics)
-
-
 _Opens: TypeAlias = Callable[[io.BytesIO], ImageFile.ImageFile]
-
-
-class ImageFormat(NamedTuple):
-    """A format. name: for messages, as in source_kinds.py; opens: Pillow's plugin; accepts: how its files begin."""
-
-    name: str
-    opens: _Opens
-    accepts: Callable[[bytes], bool]
-
-
-FORMATS = (
-    ImageFormat("JPEG", JpegImagePlugin.JpegImageFile, _has(_JPEG_MAGIC)),
-    ImageFormat("PNG", PngImagePlugin.PngImageFile, _has(_SIGNATURE)),
-    ImageFormat(
-        "WebP", WebPImagePlugin.WebPImageFile, lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-    ),
-    ImageFormat("BMP", BmpImagePlugin.BmpImageFile, _has(b"BM")),
-    ImageFormat("TIFF", TiffImagePlugin.TiffImageFile, _has(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    ImageFormat("GIF", GifImagePlugin.GifImageFile, _has(b"GIF87a", b"GIF89a")),
-    ImageFormat(
-        "AVIF",
-        AvifImagePlugin.AvifImageFile,
-        lambda data: data[4:12] in (b"ftypavif", b"ftypavis", b"ftypmif1"),
-    ),
-    ImageFormat("PPM", PpmImagePlugin.PpmImageFile, _has(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
-)
-_NAMES = [*(known.name for known in FORMATS), "PGM"]
-_READ = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]} are read"
+FORMATS: dict[str, tuple[_Opens, re.Pattern[bytes]]] = {
+    "JPEG": (JpegImagePlugin.JpegImageFile, re.compile(rb"\xff\xd8\xff")),
+    "PNG": (PngImagePlugin.PngImageFile, re.compile(rb"\x89PNG\r\n\x1a\n")),
+    "WebP": (WebPImagePlugin.WebPImageFile, re.compile(rb"RIFF.{4}WEBP", re.S)),
+    "BMP": (BmpImagePlugin.BmpImageFile, re.compile(b"BM")),
+    "TIFF": (TiffImagePlugin.TiffImageFile, re.compile(rb"II[*+]\0|MM\0[*+]")),
+    "GIF": (GifImagePlugin.GifImageFile, re.compile(b"GIF8[79]a")),
+    "AVIF": (AvifImagePlugin.AvifImageFile, re.compile(rb".{4}ftyp(avif|avis|mif1)", re.S)),
+    "PPM": (PpmImagePlugin.PpmImageFile, re.compile(rb"P[1-6]")),
+}
+"""Name for messages, as in source_kinds.py -> Pillow's plugin, and how its files begin."""
+_READ = f"{', '.join(FORMATS)} and PGM are read"
 
 
 def format_of_image(data: bytes) -> tuple[str, _Opens | None]:
     """Return a format's name for messages, and Pillow's plugin for it; "" and None if the file begins as none does."""
-    return next(((f.name, f.opens) for f in FORMATS if f.accepts(data)), ("", None))
+    return next(((name, opens) for name, (opens, begin) in FORMATS.items() if begin.match(data)), ("", None))
 
 
 class TiffLevels(NamedTuple):
@@ -488,7 +468,7 @@ class ImageHeader(NamedTuple):
     """Size, depth and kind of the pixels of an image file.
 
     height, width: upright, of a JPEG file; narrowed: it has more than 8 bits a channel; mode: Pillow's; levels: of 16-bit pixels;
-    bands: that Pillow gives; samples: that a TIFF file says it has, else bands.
+    all_bands: Pillow gives as many as a TIFF file says it has.
     """
 
     height: int
@@ -496,8 +476,7 @@ class ImageHeader(NamedTuple):
     narrowed: bool
     mode: str
     levels: TiffLevels
-    bands: int
-    samples: int
+    all_bands: bool
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
@@ -505,10 +484,9 @@ def read_image_header(data: bytes) -> ImageHeader | None:
     try:
         with opened(data) as image:
             width, height = image.size
-            bands = samples = len(image.getbands())
-            if isinstance(image, TiffImagePlugin.TiffImageFile):
-                samples = image.tag_v2.get(_SAMPLES, 1)
-            found = loses_bits(image), image.mode, TiffLevels.of(image), bands, samples
+            tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+            all_bands = not tags or tags.get(_SAMPLES, 1) == len(image.getbands())
+            found = loses_bits(image), image.mode, TiffLevels.of(image), all_bands
     except (ImageError, MemoryError):
         return None
     if data.startswith(_JPEG_MAGIC) and swaps_sides(jpeg_orientation(data)):

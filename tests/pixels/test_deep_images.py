@@ -182,7 +182,7 @@ def places(fit: str, size: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int,
         (b"P6 9 6 65535\n" + RGB.astype(">u2").tobytes(), "rgb", "a PPM file of colours of 16 bits; those are read from PNG and "
          "TIFF."),
         (b"", 5, "empty (0 bytes)."),
-        (b"nothing", 5, "not a PNG, TIFF, BMP, WebP, GIF, JPEG, PPM, PGM or npy file; those are read with their values."),
+        (b"nothing", 5, "not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read."),
     ],
 )  # fmt: skip
 def test_what_is_refused(data: bytes, channels: str | int, message: str):
