@@ -180,9 +180,18 @@ def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan
 
 
 def tell_report(
-    output: Output, report: Report | TableReport, noun: str, verb: str = "packed", where: str = ""
+    output: Output,
+    report: Report | TableReport,
+    noun: str,
+    verb: str = "packed",
+    where: str = "",
+    *,
+    skipping: bool = False,
 ) -> None:
-    """Print what a report says. noun: "image" or "row"; verb: what was done; where: the pack, of several."""
+    """Print what a report says. noun: "image" or "row"; verb: what was done; where: the pack, of several.
+
+    skipping: inputs that were left out are listed on stderr, and the command exits with the code for that.
+    """
     rows = units.count(report.rows, noun)
     if report.cleared:
         output.note([f"an interrupted conversion was cleared, since it differed ({report.cleared})"])
@@ -198,11 +207,7 @@ def tell_report(
         f" in {units.duration(report.seconds)} ({report.rows_per_second:,.0f} {noun}s/s,"
         f" {units.count(report.workers, 'worker')})",
     )
-
-
-def tell_skipped(output: Output, report: Report | TableReport, out: str) -> None:
-    """List what was left out on stderr, and exit with the code for that; do nothing if nothing was."""
-    if report.already or not report.skipped:
+    if not (skipping and report.skipped):
         return
     count, listed = len(report.skipped), "them all"
     title = f"skipped {units.count(count, 'input')}"
@@ -215,5 +220,5 @@ def tell_skipped(output: Output, report: Report | TableReport, out: str) -> None
         for item in report.skipped[:SHOWN]:
             say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
         if count > SHOWN:
-            say(f"  and {count - SHOWN:,} more; packer info {out} --json lists {listed}", err=True)
+            say(f"  and {count - SHOWN:,} more; packer info {report.out} --json lists {listed}", err=True)
     raise click.exceptions.Exit(SKIPPED)

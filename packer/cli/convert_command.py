@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from packer.cli.console import (
-    OPTIONS,
-    Output,
-    announce_plan,
-    announce_table_plan,
-    cli,
-    tell_report,
-    tell_skipped,
-)
+from packer.cli.console import OPTIONS, Output, announce_plan, announce_table_plan, cli, tell_report
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.source_kinds import PARQUET, is_array_file, is_table
@@ -112,8 +104,7 @@ def _convert_images(
         on_plan=partial(announce_plan, output, subject, out),
         **options,
     )
-    tell_report(output, report, "image")
-    tell_skipped(output, report, out)
+    tell_report(output, report, "image", skipping=True)
 
 
 def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
@@ -131,8 +122,7 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
     csv["delimiter"] = _mark(csv.get("delimiter"))
     announce = partial(announce_table_plan, output, sources, out)
     report = convert_table(sources, out, csv=csv, encode=encode, on_plan=announce, **options)
-    tell_report(output, report, "row")
-    tell_skipped(output, report, out)
+    tell_report(output, report, "row", skipping=True)
 
 
 def _convert_arrays(

@@ -9,16 +9,7 @@ import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import (
-    COMPRESS,
-    Output,
-    announce_plan,
-    cli,
-    in_options,
-    say,
-    tell_report,
-    tell_skipped,
-)
+from packer.cli.console import COMPRESS, Output, announce_plan, cli, in_options, say, tell_report
 from packer.cli.options import FIT, FORMAT, OUTPUT, PATH, STORE, Word, merge_values, option, options
 from packer.errors import UsageError
 
@@ -66,8 +57,7 @@ def append(
             if value:
                 raise UsageError(f"{name}: is about images; {pack} was made of a table. Leave it out.")
         report, noun = append_table(pack, source, **given), "row"
-    tell_report(output, report, noun, "added")
-    tell_skipped(output, report, pack)
+    tell_report(output, report, noun, "added", skipping=True)
 
 
 @cli.command()
@@ -107,8 +97,7 @@ def merge(
                 "--index: lists the shards of one PACK as they are. Leave other packs and options out."
             )
         report = merge_shards(packs[0], overwrite=given["overwrite"])
-        tell_report(output, report, _noun(report.out))
-        tell_skipped(output, report, packs[0])
+        tell_report(output, report, _noun(report.out), skipping=True)
         return
     if out is None:
         raise UsageError("-o: is missing. Pass the pack to make.")
