@@ -12,108 +12,73 @@ from packer.errors import UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_CSV = {
-    name: f"it is a member of Csv: pass csv=Csv({name}=...)"
-    for name in (
-        "header", "delimiter", "quote", "decimal", "thousands", "na", "encoding", "skip_rows", "comment"
-    )
-}  # fmt: skip
-_ENCODE = {
-    name: f"it is a member of Encode: pass encode=Encode({name}=...)"
-    for name in ("log1p", "indicators", "max_categories")
-}
-_HERE = "a table is packed by this machine: leave it out"
-_CONVERSION = {
-    "compress": 'pass store="zstd", "gzip" or "blosc2"',
-    "shard_rows": "pass shards=100_000, a number of rows",
-    "shard_size": 'pass shards="2GB"',
-    "num_workers": "pass workers=",
-}
-_ORDER = "pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"
-_PINNED = "pass device='cuda', whose buffers are pinned and copied asynchronously"
-_SHUFFLE = "pass shuffle=True, or order=Blocks(window=...)"
-_CACHE = "pass the pack that open_pack(url, cache=...) or fill_pack(images, out) returns"
+_PACKS = "create pack_dataset"
+_CONVERSIONS = "convert_images convert_table create pack_dataset repack"
+_DATASETS = "PackedBatchDataset PackedDataset"
+_BATCHES, _ROWS = _DATASETS.split()
 _LOADER = "pass it to torch's DataLoader, or take PackedBatchDataset, which loads batches"
-_PATH = "pass the pack's path as the first argument"
-_DATASET = {"root": _PATH, "dataset": _PATH, "indices": "pass subset= with row numbers"} | {
-    "train": "pass split='train'",
-    "cache": _CACHE,
-    "cache_size": _CACHE,
-    "verify": "pass the pack that open_pack(path, verify='blocks') returns",
-}
-_SAMPLES = {
-    **_CONVERSION,
-    "boxes_unit": "pass fields=Fields(boxes_unit=...)",
-    "channels": "pass fields=Fields(channels=...)",
-    "format": "the ending of out decides: .h5 is HDF5. Or write it anew with repack(format=...)",
-    "on_progress": "pass the function as progress=",
-}
-_REMEDIES: dict[str, dict[str, str]] = {
-    "convert_images": {
-        **_CONVERSION,
-        "address": 'pass engine="ray:ADDRESS"',
-        "boxes": 'pass labels=Labels("labels.csv", boxes="xmin,ymin,xmax,ymax")',
-        "boxes_unit": 'pass labels=Labels("labels.csv", boxes_unit=...)',
-        "keypoints": 'pass labels=Labels("labels.csv", keypoints="x,y")',
-        "label": 'pass labels=Labels("labels.csv", column=...)',
-        "label_as": "pass labels=Labels(as_=...)",
-        "label_file_column": 'pass labels=Labels("labels.csv", file_column=...)',
-        "label_separator": 'pass labels=Labels("labels.csv", separator=...)',
-        "multi_label": 'pass labels=Labels("labels.csv", separator="|")',
-        "soft": 'pass pairs={"alpha": Soft("mattes/")}',
-    },
-    "convert_table": {
-        **_CONVERSION,
-        **_CSV,
-        **_ENCODE,
-        "engine": _HERE,
-        "address": _HERE,
-        "only_shards": _HERE,
-        "on_stage": "on_progress gets how much of a stage is done",
-    },
-    "create": _SAMPLES,
-    "pack_dataset": {
-        **_SAMPLES,
-        "rename": "pass fields=Fields(rename={...})",
-        "key": 'pass resume="birds v3", text that says what the dataset holds',
-    },
-    "repack": _CONVERSION,
-    "Blocks": {"whole": "blocks begin where the pack's do, of every pack. Leave it out"},
-    "Buckets": {
-        "pixels": "its batches have batch_size rows. Pass a smaller batch_size to the dataset",
-        "rows": "a bucket has the rows of 16 global batches. Leave it out",
-    },
-    "PackedBatchDataset": {
-        **_DATASET,
-        **dict.fromkeys(("num_workers", "workers", "persistent_workers"), "pass threads=, or leave it out"),
-        **dict.fromkeys(("pin_memory", "non_blocking"), _PINNED),
-        **dict.fromkeys(("sampler", "batch_sampler"), _ORDER),
-        **dict.fromkeys(("shuffle_buffer", "shuffle_buffer_size", "buffer_size"), _SHUFFLE),
-        **dict.fromkeys(("distributed", "num_replicas", "num_shards"), "pass rank= and world_size="),
-        "collate_fn": "pass transform=, a function of a sample, or collate='pad'",
-        "prefetch_factor": "pass prefetch=",
-        "generator": "pass seed=",
-        "target_transform": "pass transform=, a function of the whole sample",
-        "convert": "pass the pack that fill_pack(images, out, **options) returns",
-        "report": "print(dataset.stats()) says the same",
-    },
-    "PythonTransform": {
-        "batched": "its function is given one sample. Call a function of batches in the loop"
-    },
-    "PackedDataset": {
-        **_DATASET,
-        **dict.fromkeys(("num_workers", "pin_memory", "collate_fn", "sampler", "batch_sampler"), _LOADER),
-        **dict.fromkeys(("prefetch_factor", "generator", "drop_last", "shuffle", "batch_size"), _LOADER),
-        **dict.fromkeys(("augment", "device", "order", "seed"), "PackedBatchDataset has it"),
-        "transforms": "pass transform= and target_transform=",
-    },
-}
-"""Class or function -> keyword -> remedy, which completes the sentence "<name>=: is no argument of <function>; ..."."""
+_REMEDIES = (
+    (_CONVERSIONS, "compress", 'pass store="zstd", "gzip" or "blosc2"'),
+    (_CONVERSIONS, "shard_rows", "pass shards=100_000, a number of rows"),
+    (_CONVERSIONS, "shard_size", 'pass shards="2GB"'),
+    (_CONVERSIONS, "num_workers", "pass workers="),
+    ("convert_images", "address", 'pass engine="ray:ADDRESS"'),
+    ("convert_images", "boxes", 'pass labels=Labels("labels.csv", boxes="xmin,ymin,xmax,ymax")'),
+    ("convert_images", "keypoints", 'pass labels=Labels("labels.csv", keypoints="x,y")'),
+    ("convert_images", "label", 'pass labels=Labels("labels.csv", column=...)'),
+    ("convert_images", "label_as", "pass labels=Labels(as_=...)"),
+    ("convert_images", "label_file_column", 'pass labels=Labels("labels.csv", file_column=...)'),
+    ("convert_images", "label_separator", 'pass labels=Labels("labels.csv", separator=...)'),
+    ("convert_images", "boxes_unit", 'pass labels=Labels("labels.csv", boxes_unit=...)'),
+    ("convert_images", "multi_label", 'pass labels=Labels("labels.csv", separator="|")'),
+    ("convert_images", "soft", 'pass pairs={"alpha": Soft("mattes/")}'),
+    ("convert_table", "header delimiter quote decimal thousands na encoding skip_rows comment",
+     "it is a member of Csv: pass csv=Csv(WORD=...)"),
+    ("convert_table", "log1p indicators max_categories",
+     "it is a member of Encode: pass encode=Encode(WORD=...)"),
+    ("convert_table", "engine address only_shards", "a table is packed by this machine: leave it out"),
+    ("convert_table", "on_stage", "on_progress gets how much of a stage is done"),
+    (_PACKS, "boxes_unit channels", "pass fields=Fields(WORD=...)"),
+    (_PACKS, "format", "the ending of out decides: .h5 is HDF5. Or write it anew with repack(format=...)"),
+    (_PACKS, "on_progress", "pass the function as progress="),
+    ("pack_dataset", "rename", "pass fields=Fields(rename={...})"),
+    ("pack_dataset", "key", 'pass resume="birds v3", text that says what the dataset holds'),
+    ("Blocks", "whole", "blocks begin where the pack's do, of every pack. Leave it out"),
+    ("Buckets", "pixels", "its batches have batch_size rows. Pass a smaller batch_size to the dataset"),
+    ("Buckets", "rows", "a bucket has the rows of 16 global batches. Leave it out"),
+    ("PythonTransform", "batched", "its function is given one sample. Call a function of batches in the loop"),
+    (_DATASETS, "root dataset", "pass the pack's path as the first argument"),
+    (_DATASETS, "indices", "pass subset= with row numbers"),
+    (_DATASETS, "train", "pass split='train'"),
+    (_DATASETS, "cache cache_size",
+     "pass the pack that open_pack(url, cache=...) or fill_pack(images, out) returns"),
+    (_DATASETS, "verify", "pass the pack that open_pack(path, verify='blocks') returns"),
+    (_BATCHES, "num_workers workers persistent_workers", "pass threads=, or leave it out"),
+    (_BATCHES, "pin_memory non_blocking",
+     "pass device='cuda', whose buffers are pinned and copied asynchronously"),
+    (_BATCHES, "sampler batch_sampler",
+     "pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"),
+    (_BATCHES, "shuffle_buffer shuffle_buffer_size buffer_size",
+     "pass shuffle=True, or order=Blocks(window=...)"),
+    (_BATCHES, "distributed num_replicas num_shards", "pass rank= and world_size="),
+    (_BATCHES, "collate_fn", "pass transform=, a function of a sample, or collate='pad'"),
+    (_BATCHES, "prefetch_factor", "pass prefetch="),
+    (_BATCHES, "generator", "pass seed="),
+    (_BATCHES, "target_transform", "pass transform=, a function of the whole sample"),
+    (_BATCHES, "convert", "pass the pack that fill_pack(images, out, **options) returns"),
+    (_BATCHES, "report", "print(dataset.stats()) says the same"),
+    (_ROWS, "num_workers pin_memory collate_fn sampler batch_sampler", _LOADER),
+    (_ROWS, "prefetch_factor generator drop_last shuffle batch_size", _LOADER),
+    (_ROWS, "augment device order seed", "PackedBatchDataset has it"),
+    (_ROWS, "transforms", "pass transform= and target_transform="),
+)  # fmt: skip
+"""Classes and functions, keywords, and the remedy, which completes "<name>=: is no argument of <function>; ..."; WORD: the keyword."""
 
 
 def remedy(function: str, word: str) -> str | None:
     """Return what to pass in place of a keyword that a function does not take; None if nothing is known of it."""
-    return _REMEDIES.get(function, {}).get(word)
+    found = (said for of, words, said in _REMEDIES if function in of.split() and word in words.split())
+    return next((said.replace("WORD", word) for said in found), None)
 
 
 def refuses_foreign_words(function: Callable[P, T]) -> Callable[P, T]:

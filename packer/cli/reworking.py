@@ -239,10 +239,9 @@ def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> No
     from packer.convert.repair import repair_pack
 
     repair = repair_pack(pack, source, progress=not output.quiet, **given)
-    mended = ([units.count(repair.blocks, "block")] if repair.blocks else []) + list(repair.mended)
     output.tell(
         record | {"ok": True, "repaired": vars(repair)},
-        f"{pack}: repaired ({', '.join(mended)}), and whole again",
+        f"{pack}: repaired ({units.count(repair.blocks, 'damaged block')}), and whole again",
     )
 
 
