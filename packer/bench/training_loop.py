@@ -46,16 +46,12 @@ _STAGES = {
 class LoopReport:
     """Figures of a loop. Rates in rows/s.
 
-    loader: "PackedBatchDataset" or "DataLoader"; source: the pack it reads, or the type of its dataset; workers: its threads, or
-    processes; rate: of the loop as it is; step_rate: with batches at hand; waiting: the share of the time in which the loop waited
-    for batches; stages: seconds that parts of the loader's work take, those of one row of a DataLoader, those of all batches
-    measured of ours, by name.
+    loader: "PackedBatchDataset" or "DataLoader"; rate: of the loop as it is; step_rate: with batches at hand; waiting: the share of
+    the time in which the loop waited for batches; stages: seconds that parts of the loader's work take, those of one row of a
+    DataLoader, those of all batches measured of ours, by name.
     """
 
     loader: str
-    source: str
-    workers: int
-    batch_rows: int
     rate: float
     step_rate: float
     waiting: float
@@ -167,22 +163,13 @@ class _Loop:
 
     def report(self) -> LoopReport:
         """Return what was measured, the work for a row of a DataLoader looked into now."""
-        loader = self.loader
-        if isinstance(loader, PackedBatchDataset):
-            name, source, workers = "PackedBatchDataset", loader.pack.path, loader.threads
-        else:
-            name, source, workers = "DataLoader", type(loader.dataset).__name__, loader.num_workers
-            self.stages = profile_rows(loader.dataset)
-        total = self.waited + self.stepped
+        ours, total = isinstance(self.loader, PackedBatchDataset), self.waited + self.stepped
         return LoopReport(
-            loader=name,
-            source=source,
-            workers=workers,
-            batch_rows=rows_of(self._last[-1]),
+            loader="PackedBatchDataset" if ours else "DataLoader",
             rate=self.rows / total,
             step_rate=self.step_rows / self.step_seconds,
             waiting=self.waited / total,
-            stages=self.stages,
+            stages=self.stages if ours else profile_rows(self.loader.dataset),
         )
 
 

@@ -38,7 +38,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
@@ -63,7 +63,6 @@ MOST_SHORT_TAPS = 6
 """Filters of more taps than this have weights in 65536ths, which are fine enough for any number of them."""
 
 _ROWS_AT_ONCE = 64
-_Sums = TypeVar("_Sums", np.uint16, np.uint32)
 
 MAX_PIXELS = 178_956_970
 """Default limit of height times width: 512 MiB as RGB. Pillow refuses larger pictures, too."""
@@ -506,12 +505,7 @@ def resample_numpy(
 
 def _weigh(source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
     """Weight rows: uint8 [h, ...] -> [H, ...]; a few at a time, as what lies between should stay in the cache."""
-    if axis.bits == 8:
-        return _weigh_in(np.dtype(np.uint16), source, axis)
-    return _weigh_in(np.dtype(np.uint32), source, axis)
-
-
-def _weigh_in(kind: np.dtype[_Sums], source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
+    kind: np.dtype[Any] = np.dtype(np.uint16 if axis.bits == 8 else np.uint32)
     lines = source.reshape(source.shape[0], -1).astype(kind)
     weights = axis.weights.astype(kind)
     result = np.empty((len(weights), lines.shape[1]), np.uint8)

@@ -53,7 +53,7 @@ def diagnosis(
 
 
 def loop(rate: float, step_rate: float, waiting: float, **stages: float) -> LoopReport:
-    return LoopReport("DataLoader", "Photos", 2, 32, rate, step_rate, waiting, stages)
+    return LoopReport("DataLoader", rate, step_rate, waiting, stages)
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,7 @@ while True:
         time.sleep(0.02)
 """
     found = measure_script(script(tmp_path, body) + " --epochs many", SECONDS)
-    assert (found.loader, found.source, found.batch_rows) == (
-        "PackedBatchDataset",
-        str(tmp_path / "p.h5"),
-        4,
-    )
+    assert found.loader == "PackedBatchDataset"
     assert found.waiting < 0.5
     assert 0.5 < found.rate / found.step_rate < 2
 
@@ -91,7 +87,7 @@ while True:
         assert batch.shape == (8, 4)
 """
     found = measure_script(script(tmp_path, body), SECONDS)
-    assert (found.loader, found.source, found.workers, found.batch_rows) == ("DataLoader", "Slow", 0, 8)
+    assert found.loader == "DataLoader"
     assert found.limit == "Python"
     assert found.waiting > 0.5
 
