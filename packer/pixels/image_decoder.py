@@ -34,7 +34,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -189,11 +188,14 @@ def decode(
     size = plain_png_size(data, channels)
     if size is not None:
         check_pixels(*size, max_pixels)
-        with QuietStderr(), suppress(cv2.error):
-            plain = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[data[25], channels])
-            if plain is not None:
-                pixels = plain.astype(np.uint8, copy=False).reshape(*size, -1)
-                return DecodedImage(pixels, *size, shrunk=1, orientation=1, transparent=False)
+        try:
+            with QuietStderr():
+                plain = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[data[25], channels])
+        except cv2.error:
+            plain = None
+        if plain is not None:
+            pixels = np.asarray(plain, np.uint8).reshape(*size, -1)
+            return DecodedImage(pixels, *size, 1, 1, False)
     return _decode_pillow(data, channels, max_pixels)
 
 
@@ -224,7 +226,7 @@ def check_effort(data: bytes, name: str) -> None:
             raise ImageError(
                 f"a JPEG of more than {jpeg.MAX_SEGMENTS:,} segments before its pixels; as many are read."
             )
-    if name == "PNG" and next(islice(_png_chunks(data), MAX_CHUNKS, None), None):
+    if name == "PNG" and sum(1 for _ in _png_chunks(data)) > MAX_CHUNKS:
         raise ImageError(f"a PNG file of more than {MAX_CHUNKS:,} chunks; as many are read.")
     if name == "PPM":
         # Pillow reads headers byte by byte, and goes through plain pixels once for each comment.
@@ -259,7 +261,7 @@ def plain_png_size(data: bytes, channels: str) -> tuple[int, int] | None:
     signature, _, kind, width, height, depth, color, _, _, interlaced = _HEADER.unpack_from(data)
     if (signature, kind, depth, interlaced) != (_SIGNATURE, b"IHDR", 8, 0) or (color, channels) not in _FLAGS:
         return None
-    for kind, position in islice(_png_chunks(data), MAX_CHUNKS):
+    for kind, position in _png_chunks(data):
         if kind == b"IEND":
             return height, width
         # Of text, that holds no orientation, as EXIF or XMP would.
@@ -270,9 +272,11 @@ def plain_png_size(data: bytes, channels: str) -> tuple[int, int] | None:
 
 
 def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the kind and the place of each chunk."""
+    """Yield the kind and the place of each chunk, MAX_CHUNKS and one more at most."""
     position, last = len(_SIGNATURE), len(data) - _CHUNK.size
-    while position <= last:
+    for _ in range(MAX_CHUNKS + 1):
+        if position > last:
+            return
         length, kind = _CHUNK.unpack_from(data, position)
         yield kind, position
         position += _CHUNK.size + length + 4
