@@ -80,7 +80,7 @@ pre{background:var(--card);padding:12px;border-radius:8px;overflow-x:auto;font-s
 table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{text-align:left;border-bottom:1px solid var(--line);padding:4px 14px 4px 0;vertical-align:middle;overflow-wrap:anywhere}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.b{width:34%;min-width:110px}
+.b{width:34%;min-width:110px}td p{margin:0}
 .track{height:12px;background:var(--card);border-radius:3px}
 .bar{height:100%;background:var(--bar);border-radius:2px;min-width:1px}
 .histogram{margin:0;max-width:300px;min-width:150px}
