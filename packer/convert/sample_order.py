@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +12,8 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.errors import UsageError
 
-
-class Samples(Protocol):
-    """The sample of each row: an array, or a SegmentedOrder, which computes it. Slices and picks are int64 arrays."""
-
-    def __len__(self) -> int: ...
-
-    @overload
-    def __getitem__(self, rows: int) -> np.int64: ...
-
-    @overload
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]: ...
+Samples = NDArray[np.int64]
+"""The sample of each row."""
 
 
 @dataclass(frozen=True)

@@ -6,27 +6,23 @@ phone numbers become equal to their neighbours.
 
 from __future__ import annotations
 
-import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.errors import PackerError
-from packer.format.file_io import pread_into
+from packer.convert.sample_order import SampleOrder
 from packer.sentence import Option, Sentence
 from packer.tables.staging import Staged
-from packer.tables.table_order import TableOrder
 from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.column_types import is_missing
 
 TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # rows whose quantiles stand for all
-_STEP = 8 * BLOCK  # rows read at once; statistics depend on BLOCK alone
+_STEP = 4 * BLOCK  # rows read at once; statistics depend on BLOCK alone
 
 
 class MeasuredRows(NamedTuple):
@@ -44,7 +40,7 @@ class MeasuredRows(NamedTuple):
 
 def measure(
     staged: Staged,
-    order: TableOrder,
+    order: SampleOrder,
     plan: ColumnPlan,
     *,
     all_rows: bool,
@@ -54,21 +50,22 @@ def measure(
 
     MeasuredRows are the rows of the split called train, where there is one and not all are asked for, else all; the sample is drawn
     from them, at most SAMPLE rows.
-    Raises UsageError (a label has too many classes), PackerError.
+    Raises UsageError (a label has too many classes), OSError.
     """
-    names = list(order.splits)
-    fit = TRAIN if TRAIN in names and not all_rows else "all"
+    fit = TRAIN if TRAIN in order.splits and not all_rows else "all"
     first, stop = order.splits[TRAIN] if fit == TRAIN else (0, len(order.samples))
     count = min(SAMPLE, stop - first)
     drawn = randomness.permute(np.arange(count), stop - first, randomness.key("table", "sample"))
     sampled = np.sort(order.samples[first + drawn])
+    counts = np.zeros(len(order.samples), np.bool_)  # which rows are of fit
+    counts[order.samples[first:stop]] = True
     sums = ColumnSums(plan)
-    local = threading.local()
+    dtype = staged.layout.dtype
 
     def part(start: int) -> tuple[PartialSums, NDArray[np.float64], list[int]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))
-        records = _read(staged, start, len(rows), local)
-        mask = None if fit == "all" else order.owner(rows) == names.index(TRAIN)
+        records = np.fromfile(staged.path, dtype, len(rows), offset=start * dtype.itemsize)
+        mask = None if fit == "all" else counts[rows]
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
         missing = [int(is_missing(records[w.name]).sum()) for w in counted]
         return sums.part(records, mask), plan.sample(records[sampled[low:high] - start]), missing
@@ -87,22 +84,6 @@ def measure(
         w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
     }
     return MeasuredRows(sums, np.asfortranarray(np.concatenate(samples)), fit, lacking)
-
-
-def _read(staged: Staged, start: int, rows: int, local: threading.local) -> NDArray[Any]:
-    """Read records into this thread's buffer: new memory for each would cost more than reading."""
-    dtype = staged.layout.dtype
-    if not hasattr(local, "buffer"):
-        local.buffer = np.empty(_STEP, dtype)
-    records: NDArray[Any] = local.buffer[:rows]
-    out = records.view(np.uint8).reshape(-1)
-    fd = os.open(staged.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if pread_into(fd, out, start * dtype.itemsize) < len(out):
-            raise PackerError(f"{staged.path}: was cut short while it was read. Convert the table again.")
-    finally:
-        os.close(fd)
-    return records
 
 
 def notes_on_rounding(plan: ColumnPlan, sums: ColumnSums) -> list[str]:

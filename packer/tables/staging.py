@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +95,7 @@ def stage(
             progress(writer.bytes_done)
         if not done:
             for piece in _pieces(source, plan, writer.known, after, workers):
-                writer.add(piece)
+                writer.add(*piece)
                 progress(writer.bytes_done)
             writer.finish()
     except SourceError:
@@ -108,16 +108,11 @@ def stage(
     return writer.staged
 
 
-class _Piece(NamedTuple):
-    """A piece of the input, taken apart. name, after: as in TableChunk; bad: why rows were left out -> how many."""
-
-    name: str
-    after: list[Any]
-    parsed: ParsedRows
-    bad: Counter[str]
+_Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
+"""A piece of the input, its rows, and why rows were left out -> how many."""
 
 
-def _read(chunk: TableChunk, plan: ColumnPlan, known: Mapping[int, Mapping[str, int]]) -> _Piece:
+def _read(chunk: TableChunk, plan: ColumnPlan, known: Mapping[int, Mapping[str, int]]) -> _Read:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
@@ -129,7 +124,7 @@ def _read(chunk: TableChunk, plan: ColumnPlan, known: Mapping[int, Mapping[str, 
             parsed.leave_out(mask, found)
     if parsed.bad_rows > reasons.total():
         reasons["not told apart, as there are so many"] = parsed.bad_rows - reasons.total()
-    return _Piece(chunk.name, chunk.after, parsed, reasons)
+    return chunk, parsed, reasons
 
 
 def _unknown(
@@ -159,10 +154,10 @@ def _pieces(
     known: Mapping[int, Mapping[str, int]],
     after: list[Any] | None,
     workers: int,
-) -> Iterator[_Piece]:
+) -> Iterator[_Read]:
     """Yield the pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
     chunks = source.chunks(plan.layout, after)
-    waiting: deque[Future[_Piece]] = deque()
+    waiting: deque[Future[_Read]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
         try:
             while True:
@@ -236,11 +231,9 @@ class _Writer:
         self.staged.resumed = self.staged.rows
         return after, done and self._pieces == len(pieces)
 
-    def add(self, read: _Piece) -> None:
+    def add(self, chunk: TableChunk, parsed: ParsedRows, reasons: Counter[str]) -> None:
         """Write one piece, and journal it. Raises SourceError for a bad row, UsageError for too many categories."""
-        parsed = read.parsed
-        if read.name != self._input:
-            self._input, self._lines = read.name, self._source.first_line(read.name)
+        self._enter(chunk.name)
         bad = [self._told(b) for b in parsed.bad]
         if bad and not self._skip:
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
@@ -258,13 +251,13 @@ class _Writer:
             "rows": len(records),
             "sum": block_checksum(data),
             "texts": [len(parsed.texts), block_checksum(np.frombuffer(parsed.texts, np.uint8))],
-            "after": read.after,
-            "input": read.name,
+            "after": chunk.after,
+            "input": chunk.name,
             "lines": parsed.lines,
             "nbytes": parsed.nbytes,
             "new": {str(index): texts for index, texts in fresh.items()},
             "skipped": bad[: max(0, MAX_SKIPPED - len(self.staged.skipped))],
-            "reasons": dict(read.bad),
+            "reasons": dict(reasons),
         }
         self._place.record(piece)
         if not self._pieces:
@@ -306,11 +299,15 @@ class _Writer:
         os.close(self._records)
         os.close(self._texts)
 
+    def _enter(self, name: str) -> None:
+        """Count lines anew where another input begins."""
+        if name != self._input:
+            self._input, self._lines = name, self._source.first_line(name)
+
     def _note(self, piece: Mapping[str, Any]) -> None:
         """Count a piece that is down, new or taken over."""
         staged = self.staged
-        if piece["input"] != self._input:
-            self._input, self._lines = piece["input"], self._source.first_line(piece["input"])
+        self._enter(piece["input"])
         self._lines += piece["lines"]
         self.bytes_done += piece["nbytes"]
         self._text_bytes += piece["texts"][0]

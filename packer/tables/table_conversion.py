@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from packer.arguments import choice
+from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, Report, staging_folder
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
 from packer.convert.publishing import published
-from packer.convert.row_storage import RowStorage
+from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -23,7 +24,8 @@ from packer.format.working_folder import check_space
 from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import Staged
-from packer.tables.table_options import Encode, TableOptions, read_alike
+from packer.tables.table_options import Encode, TableOptions, names, read_alike, value
+from packer.tables.table_order import parse_parts
 from packer.tables.table_run import (
     TableJob,
     source_notes,
@@ -103,7 +105,7 @@ def convert_table(
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
     The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or in no train row), `label`, and a field
-    for each column in keep. A first column without a name that numbers the rows, as pandas writes its index, is left out. The header
+    for each column in keep. A first column without a name, as pandas writes its index, is left out. The header
     (`table`) tells how each column was mapped; packer.tables.apply does the same to new rows.
 
     Parameters
@@ -167,23 +169,27 @@ def convert_table(
         progress=progress,
         on_progress=on_progress,
     )
-    options = TableOptions.parse(
-        label=label,
-        label_as=label_as,
-        features=features,
-        drop=drop,
-        keep=keep,
-        types=types,
+    choices = ColumnChoices(
+        label=names(label or ()),
+        label_as="number" if label_as == "float" else label_as,
+        features=None if features is None else names(features),
+        drop=names(drop or ()),
+        keep=names(keep or ()),
         missing=missing,
-        one_hot=one_hot,
+        one_hot=one_hot if one_hot == "all" else names(one_hot or ()),
         standardize=standardize,
         dtype=dtype,
-        encode=encode,
-        csv=csv,
-        storing=RowStorage.parse(run.out, format, store, shards=shards),
-        split=split,
-        shuffle=shuffle,
-        seed=seed,
+        **vars(value(Encode, encode)),
+    )
+    storing = RowStorage.parse(run.out, format, store, shards=shards)
+    choice("store", storing.store, [store for store in STORES if store != "jpeg"])
+    options = TableOptions(
+        ReadOptions(**vars(value(Csv, csv)), types=dict(types or {})),
+        choices,
+        storing,
+        None if split is None else parse_parts(split),
+        shuffle,
+        whole("seed", seed),
     )
     run.check_output()
     job = _new_job(run, _names(source), options, like)
@@ -214,7 +220,7 @@ def _new_job(run: Conversion, sources: list[str], options: TableOptions, like: A
     table = open_table(sources, reading)
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
-        named = {name for _, names in choices.lists() for name in names}
+        named = {*reading.types, *(name for _, names in choices.lists() for name in names)}
         indexes = tuple(name for name in table.indexes if name not in named)
         choices = replace(choices, drop=(*choices.drop, *indexes))
     plan = plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns)
@@ -345,18 +351,10 @@ def _names(source: Any) -> list[str]:
     """Return the inputs' paths. Raises UsageError for frames, arrays and all else that is no path."""
     if isinstance(source, (str, os.PathLike)):
         return [os.fspath(source)]
-    if not isinstance(source, (Sequence, Iterator)) or hasattr(source, "read"):
-        raise _no_path(source)
-    names = list(source)
-    for name in names:
-        if not isinstance(name, (str, os.PathLike)):
-            raise _no_path(name if isinstance(source, (list, tuple)) else source)
-    return [os.fspath(name) for name in names]
-
-
-def _no_path(source: Any) -> UsageError:
-    """Return the error for an input that is no path."""
-    return UsageError(
+    with suppress(TypeError):
+        if isinstance(source, (Sequence, Iterator)) and not hasattr(source, "read"):
+            return [os.fspath(name) for name in source]
+    raise UsageError(
         f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed."
         " Write it to such a file, or pass arrays to pack_dataset."
     )

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from inspect import signature
 from typing import Any, TypeVar
 
-from packer.arguments import choice, whole
-from packer.convert.row_storage import STORES, RowStorage
+from packer.arguments import whole
+from packer.convert.row_storage import RowStorage
+from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.tables.reading.table_source import Csv, ReadOptions
-from packer.tables.table_order import TableOrder, parse_parts, table_order
+from packer.tables.table_order import table_order
 from packer.tables.transform.column_plan import ColumnChoices
 
 __all__ = ["Csv", "Encode", "TableOptions"]
@@ -49,40 +50,9 @@ class TableOptions:
     shuffle: bool
     seed: int
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        types: Any,
-        csv: Any,
-        encode: Any,
-        storing: RowStorage,
-        split: Any,
-        shuffle: bool,
-        seed: int,
-        **mapping: Any,
-    ) -> TableOptions:
-        """Return the options that convert_table's arguments mean. mapping: those of ColumnChoices. Raises UsageError."""
-        choice("store", storing.store, [store for store in STORES if store != "jpeg"])
-        for name in ("label", "drop", "keep", "one_hot"):
-            if (name, mapping[name]) != ("one_hot", "all"):
-                mapping[name] = names(mapping[name] or ())
-        if mapping["features"] is not None:
-            mapping["features"] = names(mapping["features"])
-        if mapping["label_as"] == "float":
-            mapping["label_as"] = "number"
-        return cls(
-            ReadOptions(**vars(_value(Csv, csv)), types=dict(types or {})),
-            ColumnChoices(**mapping, **vars(_value(Encode, encode))),
-            storing,
-            None if split is None else parse_parts(split),
-            shuffle,
-            whole("seed", seed),
-        )
-
-    def order(self, rows: int) -> TableOrder:
-        """Return the order of so many rows. Raises UsageError."""
-        return table_order(rows, split=self.split, shuffle=self.shuffle, seed=self.seed)
+    def order(self, rows: int, path: str) -> SampleOrder:
+        """Return the order of so many rows; path: of a file that holds it. Raises UsageError, OSError."""
+        return table_order(rows, split=self.split, shuffle=self.shuffle, seed=self.seed, path=path)
 
     def record(self, choices: ColumnChoices, like: str | None) -> dict[str, Any]:
         """Return what a pack records.
@@ -114,7 +84,7 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
+def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
     """Return the value of an option that may be given as a mapping, as other processes get it. Raises UsageError."""
     if isinstance(given, kind):
         return given

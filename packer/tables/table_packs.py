@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
-from packer.format.header import Field
-from packer.format.joined_pack import check_mappings, joined
+from packer.format.joined_pack import check_fields, check_mappings, joined
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
 from packer.orders.runs import consecutive
@@ -36,18 +35,14 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
     table = first.parts[0].header.table or {}
     for pack in packs[1:]:
         check_mappings(first, pack)
-        if [_form(f) for f in pack.fields] != [_form(f) for f in first.fields]:
-            names = [", ".join(f.name for f in p.fields) for p in (pack, first)]
+        names = [[f.name for f in p.fields] for p in (pack, first)]
+        if names[0] != names[1]:
             raise UsageError(
-                f"{pack.path}: has the fields {names[0]}, {first.path} has {names[1]}; equal fields go "
+                f"{pack.path}: has the fields {', '.join(names[0])}, {first.path} has {', '.join(names[1])}; equal fields go "
                 f"together. Convert a table that has all columns, with {Option('like', first.path)}."
             )
-        for own, f in zip(first.fields, pack.fields, strict=True):
-            if own.codec != f.codec:
-                raise UsageError(
-                    f"{pack.path}: its field {f.name!r} is compressed otherwise than that of {first.path}; packs that are stored alike"
-                    " go together. Run packer repack on one of them."
-                )
+        for own, other in zip(first.fields, pack.fields, strict=True):
+            check_fields(first, own, pack, other, columns=True)
     whole = joined(packs)
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
     table = {**table, "skipped": _added(skipped)} if skipped else table
@@ -83,7 +78,3 @@ def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         reasons.update(record["reasons"])
     listed = [skipped for record in records for skipped in record["first"]]
     return {"rows": sum(r["rows"] for r in records), "reasons": dict(reasons), "first": listed[:MAX_SKIPPED]}
-
-
-def _form(f: Field) -> tuple[Any, ...]:
-    return f.name, f.dtype, f.shape, f.about

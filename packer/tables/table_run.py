@@ -13,6 +13,7 @@ from typing import Any
 from packer import machine, native, units
 from packer.convert.conversion_run import Conversion, check_room, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.sample_order import SampleOrder
 from packer.errors import FormatError
 from packer.format.file_io import remove
 from packer.format.header import Header
@@ -23,7 +24,7 @@ from packer.tables.measuring import TRAIN, measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import Staged, TableRows, stage
 from packer.tables.table_options import TableOptions
-from packer.tables.table_order import ShuffledFile, TableOrder
+from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_plan import ColumnPlan
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
@@ -86,72 +87,50 @@ def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
     )
 
 
-def _fit(job: TableJob, staged: Staged, order: TableOrder) -> tuple[TableTransform, list[str]]:
+def _fit(job: TableJob, staged: Staged, order: SampleOrder) -> tuple[TableTransform, list[str]]:
     """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
     like = job.transform is not None
     notes: list[str] = []
-    columns = job.table.columns
     found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers)
     texts = staged.dictionaries
     if job.transform is not None:
         transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
-        unknown = transform.unknown(job.plan, found.sums, texts)
     else:
         # What means missing in text means nothing in files that have nulls.
         reading = job.table.fingerprint()["reading"]
         if job.table.unit != "line":
-            written = {c.name: c.notation for c in columns if c.notation}
+            written = {c.name: c.notation for c in job.table.columns if c.notation}
             reading = {"types": written} if written else {}
         transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
-        unknown = {}
-        notes += _unseen(job.plan, transform, texts)
+        notes += notes_on_rounding(job.plan, found.sums)
         choices = job.plan.choices
-        coded = any(job.plan.roles[index] == "feature" for index in texts)
-        fitted = choices.standardize or choices.missing in ("mean", "median") or coded
+        fitted = choices.standardize or choices.missing in ("mean", "median") or transform.categories
         if order.splits and found.fit != TRAIN and fitted:
             named = " and ".join(order.splits)
             notes.append(
                 f"no split is called train ({named} are there): means, deviations and categories are those of all rows."
             )
-    missing = {
-        c.name: found.missing[w.index]
-        for w in job.plan.numeric
-        if (c := transform.column(w.column.name)).role == "feature" and c.missing == "nan"
-    }
-    if not like:
-        notes += notes_on_rounding(job.plan, found.sums)
-    if any(missing.values()):
-        notes.append(
-            f"{_shares(missing, staged.rows)}: missing values, stored as NaN. A network needs numbers:"
-            + (
-                f" map them otherwise in {job.given}."
-                if like
-                else Sentence(f" pass {Option('missing', 'median')}, mean or zero.")
-            )
+    missing, unknown = [], []
+    for w in job.plan.layout.members:
+        c = transform.column(w.column.name)
+        if c.role == "feature" and c.type == "category":
+            if count := len(set(texts[w.index]).difference(c.categories or ())):
+                unknown.append(f"{c.name} {count:,}")
+        elif c.role == "feature" and c.missing == "nan" and found.missing[w.index]:
+            missing.append(f"{c.name} {found.missing[w.index] / staged.rows:.1%}")
+    if missing:
+        way = (
+            f"map them otherwise in {job.given}"
+            if like
+            else f"pass {Option('missing', 'median')}, mean or zero"
         )
-    if any(unknown.values()):
         notes.append(
-            f"{_shares(unknown, staged.rows)}: categories that {job.given} does not have; they are 0, as missing ones."
+            Sentence(f"{_named(missing)}: missing values, stored as NaN. A network needs numbers: {way}.")
         )
+    if unknown:
+        whose = f"{job.given} does not have" if like else "no train row has"
+        notes.append(f"{_named(unknown)}: categories that {whose}; they are 0, as missing ones.")
     return transform, notes
-
-
-def _unseen(plan: ColumnPlan, transform: TableTransform, texts: Mapping[int, Sequence[str]]) -> list[str]:
-    """Return a note on the columns with categories that the rows of fit lack. texts: column number -> its texts, of all rows."""
-    counts = {
-        column.name: len(texts[index]) - len(transform.column(column.name).categories or ())
-        for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True))
-        if role == "feature" and column.type == "category"
-    }
-    if not any(counts.values()):
-        return []
-    named = _named([f"{name} {count:,}" for name, count in counts.items() if count])
-    return [f"{named}: categories that no train row has; they are 0, as missing ones."]
-
-
-def _shares(cells: Mapping[str, int], rows: int) -> str:
-    """Name the first columns that have such cells, with their share of the rows."""
-    return _named([f"{name} {count / rows:.1%}" for name, count in cells.items() if count])
 
 
 def _named(columns: Sequence[str]) -> str:
@@ -186,19 +165,24 @@ def store_rows(
     layout, folder = job.plan.layout, os.path.dirname(staged.path)
     source = {**job.provenance["source"], "digests": job.table.digests()}
     provenance = {**job.provenance, "source": source}
-    order = job.options.order(staged.rows)
-    transform, notes = _fit(job, staged, order)
-    job.run.bar.start(staged.rows, "rows")
     for name in os.listdir(folder):
         if name.startswith(_SHUFFLED):  # of a run that was killed; processes of its may still read it
             remove(os.path.join(folder, name))
+    work = os.path.join(folder, _SHUFFLED + uuid.uuid4().hex)
+    try:
+        order = job.options.order(staged.rows, f"{work}.order")
+    except OSError as error:
+        raise failure(job.run.out, error) from error
+    transform, notes = _fit(job, staged, order)
+    job.run.bar.start(staged.rows, "rows")
     with ShuffledFile(
         staged.path,
         layout.dtype.itemsize,
         order.samples,
+        rising=not job.options.shuffle,
         memory=SHUFFLE_BYTES,
         mapped=mapped_bytes(),
-        work=os.path.join(folder, _SHUFFLED + uuid.uuid4().hex),
+        work=work,
         workers=job.run.running.workers,
     ) as records:
         try:
@@ -244,8 +228,8 @@ def source_notes(job: TableJob) -> list[str]:
     for name in job.indexes:
         notes.append(
             Sentence(
-                f"column {name!r} numbers the rows, as the index that pandas writes: it is left out. To have it, pass "
-                f"{Option('keep', name)}, or {Option('types', {name: 'integer'})} for a feature."
+                f"column {name!r} is taken for the names of the rows, and left out. To have it, pass "
+                f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
             )
         )
     choices = job.plan.choices
@@ -262,11 +246,14 @@ def source_notes(job: TableJob) -> list[str]:
 def _as_text(column: TableColumn, role: str) -> Sentence:
     """Return the note on a label or a kept column that stays text, as numbers would lose its digits."""
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
-    said = Sentence(f"column {column.name!r} holds whole numbers ")
     if column.type == "number":
-        return said + f"that float64 rounds, as {column.digits!r}: {becomes}."
-    numbers = Option("types", {column.name: "integer"})
-    return said + f"with leading zeros, as {column.digits!r}: {becomes}. For numbers, pass " + numbers + "."
+        return Sentence(
+            f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}: {becomes}."
+        )
+    return Sentence(
+        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}. For numbers, pass"
+        f" {Option('types', {column.name: column.type})}."
+    )
 
 
 def _missing_loops(table: TableSource) -> list[str]:

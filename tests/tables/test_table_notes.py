@@ -181,17 +181,18 @@ WAYS = {"price": "currency", "rate": "percent", "day": "date-mdy", "seen": "time
 def test_texts_that_are_more_are_told(tmp_path: Path):
     pack, notes = converted(PEOPLE, tmp_path, label="y")
     assert pack.header.table["categories"] == ["price", "rate", "day", "seen", "count"]
-    for note, (name, way) in zip(notes, WAYS.items(), strict=False):
-        assert note.startswith(f"column '{name}' holds ")
-        assert f"--type {name}={way}" in note
-    assert notes[4].endswith("if '?' mean missing, pass --na '?'.")
-    assert len(notes) == 5
+    for note, name in zip(notes, [*WAYS, "count"], strict=True):
+        assert note.startswith(f"column '{name}' is read as category; it holds ")
+        assert (
+            f"--type {name}=number, date, currency, percent or date-mdy; for texts that mean missing --na"
+            in note
+        )
     # Kept as texts they are as they were; a label of such texts is told.
     assert (
         converted(PEOPLE, tmp_path, keep=["price", "rate", "day", "seen", "count"], features=["y"])[1] == ()
     )
     _, notes = converted(PEOPLE[["price", "y"]].dropna(), tmp_path, label="price")
-    assert "--type price=currency" in notes[0]
+    assert "--type price=number, date, currency" in notes[0]
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -267,13 +268,13 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path):
     pack, notes = converted(frame, tmp_path, index=True, label="y")
     assert pack.header.table["features"] == ["x"]
     assert notes == (
-        "column 'column_0' numbers the rows, as the index that pandas writes: it is left out. To have it, pass --keep column_0,"
-        " or --type column_0=integer for a feature.",
+        "column 'column_0' is taken for the names of the rows, and left out. To have it, pass --keep column_0,"
+        " or --type column_0=number for a feature.",
     )
     shuffled = frame.sample(frac=0.5, random_state=0)
     pack, notes = converted(shuffled, tmp_path, index=True, label="y")
     assert pack.header.table["features"] == ["x"]
-    assert notes[0].startswith("column 'column_0' numbers the rows, as the index that")
+    assert notes[0].startswith("column 'column_0' is taken for the names of")
     twice = pandas.concat([frame, frame])  # each counts anew
     assert converted(twice, tmp_path, index=True, label="y")[0].header.table["features"] == ["x"]
     for options, features in (
@@ -295,19 +296,19 @@ def test_an_index_that_was_read_and_written_again_is_left_out(tmp_path: Path):
     pack, notes = converted(frame, tmp_path, index=True)
     assert pack.header.table["features"] == ["x"]
     assert notes[1] == (
-        "column 'Unnamed: 0' numbers the rows, as the index that pandas writes: it is left out. To have it, pass --keep 'Unnamed: 0',"
-        " or --type 'Unnamed: 0=integer' for a feature."
+        "column 'Unnamed: 0' is taken for the names of the rows, and left out. To have it, pass --keep 'Unnamed: 0',"
+        " or --type 'Unnamed: 0=number' for a feature."
     )
 
 
-def test_a_column_without_a_name_that_counts_nothing_is_a_feature(tmp_path: Path):
+def test_a_first_column_without_a_name_is_left_out_whatever_it_holds(tmp_path: Path):
     for values in ([5, 5, 7], [0.5, 1.5, 2.5], ["a", "b", "c"]):
-        frame = pandas.DataFrame({"": values, "x": [1, 2, 3]})
+        frame = pandas.DataFrame({"": values, "z": [1, 2, 3], "x": [1, 2, 3]})
         pack, notes = converted(frame, tmp_path, label="x")
-        assert "column_0" in [*pack.header.table["features"], *pack.header.table["categories"]]
-        assert notes == (
-            f"{tmp_path / 't.csv'}: 1 column without a name, or with that of another, called 'column_0'.",
-        )
+        assert [*pack.header.table["features"], *pack.header.table["categories"]] == ["z"]
+        assert notes[-1].startswith("column 'column_0' is taken for the names of the rows, and left out.")
+        pack, notes = converted(frame, tmp_path, label="x", keep="column_0")
+        assert not any("taken for the names" in note for note in notes)
 
 
 def test_the_index_of_parquet_is_left_out(tmp_path: Path):
@@ -316,6 +317,6 @@ def test_the_index_of_parquet_is_left_out(tmp_path: Path):
     report = convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", label="y")
     assert open_pack(report.out).header.table["features"] == ["x"]
     assert tuple(map(in_options, report.notes)) == (
-        "column '__index_level_0__' numbers the rows, as the index that pandas writes: it is left out. To have it, pass"
-        " --keep __index_level_0__, or --type __index_level_0__=integer for a feature.",
+        "column '__index_level_0__' is taken for the names of the rows, and left out. To have it, pass"
+        " --keep __index_level_0__, or --type __index_level_0__=number for a feature.",
     )

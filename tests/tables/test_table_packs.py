@@ -255,9 +255,7 @@ def test_rows_can_be_compressed(tmp_path: Path, columns: int):
         reader.close()
     merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5", duplicates="keep")
     assert opened(tmp_path / "m.h5").rows == 240
-    with pytest.raises(
-        UsageError, match=r"t\.h5: its field 'features' is compressed otherwise than that of .*z\.h5"
-    ):
+    with pytest.raises(UsageError, match=r"t\.h5: its field 'features' is .*, that of .*z\.h5 is .*repack"):
         merge_packs([tmp_path / "z.h5", tmp_path / "t.h5"], tmp_path / "n.h5")
 
 
@@ -406,7 +404,7 @@ def test_bad_rows_are_told_or_left_out_and_listed(shards: Path, tables: Path):
     assert (report.rows, report.skipped_rows) == (198, 2)
     assert (
         report.notes[-1]
-        == f"1 column (colour 0.5%): categories that {shards} does not have; they are 0, as missing ones."
+        == f"1 column (colour 1): categories that {shards} does not have; they are 0, as missing ones."
     )
     assert [s["key"].split(": ")[1] for s in opened(shards).header.skipped] == [
         "line 9, column 'price'",

@@ -85,11 +85,7 @@ class ArrowTable(TableSource):
                 said = "nulls alone: it is read as number"
             if said:
                 self.column_notes[column.name] = [f"column {column.name!r} holds {said}."]
-        self.indexes = tuple(
-            c.name
-            for c in self.columns
-            if _INDEX.fullmatch(c.name) and c.type == "integer" and c.name not in reading.types
-        )
+        self.indexes = tuple(name for name in called if _INDEX.fullmatch(name))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from packer import units
@@ -18,6 +18,7 @@ from packer.tables.reading.record_parser import (
     Record,
     end_of_records,
     is_passed_over,
+    lines_of,
     records_of,
     split_records,
 )
@@ -184,13 +185,10 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
 
 def first_record_end(text: bytes, dialect: TextDialect) -> int:
     """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
-    record = next(records_of(text[: text.rfind(b"\n") + 1], dialect), None)
-    if record is None or record.fault == UNCLOSED:
-        return 0
-    at = 0
-    for _ in range(record.next_line):
-        at = text.find(b"\n", at) + 1
-    return at
+    for end, record in lines_of(text[: text.rfind(b"\n") + 1], dialect):
+        if record is not None:
+            return 0 if record.fault == UNCLOSED else end
+    return 0
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
@@ -219,27 +217,12 @@ def renamed(name: str, given: Sequence[str], columns: Sequence[str], told: Colle
     return [f"{name}: {count} without a name, or with that of another, called {listed}."]
 
 
-def index_columns(
-    written: Sequence[str],
-    columns: Sequence[TableColumn],
-    records: Sequence[Sequence[bytes]],
-    given: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Find the columns that pandas' to_csv makes of an index: the first one, without a name, and those that were once such a one.
-
-    written: the header's cells; columns: with their names and types; records: the first rows; given: column -> type, where a user
-    said it. Returns: their names. They number the rows: each number follows the one before it, beginning anew at 0, or all differ.
+def index_columns(written: Sequence[str], columns: Sequence[TableColumn]) -> tuple[str, ...]:
+    """Return the names of the columns that pandas' to_csv makes of an index: the first one, without a name, and those behind it that
+    were once such a one. written: the header's cells.
     """
-    found: list[str] = []
-    for number, (text, column) in enumerate(zip(written, columns, strict=True)):
-        named = re.fullmatch(r"Unnamed: \d+(\.\d+)*", text) if number or text else True
-        if not named or column.type != "integer" or column.name in given:
-            break
-        cells = [record[number] for record in records if len(record) == len(columns)]
-        if not all(cell.strip().isdigit() for cell in cells):
-            break
-        numbers = [int(cell) for cell in cells]
-        if len(set(numbers)) < len(numbers) and any(b not in (0, a + 1) for a, b in pairwise(numbers)):
-            break
-        found.append(column.name)
-    return tuple(found)
+    named = [text if number else text or "Unnamed: 0" for number, text in enumerate(written)]
+    found = takewhile(
+        lambda pair: re.fullmatch(r"Unnamed: \d+(\.\d+)*", pair[0]), zip(named, columns, strict=True)
+    )
+    return tuple(column.name for _, column in found)

@@ -214,22 +214,25 @@ class Record(NamedTuple):
 
 def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
     """Take the text apart, without a look at what the cells mean."""
+    return (record for _, record in lines_of(data, dialect) if record is not None)
+
+
+def lines_of(data: bytes, dialect: TextDialect) -> Iterator[tuple[int, Record | None]]:
+    """Yield the records, and None for each line that holds none, with the offset behind each."""
     at, line = 0, 0
     while at < len(data):
         stop = data.find(b"\n", at)
         end = len(data) if stop < 0 else stop
         text = data[at:end]
-        if is_passed_over(text, dialect):
-            line += stop >= 0
-            at = end + 1
-        elif dialect.quote and dialect.quote in text:
+        record: Record | None = None
+        if dialect.quote and dialect.quote in text and not is_passed_over(text, dialect):
             at, record = _quoted(data, at, line, dialect)
             line = record.next_line
-            yield record
         else:
-            at = end + 1
-            yield Record(line, line + (stop >= 0), text.rstrip(b"\r").split(dialect.delimiter))
-            line += stop >= 0
+            at, first, line = end + 1, line, line + (stop >= 0)
+            if not is_passed_over(text, dialect):
+                record = Record(first, line, text.rstrip(b"\r").split(dialect.delimiter))
+        yield at, record
 
 
 def is_passed_over(line: bytes, dialect: TextDialect) -> bool:
@@ -389,23 +392,8 @@ def _end_of_records_plain(data: bytes, start: int, dialect: TextDialect) -> int:
     """Return where the last complete record ends; `start`, where one begins, if there is none."""
     if not dialect.quote or data.find(dialect.quote, start) < 0:
         return max(start, data.rfind(b"\n", start) + 1)
-    pattern = b"(?:^|(?<=[\\n" + re.escape(dialect.delimiter) + b"]))" + re.escape(dialect.quote)
-    opening = re.compile(pattern)
-    text, at, found = data[start:], 0, 0
-    while True:
-        quote = opening.search(text, at)
-        line = text.rfind(b"\n", at, quote.start() if quote else len(text))
-        found = line + 1 if line >= 0 else found
-        if not quote:
-            return start + found
-        begin = text.rfind(b"\n", at, quote.start()) + 1
-        if dialect.comment and (begin or not at) and text.startswith(dialect.comment, begin):
-            at = text.find(b"\n", begin) + 1 or len(text)
-            found = at if at < len(text) or text.endswith(b"\n") else found
-            continue
-        close = text.find(dialect.quote, quote.end())
-        while close >= 0 and text[close + 1 : close + 2] == dialect.quote:
-            close = text.find(dialect.quote, close + 2)
-        if close < 0:
-            return start + found
-        at = close + 1
+    found = 0
+    for end, record in lines_of(data[start:], dialect):
+        if (record is None or record.fault != UNCLOSED) and data[start + end - 1 : start + end] == b"\n":
+            found = end
+    return start + found

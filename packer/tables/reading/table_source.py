@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -90,12 +91,10 @@ class Csv:
             for other, same in given[:at]:
                 in_quotes = other == "delimiter" and name in ("decimal", "thousands") and self.quote
                 if mark and mark == same and not in_quotes:
-                    said = (
-                        ": is the same as ",
-                        Option(f"Csv.{other}"),
-                        "; each mark means one thing. Change one.",
+                    raise UsageError(
+                        f"{Option(f'Csv.{name}', mark)}: is the same as {Option(f'Csv.{other}')};"
+                        " each mark means one thing. Change one."
                     )
-                    raise UsageError(Option(f"Csv.{name}", mark), *said)
 
     def dialect(self, width: int = 0) -> TextDialect:
         """Return the dialect; without a delimiter: a comma."""
@@ -216,15 +215,11 @@ def _state(name: str) -> tuple[int, int]:
 
 def compare_names(name: str, found: Sequence[str], first: str, columns: Sequence[str]) -> None:
     """Raise SourceError if a file has other columns than the first one."""
-    if len(found) != len(columns):
-        raise SourceError(
-            f"{name}: has {len(found):,} columns, {first} has {len(columns):,}; all files must have the same columns. "
-            "Leave it out, or make it alike."
-        )
-    for number, (here, there) in enumerate(zip(found, columns, strict=True)):
+    for number, (here, there) in enumerate(zip_longest(found, columns)):
         if here != there:
+            held, other = (f"is {x!r}" if x is not None else "is not there" for x in (here, there))
             raise SourceError(
-                f"{name}: column {number} (from 0) is {here!r}, in {first} it is {there!r}; all files must have the same "
+                f"{name}: column {number} (from 0) {held}, in {first} it {other}; all files must have the same "
                 "columns in the same order. Leave it out, or make it alike."
             )
 
@@ -247,9 +242,8 @@ def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
             )
     arrow = [table_suffix(name) in ARROW_TABLES for name in names]
     if any(arrow) != all(arrow):
-        one, other = names[arrow.index(True)], names[arrow.index(False)]
         raise UsageError(
-            f"{one}: is no text file, {other} is one; the files of a table are of one kind. Pass them apart."
+            f"{', '.join(names[:3])}: are files of text and others; those of a table are of one kind. Pass them apart."
         )
     if arrow[0]:
         try:
@@ -280,24 +274,17 @@ def expand(sources: Sequence[str]) -> list[str]:
             names.append(source)
     seen: dict[tuple[int, int], str] = {}
     for name in names:
-        identity = _identity(name)
-        if identity in seen:
-            raise SourceError(f"{name}: is {seen[identity]} once more; each file is read once. Drop one.")
-        seen[identity] = name
-    return names
-
-
-def _identity(name: str) -> tuple[int, int]:
-    """Return what tells a file from another, whatever its names. Raises: SourceError for what is no readable file."""
-    try:
-        status = os.stat(name)
-        if stat.S_ISDIR(status.st_mode):
-            raise SourceError(f"{name}: is a folder; files are read. Pass those in it, as '{name}/*.csv'.")
+        try:
+            status = os.stat(name)
+            if stat.S_ISREG(status.st_mode):
+                os.close(os.open(name, os.O_RDONLY))
+        except OSError as error:
+            raise unreadable(name, error) from None
         if not stat.S_ISREG(status.st_mode):
             raise SourceError(
-                f"{name}: is no regular file; only such can be read more than once. Copy it to one."
+                f"{name}: is no regular file; files are read. Pass those of a folder as '{name}/*.csv'."
             )
-        with open(name, "rb"):
-            return status.st_dev, status.st_ino
-    except OSError as error:
-        raise unreadable(name, error) from None
+        first = seen.setdefault((status.st_dev, status.st_ino), name)
+        if first is not name:
+            raise SourceError(f"{name}: is {first} once more; each file is read once. Drop one.")
+    return names

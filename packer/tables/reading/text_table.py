@@ -39,7 +39,6 @@ PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, readin
 LONGEST = 64 << 20  # bytes of a record
 _SAMPLE = 2 << 20  # bytes of a file that types are found out from: at 700 bytes a row, 3,000 rows
 _HEAD = 64 << 10  # bytes of each other file, to compare its header
-_UNCLOSED = "has a quote that is never closed"
 _BINARY = 4096  # bytes in which a file of another kind has a zero
 
 
@@ -84,7 +83,7 @@ class TextTable(TableSource):
         records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
         self.columns, self.column_notes = infer(names[at], columns, records, self._form, reading.types)
         if reading.header:
-            self.indexes = index_columns(written, self.columns, records, reading.types)
+            self.indexes = index_columns(written, self.columns)
         notes = renamed(first, written, columns, self.indexes)
         notes += [
             f"{name} holds a header and no rows."
@@ -113,12 +112,9 @@ class TextTable(TableSource):
         begin = first_line_at(name, text, ended, self._reading.skip_rows)
         text = text[begin:]
         end = first_record_end(text, dialect)
-        if not end and not ended:
-            size = f"{len(text) >> 10:,} KiB"
-            raise _endless(f"{name}: its first row", f"does not end within {size}; shorter ones are read")
+        if (not end and not ended) or _is_unclosed(text[: end or len(text)], dialect):
+            raise _endless(name, begin)
         end = end or len(text)
-        if _is_unclosed(text[:end], dialect):
-            raise _endless(f"{name}: its first row", f"{_UNCLOSED}; closed ones are read")
         records = first_records(text[:end], True, dialect, 1)
         if not records:
             raise SourceError(f"{name}: holds no row; at least one is needed. Check it.")
@@ -166,18 +162,11 @@ class TextTable(TableSource):
                     if ended:
                         break
                     if not end and size >= LONGEST:
-                        size = LONGEST >> 20
-                        raise _endless(
-                            f"{name}: line {self._line(number, begin):,}: its record",
-                            f"does not end within {size} MiB; shorter ones are read",
-                        )
+                        raise _endless(name, begin)
                     size *= 2
                 if ended:
                     if _is_unclosed(text[end:].tobytes(), self._form):
-                        raise _endless(
-                            f"{name}: line {self._line(number, begin + end):,}: its record",
-                            f"{_UNCLOSED}, and takes all lines behind it; closed ones are read",
-                        )
+                        raise _endless(name, begin + end)
                     end = len(text)
                 if not end:
                     return
@@ -188,16 +177,6 @@ class TextTable(TableSource):
                 yield TableChunk(name, [number, begin], taken, end, parse)
                 if ended:
                     return
-
-    def _line(self, number: int, offset: int) -> int:
-        """Return the line, from 1, that begins at an offset of a file's text."""
-        line, left = 1, offset
-        buffer = np.empty(PIECE, np.uint8)
-        with closing(TextStream(self.names[number], self._reading.encoding)) as stream:
-            while left and (have := stream.fill(memoryview(buffer[:left]))):
-                line += int(np.count_nonzero(buffer[:have] == ord("\n")))
-                left -= have
-        return line
 
 
 def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray[np.uint8]:
@@ -210,10 +189,12 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
     return longer[:have]
 
 
-def _endless(record: str, said: str) -> SourceError:
-    """Return the error for a record that does not end where it should."""
-    quote = "," if said.startswith(_UNCLOSED) else ", if a quote is not closed,"
-    return SourceError(f"{record} {said}. Correct it{quote} or pass {Option('Csv.quote', '')}.")
+def _endless(name: str, place: int) -> SourceError:
+    """Return the error for a record that does not end where it should. place: where it begins in the file's text."""
+    return SourceError(
+        f"{name}: the record at byte {place:,} of its text does not end, or is too long; a quote may not be closed."
+        f" Correct it, or pass {Option('Csv.quote', '')}."
+    )
 
 
 def _is_unclosed(record: bytes, dialect: TextDialect) -> bool:

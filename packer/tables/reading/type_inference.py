@@ -6,9 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-import numpy as np
-from numpy.typing import NDArray
-
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
 from packer.tables.reading.table_source import TextDialect
@@ -60,10 +57,10 @@ def infer(
         type = _type_of(counts, dialect)
         if type == "category":
             _refuse_other_numbers(name, column, counts, dialect)
-            found = notes_on(column, counts, dialect)
-            if found is None:
+            numbers, alike = _patterns(dialect)[1], _shapes(counts)
+            if sum(n for shape, n in alike.items() if numbers.fullmatch(shape)) >= MOSTLY * alike.total():
                 type = "number"  # the others are bad cells: each is told with its line when it is read
-            elif found:
+            elif found := _note(column, counts):
                 notes[column] = [Sentence(found)]
         elif not counts:
             notes[column] = [
@@ -208,70 +205,25 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
 
 _WRITTEN = ((b",", b"."), (b"'", b"."), (b"_", b"."), (b" ", b"."), (b"", b","), (b".", b","), (b" ", b","))
 """Marks between thousands, and decimal points, in which people write numbers; b"" for none."""
-MARKS = frozenset((b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N"))
-"""Cells that stand for a missing value in many files, and are not taken for one unless `na` says so."""
 MOSTLY = 0.9
-_AMONG = 0.8  # of the cells are values where the many other texts are taken for errors; above MOSTLY all are
+_MARKS = frozenset(
+    (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
+)  # missing values, often
 _FEW = 100  # cells, too few to say that all of them differ
-_WORDS = 3  # of a column of numbers that may all mean missing
-_TRIED = 100  # different cells; if none of them is read in a way, the others are not looked at
-_WAYS = ("number", "date", "time", "timestamp", *NOTATIONS)
+_NUMBERLIKE = re.compile(rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp][Mm])?")
 
 
-def notes_on(column: str, counts: Mapping[bytes, int], dialect: TextDialect) -> str | None:
-    """Tell of a column that is read as categories and may be something else: what was seen, how often, which option helps.
-
-    counts: cell -> how often it occurs among the first rows, missing ones left out. Returns: "" for nothing; None where nearly all
-    cells are numbers.
-    """
-    cells, total = list(counts), sum(counts.values())
-    weights = np.array(list(counts.values()))
-    read = {kind: _are_read(cells, kind, dialect) for kind in _WAYS}
-    found = {kind: int(weights[valid].sum()) for kind, valid in read.items()}
-    if found["number"] >= MOSTLY * total:
-        return None
-    most = max(found.values())
-    best = [kind for kind in _WAYS if found[kind] == most]
-    best = best[:1] if best[0] in TYPES else best
-    others = [cell for cell, fits in zip(cells, read[best[0]].tolist(), strict=True) if not fits]
-    others.sort(key=lambda cell: (-counts[cell], cell))
-    shown = tuple(cell.decode(errors="replace") for cell in others)
-    if 2 * most >= total and (len(others) <= _WORDS or most >= _AMONG * total):
-        plural = (TYPES.get(best[0]) or NOTATIONS[best[0]]).plural
-        more = f" and other texts in {total - most:,}" if others else ""
-        note = f"column {column!r} holds {plural} in {most:,} of its first {total:,} cells{more}: it is read as category"
-        if 0 < len(others) <= _WORDS:
-            note += f"; if {' and '.join(map(repr, shown))} mean missing, pass {Option('Csv.na', shown)}"
-        if best[0] in TYPES and len(others) <= _WORDS:
-            return f"{note}."
-        hints = [f" ({NOTATIONS[kind].hint})" if kind in NOTATIONS else "" for kind in best]
-        ways = [f"{Option('types', {column: kind})}{hint}" for kind, hint in zip(best, hints, strict=True)]
-        note += f". Pass {' or '.join(ways)}"
-        if len(others) > _WORDS:
-            note += (
-                f" and {Option('on_error', 'skip')}, which leaves the other rows out, or {Option('Csv.na')}"
-            )
-            note += f" for each text that means missing, as {shown[0]!r}"
-        return f"{note}."
-    marks = tuple(sorted(cell.decode() for cell in counts if cell in MARKS))
-    if marks and len(marks) < len(counts):
-        held = " and ".join(map(repr, marks))
-        return f"column {column!r} holds {held} as a category; if that means missing, pass {Option('Csv.na', marks)}."
-    if total >= _FEW and len(counts) >= MOSTLY * total:
-        return (
-            f"column {column!r} holds {len(counts):,} different texts in its first {total:,} cells: it is read as"
-            f" category. If it is no feature, pass {Option('drop', column)} or {Option('keep', column)}."
-        )
-    return ""
-
-
-def _are_read(cells: Sequence[bytes], kind: str, dialect: TextDialect) -> NDArray[np.bool_]:
-    """Tell which cells are values of a type or a notation: bool [n], all False if none of the first is."""
-    if kind == "number":
-        number = _patterns(dialect)[1]
-        return np.array([number.fullmatch(cell.translate(_DIGITS)) is not None for cell in cells])
-    texts = [cell.decode(errors="replace") for cell in cells]
-    marks = dialect.decimal.decode(), dialect.thousands.decode()
-    if not read_cells(texts[:_TRIED], kind, *marks)[1].any():
-        return np.zeros(len(cells), np.bool_)
-    return read_cells(texts, kind, *marks)[1]
+def _note(column: str, counts: Counts) -> str:
+    """Return a note on categories that may be something else: many look like numbers or dates, or nearly all differ; "" for none."""
+    total = sum(counts.values())
+    numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
+    marks = any(cell in _MARKS for cell in counts) and len(counts) > 1
+    if 2 * numbers < total and not marks and (total < _FEW or len(counts) < MOSTLY * total):
+        return ""
+    shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
+    examples = " and ".join(repr(cell.decode(errors="replace")) for cell in shown)
+    return (
+        f"column {column!r} is read as category; it holds {len(counts):,} different texts in its first {total:,} cells, as {examples}."
+        f" If it is another type, pass {Option('types', {column: 'number'})}, date, currency, percent or date-mdy; for texts"
+        f" that mean missing {Option('Csv.na')}; if it is no feature, {Option('drop', column)}."
+    )

@@ -6,7 +6,6 @@
     column_plan.py       roles and types of columns, and the rules for their cells
     column_sums.py       statistics of columns
     table_transform.py   the transform of a table and of each column, and its record in the header
-    transform_check.py   a transform read from a header: its members must go together
     row_mapper.py        records in, fields out
     table_summary.py     a line a column, as packer info shows it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -119,21 +119,6 @@ class ColumnChoices:
 
 
 @dataclass(frozen=True)
-class CellRule:
-    """A rule for the cells of a column.
-
-    member: of the records; missing: what is wrong with a missing cell, None if nothing is; log1p: cells must be above -1; dtype:
-    that cells must fit as they are, None for any; classes: the numbers that cells may be, rising, None for any; int of integers.
-    """
-
-    member: RecordMember
-    missing: str | None = None
-    log1p: bool = False
-    dtype: np.dtype[Any] | None = None
-    classes: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True)
 class LabelField:
     """The field of the label. kind: "classes" or "number"; dtype: of the field."""
 
@@ -171,35 +156,6 @@ class ColumnPlan:
         """The columns that are read and hold numbers, in order: those of a sample."""
         return tuple(w for w in self.layout.members if w.column.kind.numeric)
 
-    @cached_property
-    def rules(self) -> tuple[CellRule, ...]:
-        """The rules that cells can break."""
-        rules = map(self._rule, self.layout.members)
-        return tuple(r for r in rules if r.missing or r.log1p or r.dtype is not None or r.classes is not None)
-
-    def _rule(self, w: RecordMember) -> CellRule:
-        choices, role, kind = self.choices, self.roles[w.index], w.column.kind
-        dtype, classes = np.dtype(choices.dtype), None
-        if role == "label":
-            dtype = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
-            classes = self.classes
-        log1p = role == "feature" and w.column.name in choices.log1p
-        scaled = role == "feature" and choices.standardize and kind.scaled
-        missing = None
-        if role == "label":
-            missing = "is missing; a label is needed"
-        elif role == "keep" and kind.whole:
-            missing = f"is missing, for which a kept {w.column.type} column has no value"
-        elif role == "feature" and choices.missing == "error":
-            missing = "is missing"
-        elif role == "feature" and kind.numeric and choices.missing == "nan" and dtype.kind in "iu":
-            missing = f"is missing, for which {dtype.name} has no value"
-        if role == "keep" or not kind.numeric or log1p or scaled or w.dtype == dtype or dtype.kind == "O":
-            return CellRule(w, missing, log1p, classes=classes)
-        if kind.whole and dtype.kind == "f":
-            return CellRule(w, missing)
-        return CellRule(w, missing, dtype=dtype)
-
     def bad_rows(
         self, records: NDArray[Any], most: int = MOST_BAD
     ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
@@ -209,15 +165,39 @@ class ColumnPlan:
         """
         mask: NDArray[np.bool_] | None = None
         found: list[BadRow] = []
-        for rule in self.rules:
-            x = records[rule.member.name]
-            for wrong, reason in _wrong(x, rule):
+        for w in self.layout.members:
+            x = records[w.name]
+            for wrong, reason in self._faults(w, x):
                 if wrong.any():
                     mask = wrong.copy() if mask is None else mask | wrong
                     rows = np.flatnonzero(wrong)[:most].tolist()
-                    found += (BadRow(row, rule.member.index, _text(x[row], rule), reason) for row in rows)
+                    found += (BadRow(row, w.index, _text(x[row], w), reason) for row in rows)
         found.sort(key=lambda bad: (bad.line, bad.column))
         return mask, found[:most]
+
+    def _faults(self, w: RecordMember, x: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str]]:
+        """Yield which cells of a column break a rule, and the rule."""
+        choices, role, kind = self.choices, self.roles[w.index], w.column.kind
+        dtype, log1p = np.dtype(choices.dtype), role == "feature" and w.column.name in choices.log1p
+        if role == "label":
+            yield is_missing(x), "is missing; a label is needed"
+            dtype = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
+        elif role == "keep" and kind.whole:
+            yield is_missing(x), f"is missing, for which a kept {w.column.type} column has no value"
+        elif role == "feature" and choices.missing == "error":
+            yield is_missing(x), "is missing"
+        elif role == "feature" and kind.numeric and choices.missing == "nan" and dtype.kind in "iu":
+            yield is_missing(x), f"is missing, for which {dtype.name} has no value"
+        if log1p:
+            yield x <= -1, "has no log1p; numbers above -1 have one"
+        scaled = role == "feature" and choices.standardize and kind.scaled
+        fits = w.dtype == dtype or dtype.kind == "O" or (kind.whole and dtype.kind == "f")
+        if not (role == "keep" or not kind.numeric or log1p or scaled or fits):
+            for part in [of(x) for of in kind.parts.values()] or [x]:
+                yield from _misfits(part, dtype)
+        if role == "label" and self.classes is not None:
+            known = np.isin(x, np.array(self.classes, x.dtype)) | is_missing(x)
+            yield ~known, "is none of the label's classes"
 
     def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Return the numbers of some records as statistics take them: float64 [m, len(numeric)], NaN for missing."""
@@ -272,18 +252,16 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Colu
             "table: no column is left as a feature; one at least is needed. Name fewer with "
             f"{Option('label')}, {Option('keep')} and {Option('drop')}."
         )
-    for name in () if choices.one_hot == "all" else choices.one_hot:
-        if roles[name] != "feature" or read[name] != "category":
-            raise UsageError(
-                f"{Option('one_hot', name)}: is {_described(read[name], roles[name])}; features that "
-                f"hold categories are allowed. Leave it out, or pass {as_category(name)}."
-            )
-    for name in choices.log1p:
-        if roles[name] != "feature" or read[name] != "number":
-            raise UsageError(
-                f"{Option('Encode.log1p', name)}: is {_described(read[name], roles[name])}; features "
-                "that hold numbers are allowed. Leave it out."
-            )
+    for option, kind, names in (
+        ("one_hot", "category", () if choices.one_hot == "all" else choices.one_hot),
+        ("Encode.log1p", "number", choices.log1p),
+    ):
+        for name in names:
+            if roles[name] != "feature" or read[name] != kind:
+                raise UsageError(
+                    f"{Option(option, name)}: is a {roles[name]} of type {read[name]}; features of type {kind} are allowed."
+                    f" Leave it out, or pass {Option('types', {name: kind})}."
+                )
     label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
     read_columns = tuple(TableColumn(c.name, read[c.name], c.notation, c.digits) for c in columns)
     return ColumnPlan(read_columns, tuple(roles[c.name] for c in columns), choices, label)
@@ -317,11 +295,8 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
         for name in names:
             if roles.setdefault(name, role) != role:
                 raise UsageError(
-                    f"column {name!r}: is named by ",
-                    _OPTION_OF[roles[name]],
-                    " and by ",
-                    _OPTION_OF[role],
-                    "; one role is allowed. Name it once.",
+                    f"column {name!r}: is named by {_OPTION_OF[roles[name]]} and by {_OPTION_OF[role]};"
+                    " one role is allowed. Name it once."
                 )
     rest = "feature" if choices.features is None else "drop"
     return {name: roles.get(name, rest) for name in types}
@@ -336,12 +311,10 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
     number = "<i8" if choices.label_as == "auto" and all(c.kind.whole for c in columns) else number
     if len(columns) > 1:
         if texts or choices.label_as == "classes":
+            held = f" ({texts[0]!r} holds texts)" if texts else ""
             raise UsageError(
-                Option("label", ",".join(c.name for c in columns)),
-                ": classes are asked for of several columns"
-                + (f" ({texts[0]!r} holds texts)" if texts else "")
-                + "; one column can be classes, several only numbers. Pass one, and ",
-                f"{Option('keep')} the others.",
+                f"{Option('label', ','.join(choices.label))}: classes are asked for of several columns{held};"
+                f" one column can be classes, several only numbers. Pass one, and {Option('keep')} the others."
             )
         return LabelField("number", number)
     (column,) = columns
@@ -352,23 +325,12 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
         )
     if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
-            f"{Option('label_as', 'classes')}: the label {column.name!r} is "
-            f"{_described(column.type, 'label')}; texts, booleans and numbers can be classes. Pass "
-            f"{as_category(column.name)}."
+            f"{Option('label_as', 'classes')}: the label {column.name!r} is of type {column.type}; texts, booleans"
+            f" and numbers can be classes. Pass {as_category(column.name)}."
         )
     if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):
         return LabelField("classes", "<i8")
     return LabelField("number", number)
-
-
-def _described(kind: str, role: str) -> str:
-    article = "an" if kind[0] in "aeiou" else "a"
-    return {
-        "drop": "a dropped column",
-        "keep": "a kept column",
-        "label": f"a label of type {kind}",
-        "feature": f"{article} {kind}",
-    }[role]
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -378,21 +340,6 @@ def _listed(words: Sequence[str]) -> str:
 def as_category(name: str) -> Option:
     """Return the option by which a column is read as categories."""
     return Option("types", {name: "category"})
-
-
-def _wrong(x: NDArray[Any], rule: CellRule) -> list[tuple[NDArray[np.bool_], str]]:
-    found: list[tuple[NDArray[np.bool_], str]] = []
-    if rule.missing is not None:
-        found.append((is_missing(x), rule.missing))
-    if rule.log1p:
-        found.append((x <= -1, "has no log1p; numbers above -1 have one"))
-    if rule.dtype is not None:
-        for part in [of(x) for of in rule.member.column.kind.parts.values()] or [x]:
-            found += _misfits(part, rule.dtype)
-    if rule.classes is not None:
-        known = np.isin(x, np.array(rule.classes, x.dtype)) | is_missing(x)
-        found.append((~known, "is none of the label's classes"))
-    return found
 
 
 def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
@@ -412,8 +359,8 @@ def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.boo
     return found
 
 
-def _text(value: Any, rule: CellRule) -> str:
+def _text(value: Any, w: RecordMember) -> str:
     """Return a raw value for a message; "" if it is missing or stands for a text."""
-    if not rule.member.column.kind.numeric or is_missing(np.asarray([value]))[0]:
+    if not w.column.kind.numeric or is_missing(np.asarray([value]))[0]:
         return ""
     return shortest(value.item())

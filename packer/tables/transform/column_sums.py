@@ -218,15 +218,9 @@ def check_categories(name: str, count: int, most: int, role: str = "feature") ->
 
 def quantiles(values: NDArray[np.float64], levels: Sequence[float] = LEVELS) -> list[float]:
     """Return the quantiles of a sorted sample [m] without NaN, m >= 1; between two values in proportion."""
-    places = np.array(levels) * (len(values) - 1)
-    below = places.astype(np.int64)
-    low, high = values[below], values[np.minimum(below + 1, len(values) - 1)]
-    share = places - below
     with np.errstate(all="ignore"):
-        apart = high - low
-        # From the nearer one: so that equal neighbours give just themselves.
-        found = np.where(share < 0.5, low + apart * share, high - apart * (1 - share))
-        found = np.where(np.isfinite(apart), found, low * (1 - share) + high * share)
+        found = np.quantile(values, levels)
+        found = np.where(np.isfinite(found), found, np.quantile(values / 2, levels) * 2)
     numbers: list[float] = found.tolist()
     return numbers
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,20 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.sentence import Option
-from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, LabelField, nearest
+from packer.tables.transform.column_plan import DTYPES, ColumnChoices, ColumnPlan, LabelField, nearest
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
-from packer.tables.transform.column_types import NOTATIONS, TYPES, ColumnType, TableColumn, shortest, unique
-from packer.tables.transform.transform_check import MAX_NAME, TAKEN, check_transform
+from packer.tables.transform.column_types import (
+    NOTATIONS,
+    TYPES,
+    ColumnType,
+    TableColumn,
+    shortest,
+    unique,
+)
 
 MAX_FEATURES = 1 << 16
+MAX_NAME = 100  # characters of a field's name
+TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
 
 
 @dataclass(frozen=True)
@@ -291,23 +300,6 @@ class TableTransform:
         columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
         return replace(self, columns=columns, fit_name=fit_name)
 
-    def unknown(
-        self, plan: ColumnPlan, sums: ColumnSums, dictionaries: Mapping[int, Sequence[str]]
-    ) -> dict[str, int]:
-        """Count the cells of other rows that hold unknown categories, of each column of features that has some.
-
-        plan: of self.plan; sums: over the rows that count; dictionaries: as in fit.
-        """
-        found = {}
-        for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True)):
-            if role == "feature" and column.type == "category":
-                known = set(self.column(column.name).categories or ())
-                names, counts = dictionaries.get(index, ()), sums.counts.get(index, np.zeros(0, np.int64))
-                cells = sum(n for name, n in zip(names, counts.tolist(), strict=False) if name not in known)
-                if cells:
-                    found[column.name] = cells
-        return found
-
     def known(self, columns: Sequence[TableColumn]) -> dict[int, dict[str, int]]:
         """Return the texts that the label of another table may hold, with their codes: by column number, where they are classes."""
         return {
@@ -343,7 +335,7 @@ class TableTransform:
             record["fit"],
             dict(record["reading"]),
         )
-        check_transform(transform, record)
+        _check(transform, record)
         return transform
 
 
@@ -431,3 +423,45 @@ def _field_name(name: str) -> str:
         field = f"column_{field}"
     field = field[:MAX_NAME]
     return f"{field}_" if keyword.iskeyword(field) else field
+
+
+def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
+    """Raise ValueError if the members of a transform do not go together. record: that it was read from, whose form was checked."""
+    kept = _kept_fields([c.name for c in t.columns if c.role == "keep"])
+    for c in t.columns:
+        feature, scale = c.role == "feature", c.standardize or (0.0, 1.0) * max(1, len(c.kind.parts))
+        sound = (
+            c.field == kept.get(c.name)
+            and (c.role != "keep" or c.kind.kept)
+            and (c.missing is not None) == feature
+            and (c.role == "label" or (c.categories is not None) == (feature and c.type == "category"))
+            and len(scale) == 2 * max(1, len(c.kind.parts))
+            and (c.standardize is None or (feature and c.kind.scaled and min(scale[1::2]) > 0))
+            and not (feature and (c.type == "text" or (c.one_hot and c.type != "category")))
+            and not (c.indicator and not (feature and c.kind.numeric))
+            and not (c.log1p and not (feature and c.type == "number"))
+        )
+        with np.errstate(all="ignore"):
+            fill = np.array([c.fill or 0.0])
+            stored = np.array([of(fill) for of in c.kind.parts.values()] or [fill]).astype(t.dtype)
+        if not sound or (c.standardize is None and not np.isfinite(stored).all()):
+            raise ValueError(f"column {c.name[:80]!r} is malformed")
+    labels = [c for c in t.columns if c.role == "label"]
+    coded = [c.categories is not None for c in labels]
+    if t.label_kind == "classes":
+        fits = coded == [True] and t.label_dtype == "<i8" and bool(t.classes)
+        values = t.class_values or ()  # ValueError where they are no numbers
+        fits = fits and all(a < b for a, b in pairwise(values)) and all(abs(x) < 1 << 63 for x in values)
+    else:
+        fits = (
+            not any(coded)
+            and all(c.kind.numeric for c in labels)
+            and t.label_dtype in (None, "<i8", "<f4", "<f8")
+        )
+    if (
+        not fits
+        or t.dtype not in {np.dtype(d).str for d in DTYPES}
+        or sorted(t.label) != sorted(c.name for c in labels)
+        or (list(t.features), list(t.categories)) != (record["features"], record["categories"])
+    ):
+        raise ValueError("the columns, the label and the fields do not go together")

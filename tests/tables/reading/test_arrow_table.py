@@ -482,7 +482,8 @@ def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"a": [1]}, "has 1 columns, {first} has 2; all files must have the same columns. Leave it out, or make it alike."),
+        ({"a": [1]}, "column 1 (from 0) is not there, in {first} it is 'b'; all files must have the same columns in the same order."
+            " Leave it out, or make it alike."),
         (
             {"a": [1], "c": ["x"]},
             "column 1 (from 0) is 'c', in {first} it is 'b'; all files must have the same columns in the same order."

@@ -36,7 +36,7 @@ def test_kinds_are_not_mixed() -> None:
     with pytest.raises(UsageError) as error:
         open_table(["a.csv", "a.pq"], ReadOptions())
     assert str(error.value) == (
-        "a.pq: is no text file, a.csv is one; the files of a table are of one kind. Pass them apart."
+        "a.csv, a.pq: are files of text and others; those of a table are of one kind. Pass them apart."
     )
 
 

@@ -92,10 +92,10 @@ def test_a_file_with_the_name_of_a_pattern_is_a_file() -> None:
             "no.csv",
             "no.csv: cannot be read (No such file or directory); readable files are needed. Check it.",
         ),
-        ("folder", "folder: is a folder; files are read. Pass those in it, as 'folder/*.csv'."),
+        ("folder", "folder: is no regular file; files are read. Pass those of a folder as 'folder/*.csv'."),
         (
             "pipe.tsv",
-            "pipe.tsv: is no regular file; only such can be read more than once. Copy it to one.",
+            "pipe.tsv: is no regular file; files are read. Pass those of a folder as 'pipe.tsv/*.csv'.",
         ),
     ],
 )

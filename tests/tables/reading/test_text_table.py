@@ -154,17 +154,16 @@ def test_a_quote_that_takes_all_lines_behind_it_is_refused(
     end: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PIECE", size)
-    sentence = (
-        "its record has a quote that is never closed, and takes all lines behind it; closed ones are read. "
-        "Correct it, or pass --quote none."
-    )
+    sentence = "of its text does not end, or is too long; a quote may not be closed. Correct it, or pass --quote none."
+    bytes_before = len("a,b\n1,2\n" + "x,2\n" * 1500)
     # More bad rows than are listed of a piece come before it.
     write("a.csv", "a,b\n1,2\n" + "x,2\n" * 1500 + '"3,4\n5,6' + end)
-    assert refused("a.csv", types={"a": "number"}) == f"a.csv: line 1,503: {sentence}"
-    assert refused(write("b.csv", '1,2\n3,"x\ny""z\n' + end), header=False) == f"b.csv: line 2: {sentence}"
-    assert refused(write("c.csv", '"a,b\n1,2\n' + end)) == (
-        "c.csv: its first row has a quote that is never closed; closed ones are read. Correct it, or pass --quote none."
+    assert refused("a.csv", types={"a": "number"}) == f"a.csv: the record at byte {bytes_before:,} {sentence}"
+    assert (
+        refused(write("b.csv", '1,2\n3,"x\ny""z\n' + end), header=False)
+        == f"b.csv: the record at byte 4 {sentence}"
     )
+    assert refused(write("c.csv", '"a,b\n1,2\n' + end)) == f"c.csv: the record at byte 0 {sentence}"
     # A closed one may end with the file.
     assert rows(opened(write("d.csv", 'a,b\n1,"x\n\ny"' + end))) == [[1, "x\n\ny"]]
     assert len(rows(opened("a.csv", quote="", types={"a": "category"}))) == 1503
@@ -239,8 +238,8 @@ def test_a_cell_that_is_not_utf8_is_a_bad_row() -> None:
 def test_a_first_row_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SAMPLE", 64 << 10)
     assert refused(write("a.csv", 'a,"b\n' + "1,2\n" * 50_000)) == (
-        "a.csv: its first row does not end within 64 KiB; shorter ones are read. "
-        "Correct it, if a quote is not closed, or pass --quote none."
+        "a.csv: the record at byte 0 of its text does not end, or is too long; a quote may not be closed."
+        " Correct it, or pass --quote none."
     )
 
 
@@ -249,12 +248,12 @@ def test_a_record_without_an_end_is_refused_where_it_begins(monkeypatch: pytest.
     monkeypatch.setattr(module, "LONGEST", 1 << 20)
     write("a.csv", "a,b\n" + "1,2\n" * 5000 + '3,"4\n' + "5,6\n" * 500_000)
     sentence = (
-        "line 5,002: its record does not end within 1 MiB; shorter ones are read. "
-        "Correct it, if a quote is not closed, or pass --quote none."
+        "the record at byte 20,004 of its text does not end, or is too long; a quote may not be closed."
+        " Correct it, or pass --quote none."
     )
     assert refused("a.csv") == f"a.csv: {sentence}"
     table = opened("a.csv")
-    with pytest.raises(SourceError, match=r"^a\.csv: line 5,002: "):
+    with pytest.raises(SourceError, match=r"^a\.csv: the record at byte 20,004 "):
         list(table.chunks(layout(table), [0, 4 + 4 * 4999]))
     write("a.csv.gz", gzip.compress(Path("a.csv").read_bytes()))
     assert refused("a.csv.gz") == f"a.csv.gz: {sentence}"
@@ -286,13 +285,16 @@ def test_files_follow_each_other_each_with_its_header() -> None:
 def test_files_with_other_columns_are_refused() -> None:
     write("a.csv", "x,y\n1,2\n")
     assert refused("a.csv", write("b.csv", "x,y,z\n1,2,3\n")) == (
-        "b.csv: has 3 columns, a.csv has 2; all files must have the same columns. Leave it out, or make it alike."
+        "b.csv: column 2 (from 0) is 'z', in a.csv it is not there; all files must have the same columns in the same order. "
+        "Leave it out, or make it alike."
     )
     assert refused("a.csv", write("b.csv", "y,x\n1,2\n")) == (
         "b.csv: column 0 (from 0) is 'y', in a.csv it is 'x'; all files must have the same columns in the same order. "
         "Leave it out, or make it alike."
     )
-    assert "b.csv: has 1 columns, a.csv has 2;" in refused("a.csv", write("b.csv", "1\n"), header=False)
+    assert "b.csv: column 1 (from 0) is not there, in a.csv it is '1';" in refused(
+        "a.csv", write("b.csv", "1\n"), header=False
+    )
     assert refused("a.csv", write("b.csv", "")) == "b.csv: is empty; at least one row is needed. Check it."
 
 

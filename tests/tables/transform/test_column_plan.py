@@ -196,15 +196,17 @@ def test_choices_as_a_record():
         ),
         (
             {"drop": ("text",), "log1p": ("category",)},
-            "--log1p category: is a category; features that hold numbers are allowed. Leave it out.",
+            "--log1p category: is a feature of type category; features of type number are allowed."
+            " Leave it out, or pass --type category=number.",
         ),
         (
             {"drop": ("text",), "label": ("number",), "log1p": ("number",)},
-            "--log1p number: is a label of type number; features that hold numbers are allowed. Leave it out.",
+            "--log1p number: is a label of type number; features of type number are allowed. Leave it out, or pass --type number=number.",
         ),
         (
             {"drop": ("text",), "one_hot": ("number",)},
-            "--one-hot number: is a number; features that hold categories are allowed. Leave it out, or pass --type number=category.",
+            "--one-hot number: is a feature of type number; features of type category are allowed."
+            " Leave it out, or pass --type number=category.",
         ),
         (
             {"drop": ("text",), "label": ("category", "number")},
@@ -217,7 +219,7 @@ def test_choices_as_a_record():
         ),
         (
             {"drop": ("text",), "label": ("date",), "label_as": "classes"},
-            "--label-as classes: the label 'date' is a label of type date; texts, booleans and numbers can be classes. Pass --type"
+            "--label-as classes: the label 'date' is of type date; texts, booleans and numbers can be classes. Pass --type"
             " date=category.",
         ),
     ],
