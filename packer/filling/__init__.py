@@ -7,8 +7,6 @@
     filling_pack.py      a Pack whose rows arrive while it is read
     filling_process.py   the process that fills: a conversion whose rows are made in the order in which they are asked for
     opening.py           open_pack, with a cache of a pack in a store; fill_pack
-    cache_folder.py      the folder of a pack in a cache, and how much the cache may hold
-    remote_process.py    the process that fills a cache
 
 Only filling_process.py, which runs in a process of its own, imports what converts.
 

@@ -11,16 +11,14 @@ import numpy as np
 
 from packer.arguments import as_bytes
 from packer.errors import UsageError
-from packer.filling.cache_folder import FILES, check_cache, folder_of
-from packer.filling.filling_client import FillingClient
 from packer.filling.filling_pack import open_filling
 from packer.format import pack as format_pack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.format.remote_rows import RemoteRows
+from packer.format.stretch_cache import StretchCache
 from packer.progress import Progress
 
-MODULE = "packer.filling.remote_process"
 CACHE_BYTES = "100GB"
 _OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
 
@@ -86,11 +84,15 @@ def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePac
     most = as_bytes(cache_size)
     if most is None:
         raise UsageError(f"cache_size={cache_size!r}: is no size. Pass bytes, or text such as '200GB'.")
-    folder = folder_of(check_cache(cache), pack)
-    job = {"out": pack.path, "folder": folder, "seal": pack.seal.hex(), "cache_size": most}
-    client = FillingClient(folder, job, MODULE, seals=False)
-    client.open()
-    return replace(pack, rows_from=RemoteRows(pack, client, os.path.join(folder, FILES)))
+    if not isinstance(cache, (str, os.PathLike)):
+        raise UsageError(f"cache={cache!r}: is no path. Pass a folder on a disk of this machine.")
+    path = os.path.abspath(os.fspath(cache))
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise UsageError(f"{path}: is no folder; the cache of a remote pack is one. Pass another cache=.")
+    kept = StretchCache(pack, path, most)
+    rows = RemoteRows(pack, kept)
+    kept.states(rows.map)  # it is opened at once: a folder that cannot be one is no matter of the first batch
+    return replace(pack, rows_from=rows)
 
 
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:

@@ -19,7 +19,7 @@ from packer.format.listed_pack import check_listed, not_listed
 from packer.format.pack import Arrival, Pack, check_extents
 from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers
 from packer.remote import access
-from packer.remote.object_store import ObjectInfo, Take
+from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
 from packer.starting import ForkSafeLock
 
@@ -38,10 +38,10 @@ class RemoteFile(NamedTuple):
     url: str
     info: ObjectInfo
 
-    def read(self, offset: int, nbytes: int, take: Take | None = None) -> bytearray:
-        """Return bytes of it, or give them to `take`; of this version or not at all. See read_range. Raises PackerError."""
+    def read(self, offset: int, nbytes: int, path: str = "") -> bytearray:
+        """Return bytes of it, or write them to a file; of this version or not at all. See read_range. Raises PackerError."""
         stop, patience = offset + nbytes, access.ROWS_PATIENCE
-        return access.read_range(self.url, offset, stop, self.info, take, patience=patience)
+        return access.read_range(self.url, offset, stop, self.info, path, patience=patience)
 
 
 class ListedRemoteFile:
@@ -78,15 +78,15 @@ class ListedRemoteFile:
             check_extents(pack, lambda extent: info.size)
             self.info, self._end, self._known = info, bytes(data), True
 
-    def read(self, offset: int, nbytes: int, take: Take | None = None) -> bytearray:
+    def read(self, offset: int, nbytes: int, path: str = "") -> bytearray:
         """See RemoteFile."""
         self.confirm()
         at = offset - (self.info.size - len(self._end))
-        if at >= 0 and nbytes and take is None:
+        if at >= 0 and nbytes and not path:
             data, self._end = bytearray(self._end[at : at + nbytes]), b""
             if len(data) == nbytes:
                 return data
-        return RemoteFile(self.url, self.info).read(offset, nbytes, take)
+        return RemoteFile(self.url, self.info).read(offset, nbytes, path)
 
 
 @dataclass(frozen=True)

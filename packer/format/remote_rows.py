@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from copy import copy
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import PackerError
-from packer.format.file_io import open_sparse, pread_all
+from packer.format.file_io import pread_path
 from packer.format.header import Extent
 from packer.format.remote_pack import RemotePack
+from packer.format.stretch_cache import KEPT, StretchCache
 from packer.format.stretch_window import CONNECTIONS, StretchWindow
 from packer.format.stretches import STRETCH_BYTES, StretchMap, StretchRuns
 
-ONE_FILE = "pack.h5"
-"""The name in a cache of a pack that is one file."""
-PASSING = np.uint64((1 << 64) - 1)
-"""The state of a stretch that there is no room for: who needs it gets it by itself."""
 _TOGETHER = 32  # stretches that one read holds at a time
 _NEAR, _STEPS = (
     2,
@@ -33,40 +29,18 @@ _LOOKED_AT = 1 << 16  # stretches, at a time
 Numbers = NDArray[np.int64]
 
 
-class StretchClient(Protocol):
-    """A client of the process that keeps stretches in a cache; ready: what it tells of itself, with a number, "nonce"."""
-
-    ready: dict[str, Any]
-
-    def wait(self, units: Numbers) -> None:
-        """Return once stretches are in the cache's files, or have no room there. Raises PackerError."""
-
-    def ahead(self, units: Numbers) -> None:
-        """Ask for stretches that will be needed soon."""
-
-    def states(self, units: Numbers) -> NDArray[np.uint64]:
-        """Return 0 for a stretch that is missing, PASSING for one without room, another number for one that is there."""
-
-    def own(self) -> StretchClient:
-        """Return a client for one dataset alone."""
-
-    def close(self) -> None:
-        """Leave the process."""
-
-
 class RemoteRows:
     """The rows of one pack. Thread-safe; works again after fork and unpickling.
 
-    client: of the cache, None without one: rows pass through memory. folder: in which the cache keeps the pack's files.
+    cache: keeps stretches, None without one: rows pass through memory.
     """
 
-    def __init__(self, pack: RemotePack, client: StretchClient | None = None, folder: str = "") -> None:
-        self.pack, self.client, self.folder = pack, client, folder
-        self._nonce = client.ready["nonce"] if client is not None else ""
+    def __init__(self, pack: RemotePack, cache: StretchCache | None = None) -> None:
+        self.pack, self.cache = pack, cache
         self._renew()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"pack": self.pack, "client": self.client, "folder": self.folder, "_nonce": self._nonce}
+        return {"pack": self.pack, "cache": self.cache}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -92,51 +66,58 @@ class RemoteRows:
         return RemoteArrival(self, extents)
 
     def path(self, file: str) -> str:
-        """Return the local file in which the rows of a file of the pack stand once they have arrived; it is made if none has."""
-        if self.client is None:
-            return os.devnull
-        path = os.path.join(self.folder, file or ONE_FILE)
-        if not os.path.exists(path):
-            states = self.client.states(np.arange(*self.map.of_file(file)))
-            if not ((states != 0) & (states != PASSING)).any():  # else it is lost, and would be read as zeros
-                with suppress(OSError):  # then opening it says what is wrong
-                    os.close(open_sparse(path, self.pack.files[file].info.size))
-        return path
+        """Return the local file in which the rows of a file of the pack stand once they have arrived."""
+        return os.devnull if self.cache is None else self.cache.path(self.map, file)
 
     def own(self) -> RemoteRows:
         """Return them for one dataset alone; see Pack."""
-        return RemoteRows(self.pack, self.client and self.client.own(), self.folder)
+        return RemoteRows(self.pack, copy(self.cache))
 
     def close(self) -> None:
-        """Leave the process that fills, and forget what is in memory."""
-        if self.client is not None:
-            self.client.close()
+        """Forget what is in memory, and leave the cache."""
         self.window.close()
+        if self.cache is not None:
+            self.cache.close()
+
+    def kept(self, numbers: Numbers) -> NDArray[np.bool_]:
+        """Return of each stretch whether it is in the files of the cache."""
+        if self.cache is None:
+            return np.zeros(len(numbers), bool)
+        found: NDArray[np.bool_] = self.cache.states(self.map)[numbers] == KEPT
+        return found
 
     def wait(self, numbers: Numbers) -> Numbers:
-        """Return once these stretches are there, those that are not kept in the files. Raises PackerError."""
-        if self.client is None:
-            return numbers
-        client = self.client
-        client.wait(numbers)
-        if client.ready["nonce"] != self._nonce:
-            raise PackerError(f"{self.folder}: was removed while it was in use. Open the pack again.")
-        passing: Numbers = numbers[client.states(numbers) == PASSING]
+        """Return once these stretches are in the cache as far as it has room; return the others. Raises PackerError."""
+        missing = numbers[~self.kept(numbers)]
+        if self.cache is None or self.cache.full or not len(missing):
+            return missing
+        for first in range(0, len(missing), _TOGETHER):
+            self.window.get(missing[first : first + _TOGETHER].tolist())
+        passing: Numbers = missing[~self.kept(missing)]
         return passing
 
     def load(self, number: int) -> memoryview:
         """Return the bytes of a stretch, wherever they are. Raises PackerError."""
-        if len(self.wait(np.array([number]))):
-            return self.window.get([number])[number]
+        if self.kept(np.array([number]))[0]:
+            return self._read(number)
+        return self.window.get([number])[number] or self._read(number)
+
+    def _read(self, number: int) -> memoryview:
+        """Return the bytes of a stretch that is in the cache; none without one, where a stretch may be empty."""
+        if self.cache is None:
+            return memoryview(b"")
         begin, end = self.map.place(number)
-        fd = os.open(self.path(self.map.file(number)), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return memoryview(pread_all(fd, end - begin, begin))
-        finally:
-            os.close(fd)
+        return memoryview(pread_path(self.path(self.map.file(number)), end - begin, begin))
 
     def _fetch(self, number: int) -> memoryview:
-        return self.map.fetch(number)
+        """Bring a stretch into the cache, and return nothing; or its bytes."""
+        if blobs := self.map.needs_offsets(number):
+            # By this thread: all others may wait for offsets, too.
+            self.map.find_blobs(blobs, lambda offsets: self._bring(offsets) or self._read(offsets))
+        return self._bring(number)
+
+    def _bring(self, number: int) -> memoryview:
+        return self.map.fetch(number) if self.cache is None else self.cache.bring(self.map, number)
 
 
 class RemoteArrival:
@@ -193,21 +174,16 @@ class RemoteArrival:
             self._ask(near.part(place, min(place + CONNECTIONS, near.total)))
 
     def _ask(self, numbers: Numbers) -> None:
-        client = self._rows.client
-        if client is not None:
-            client.ahead(numbers)
-            numbers = numbers[client.states(numbers) == PASSING]
-        self._rows.window.ahead(numbers.tolist(), STRETCH_BYTES)
+        self._rows.window.ahead(numbers[~self._rows.kept(numbers)].tolist(), STRETCH_BYTES)
 
     def _look(self) -> None:
         """See, now and then, whether all of the array has come: then nobody needs to ask any more."""
         self._reads += 1
-        if self._reads % _LOOK or self._rows.client is None or self._all is None:
+        if self._reads % _LOOK or self._rows.cache is None or self._all is None:
             return
         total = self._all.total
         numbers = self._all.part(self._there, min(self._there + _LOOKED_AT, total))
-        states = self._rows.client.states(numbers)
-        missing = np.flatnonzero((states == 0) | (states == PASSING))
+        missing = np.flatnonzero(~self._rows.kept(numbers))
         self._there += int(missing[0]) if len(missing) else len(numbers)
         self._whole = self._there == total
 
@@ -249,7 +225,7 @@ class RemoteArrival:
             few = order[first : first + _TOGETHER]
             found = self._rows.window.get(number for number in few if number in passing)
             for number in few:
-                data = found[number] if number in passing else self._rows.load(number)
+                data = found.get(number) or self._rows.load(number)
                 while at < len(pieces) and pieces[at][0] == number:
                     _, to, begin, end = pieces[at]
                     out[to : to + end - begin] = np.frombuffer(data[begin:end], np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -13,6 +13,7 @@ from packer.machine import memory
 from packer.starting import ForkSafeThreads
 
 CONNECTIONS = 16
+_SPARE = 4  # stretches handed to the threads besides; more would keep those that are waited for waiting
 # Two windows of the order "blocks", of 256 MB each, and what is read ahead.
 WINDOW_BYTES = min(1 << 30, memory() // 8)
 _SHARE_AHEAD = 2  # of the window, 1 / so much may be asked for ahead at once
@@ -21,7 +22,7 @@ _SHARE_AHEAD = 2  # of the window, 1 / so much may be asked for ahead at once
 class StretchWindow:
     """Stretches that were used last, or will be soon, up to WINDOW_BYTES. Thread-safe; empty in a forked child.
 
-    fetch: returns the bytes of a stretch.
+    fetch: returns the bytes of a stretch; none if it has brought them where they are to be.
     """
 
     def __init__(self, fetch: Callable[[int], memoryview]) -> None:
@@ -32,6 +33,7 @@ class StretchWindow:
     def _renew(self) -> None:
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._kept: OrderedDict[int, Future[memoryview]] = OrderedDict()
+        self._later: deque[int] = deque()
         self._coming = 0
         self._nbytes = 0
 
@@ -42,14 +44,27 @@ class StretchWindow:
 
     def ahead(self, numbers: Iterable[int], stretch_bytes: int) -> None:
         """Begin to fetch stretches of about that size that will be needed soon, some of them only if they are many."""
+        if self._pid != os.getpid():
+            self._renew()
         most = max(1, WINDOW_BYTES // _SHARE_AHEAD // max(1, stretch_bytes))
         for number in numbers:
-            if self._coming >= most:
+            if self._coming + len(self._later) >= most:
+                break
+            if number not in self._kept and number not in self._later:
+                self._later.append(number)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._coming < CONNECTIONS + _SPARE:
+            try:
+                number = self._later.popleft()
+            except IndexError:
                 return
             self._asked(number)
 
     def close(self) -> None:
         """End the threads and forget all."""
+        self._later.clear()
         self._threads.close()
         self._renew()
 
@@ -70,16 +85,20 @@ class StretchWindow:
         failed = future.cancelled() or future.exception() is not None
         with self._lock:
             self._coming -= 1
-            if failed:  # who asks next tries again
+            if failed or not len(future.result()):  # who asks next tries again, or finds it
                 if self._kept.get(number) is future:
                     del self._kept[number]
+            else:
+                self._nbytes += len(future.result())
+                self._drop_old(future)
+        self._go_on()
+
+    def _drop_old(self, latest: Future[memoryview]) -> None:
+        for old in list(self._kept):
+            if self._nbytes <= WINDOW_BYTES:
                 return
-            self._nbytes += len(future.result())
-            for old in list(self._kept):
-                if self._nbytes <= WINDOW_BYTES:
-                    return
-                one = self._kept[old]
-                if one.done() and one is not future:
-                    del self._kept[old]
-                    with suppress(Exception):
-                        self._nbytes -= len(one.result())
+            one = self._kept[old]
+            if one.done() and one is not latest:
+                del self._kept[old]
+                with suppress(Exception):
+                    self._nbytes -= len(one.result())

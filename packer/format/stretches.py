@@ -15,7 +15,6 @@ from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent
 from packer.format.remote_pack import ATTEMPTS, RemotePack
-from packer.remote.object_store import Take
 
 STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
 
@@ -246,12 +245,12 @@ class StretchMap:
         needed = self._is_blob(run) and (run.part, run.array) not in self._bounds
         return [(run.part, run.array)] if needed else []
 
-    def fetch(self, number: int, take: Take | None = None) -> memoryview:
+    def fetch(self, number: int, path: str = "") -> memoryview:
         """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError.
 
-        take: called with the bytes as they come, before they are compared, instead of returning them; see access.read_range.
+        path: of a file of this machine that gets the bytes in their places, before they are compared.
         """
-        data, wrong = self._read(number, take)
+        data, wrong = self._read(number, path)
         if wrong:
             run, header = self._run(number), self.part(number).header
             first, last = (
@@ -270,35 +269,30 @@ class StretchMap:
         return len(data), wrong
 
     def damaged(self, number: int, data: memoryview) -> list[int]:
-        """Return the blocks of a stretch whose checksum differs in these bytes."""
-        check = self._check(number)
-        check.add(0, data)
-        return check.wrong
-
-    def _read(self, number: int, take: Take | None = None) -> tuple[memoryview, list[int]]:
-        """Read a stretch, again while some blocks differ, as the network may have changed them; return these, too."""
-        begin, end = self.place(number)
-        file, check = self._pack.files[self.file(number)], self._check(number)
-
-        def took(at: int, piece: memoryview) -> None:
-            check.add(at, piece)
-            if take is not None:
-                take(at, piece)
-
-        for _ in range(ATTEMPTS):
-            data = memoryview(file.read(begin, end - begin, took if take is not None else None))
-            if take is None:
-                check.add(0, data)
-            if not check.wrong:
-                break
-        return data, check.wrong
-
-    def _check(self, number: int) -> _BlockComparison:
+        """Return the blocks of a stretch whose checksum differs in these bytes, or that these do not hold."""
         run = self._run(number)
         begins, ends, first = self._blocks(number)
-        column = self._columns.index(run.array)
-        sums = self._checksums(run.part)[first : first + len(ends), column]
-        return _BlockComparison(first, (ends - begins[0]).tolist(), sums.tolist())
+        sums = self._checksums(run.part)[first : first + len(ends), self._columns.index(run.array)]
+        raw, wrong = np.frombuffer(data, np.uint8), []
+        for block, (end, expected) in enumerate(zip((ends - begins[0]).tolist(), sums.tolist(), strict=True)):
+            checksum = BlockChecksum()
+            checksum.update(raw[int(ends[block - 1] - begins[0]) if block else 0 : end])
+            if end > len(raw) or checksum.intdigest() != expected:
+                wrong.append(first + block)
+        return wrong
+
+    def _read(self, number: int, path: str = "") -> tuple[memoryview, list[int]]:
+        """Read a stretch, again while some blocks differ, as the network may have changed them; return these, too."""
+        begin, end = self.place(number)
+        file = self._pack.files[self.file(number)]
+        for _ in range(ATTEMPTS):
+            data = memoryview(file.read(begin, end - begin, path))
+            if path and begin < end:
+                data = memoryview(np.memmap(path, np.uint8, "r", begin, (end - begin,)))
+            wrong = self.damaged(number, data)
+            if not wrong:
+                break
+        return data, wrong
 
     @property
     def blobs(self) -> list[str]:
@@ -351,35 +345,6 @@ class StretchMap:
     def _is_blob(self, run: _Stretches) -> bool:
         field = self._pack.header.field(run.array.removesuffix(OFFSETS))
         return field.ragged and run.array == field.name
-
-
-class _BlockComparison:
-    """The blocks of a stretch, one after the other, compared with their checksums while their bytes come."""
-
-    def __init__(self, first: int, ends: list[int], checksums: list[int]) -> None:
-        self._first, self._ends, self._checksums = first, ends, checksums
-        self.add(0, memoryview(b""))
-
-    def add(self, at: int, piece: memoryview) -> None:
-        """Take in the bytes at a place, after those before it; 0: begin anew."""
-        if not at:
-            self._found: list[int] = []
-            self._sum = BlockChecksum()
-        raw = np.frombuffer(piece, np.uint8)
-        for end in self._ends[len(self._found) :]:
-            some = raw[: end - at]
-            self._sum.update(some)
-            raw, at = raw[len(some) :], at + len(some)
-            if at < end:
-                return
-            self._found.append(self._sum.intdigest())
-            self._sum = BlockChecksum()
-
-    @property
-    def wrong(self) -> list[int]:
-        """The blocks that differ, or have not come."""
-        found = itertools.zip_longest(self._found, self._checksums)
-        return [self._first + number for number, (a, b) in enumerate(found) if a != b]
 
 
 def _together(extents: Sequence[Extent]) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 from packer.errors import MissingDependencyError, RemoteError, UsageError
 from packer.remote.messages import receive, send
-from packer.remote.object_store import ObjectInfo, Take
+from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import OBSTORE, ObjectUrl
 from packer.starting import ForkSafeLock, python_command
 
@@ -57,18 +57,14 @@ def read_end(url: str, count: int, *, patience: float = PATIENCE) -> tuple[bytea
 
 
 def read_range(
-    url: str, start: int, stop: int, info: ObjectInfo, take: Take | None = None, *, patience: float = PATIENCE
+    url: str, start: int, stop: int, info: ObjectInfo, path: str = "", *, patience: float = PATIENCE
 ) -> bytearray:
     """Return the bytes [start, stop) of this version of an object: exactly these, or an error.
 
-    take: called with the bytes piece by piece, as they come, instead of returning them; each with its place, from 0 on again where
-    the request is made anew.
+    path: of a file of this machine in which the bytes are written at the same places, instead of returning them; SpaceError is raised
+    if it cannot be written.
     """
-    data = _call("read_range", url, patience, start, stop, info, take if _here else None)[1]
-    if take is not None and len(data):
-        take(0, memoryview(data))
-        return bytearray()
-    return data
+    return _call("read_range", url, patience, start, stop, info, path)[1]
 
 
 def list_objects(url: str, *, patience: float = PATIENCE) -> list[tuple[str, ObjectInfo]]:
@@ -92,12 +88,6 @@ def delete(url: str, *, patience: float = PATIENCE) -> None:
     _call("delete", url, patience)
 
 
-def serve_here() -> None:
-    """Have this process ask the stores itself from now on: for one that is never forked."""
-    global _here
-    _here = True
-
-
 def helper_process() -> int:
     """Return the process id of the helper, which is started if there is none: for those who measure it."""
     number: int = _ask("", ("pid", "", None, 0.0, None, ()), b"")[0]
@@ -114,14 +104,6 @@ def _call(
     for name in ("HOME", "USERPROFILE"):
         if name in os.environ:
             environment[name] = os.environ[name]
-    if _here:
-        from packer.remote.object_store import store_of
-
-        given = (*arguments, data) if method == "put_bytes" else arguments
-        answer: tuple[Any, bytearray] = getattr(store_of(place, environment, STALL_SECONDS), method)(
-            url, place.key, patience, *given
-        )
-        return answer
     return _ask(url, (method, url, place, patience, (environment, STALL_SECONDS), arguments), data)
 
 
@@ -254,6 +236,5 @@ def _started() -> socket.socket:
     return ours
 
 
-_here = False
 _POOL = _ConnectionPool()
 atexit.register(_POOL.close)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from packer.errors import UsageError
-from packer.remote.object_store import Answer, ObjectInfo, check_version, exactly, patiently
+from packer.remote.object_store import Answer, ObjectInfo, check_version, exactly, patiently, write_at
 
 
 class FsspecStore:
@@ -37,16 +37,19 @@ class FsspecStore:
         return info, self.read_range(url, key, patience, max(0, info.size - count), info.size, info)[1]
 
     def read_range(
-        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo, take: Any = None
+        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo, path: str = ""
     ) -> Answer:
-        """Return None and the bytes [start, stop); they come as one piece, which `take` is not given."""
+        """Return None and the bytes [start, stop), or none if a file of that path gets them."""
 
         def attempt() -> Any:
             check_version(url, info, self._info(url))
             data = self._files.cat_file(self._path(url), start, stop) if stop > start else b""
             return exactly(data, stop - start)
 
-        return None, patiently(url, patience, attempt)
+        data = patiently(url, patience, attempt)
+        if path:
+            write_at(path, start, data)
+        return None, b"" if path else data
 
     def _path(self, url: str) -> str:
         path: str = self._files._strip_protocol(url)

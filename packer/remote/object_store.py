@@ -11,6 +11,7 @@ bytes; hence each answer's length, and its object's size, tag and date are compa
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import threading
 import time
@@ -19,14 +20,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from packer.errors import FormatError, MissingObjectError, RemoteError
+from packer.errors import FormatError, MissingObjectError, RemoteError, SpaceError
 from packer.remote.credentials import applied, aws_options, redirect_guard
 from packer.remote.store_errors import EndedEarly, explain
 from packer.remote.urls import AWS, FILE, GOOGLE, OBSTORE, WEB, ObjectUrl
 
 T = TypeVar("T")
 Answer = tuple[Any, Any]
-Take = Callable[[int, memoryview], None]
 
 _PIECE_BYTES = (
     1  # at least, of what is handed on while more of it comes: whatever there is, 400 kB of a fast server
@@ -39,6 +39,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 8.0
 _CLIENT = {"connect_timeout": "5s", "timeout": "30m"}
 _RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 _MOST_STORES = 64
+_WRITING = threading.Lock()  # threads that write to one file at a time would wait in a loop, in the system
 
 
 class ObjectInfo(NamedTuple):
@@ -99,9 +100,9 @@ class ObstoreBucket:
         start: int,
         stop: int,
         info: ObjectInfo,
-        take: Take | None = None,
+        path: str,
     ) -> Answer:
-        """Return None and the bytes [start, stop) of the version that `info` tells of, or none if `take` is given them."""
+        """Return None and the bytes [start, stop) of the version that `info` tells of, or none if a file of that path gets them."""
         if not 0 <= start <= stop <= info.size:
             raise RemoteError(f"{url}: bytes {start:,} to {stop:,} are asked for; it has {info.size:,}.")
         if start == stop:
@@ -113,13 +114,13 @@ class ObstoreBucket:
         def attempt() -> Any:
             result = self._get(key, options)
             check_version(url, info, _info(result.meta))
-            if take is None:
+            if not path:
                 return exactly(b"".join(_pieces(result)), stop - start)
-            at = 0
+            at = start
             for piece in _pieces(result):
-                take(at, piece)
+                write_at(path, at, piece)
                 at += len(piece)
-            exactly(range(at), stop - start)
+            exactly(range(start, at), stop - start)
             return b""
 
         return None, patiently(url, patience, attempt)
@@ -176,6 +177,22 @@ def _pieces(result: Any) -> Iterator[memoryview]:
             raise EndedEarly(
                 f"it sent {received:,} bytes in {seconds:,.0f} s, less than {_SLOWEST:,} a second"
             )
+
+
+def write_at(path: str, at: int, data: bytes | memoryview) -> None:
+    """Write bytes into a file that is there. Raises SpaceError."""
+    view = memoryview(data)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            with _WRITING:
+                while len(view):
+                    done = os.pwrite(fd, view, at)
+                    view, at = view[done:], at + done
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise SpaceError(f"{path}: cannot be written ({error.strerror}).") from None
 
 
 def patiently(url: str, patience: float, attempt: Callable[[], T]) -> T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import multiprocessing
 import os
@@ -23,16 +22,14 @@ import xxhash
 
 import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack
-from packer.errors import FormatError, MissingObjectError, PackerError, UsageError
-from packer.filling import filling_client
-from packer.filling.cache_folder import CacheFolder, folder_of
+from packer.errors import FormatError, MissingObjectError, PackerError, SpaceError, UsageError
 from packer.filling.opening import open_pack as with_cache
 from packer.format.checksums import Trailer
 from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_pack import END_BYTES, RemotePack, open_remote
-from packer.format.remote_rows import PASSING
 from packer.format.shards import read_index, write_index
+from packer.format.stretch_cache import KEPT, MISSING, StretchCache
 from packer.format.stretches import StretchMap
 from packer.remote import access
 from tests.format.test_shards import text_of
@@ -143,7 +140,7 @@ def test_rows_are_the_local_packs(
 def test_stretches_without_room_are_asked_for_again_by_whoever_needs_them(
     store: ObjectServer, packs: Path, tmp_path: Path
 ) -> None:
-    """Also once all have been asked for: by a copy in another process, and after the process that fills was killed."""
+    """Also once all have been asked for: by a copy, and after the process that asks the server was killed."""
     options: Any = {"output": "numpy", "fields": ["image", "label", "key", "row"]}
     with (
         PackedBatchDataset(packs / "raw.h5", 25, **options) as ours,
@@ -154,13 +151,7 @@ def test_stretches_without_room_are_asked_for_again_by_whoever_needs_them(
         expected = list(ours)
         for case in ("all asked for", "a copy", "killed"):
             if case == "killed":
-                for helper in [one for one in filling_client._helpers if one.poll() is None]:
-                    helper.kill()
-                    helper.wait()
-                with PackedBatchDataset(
-                    with_cache("s3://bucket/raw.h5", **cached(tmp_path, "part")), 25, **options
-                ) as other:
-                    next(iter(other))  # whose process has forgotten what there was no room for
+                os.kill(access.helper_process(), signal.SIGKILL)
             read = pickle.loads(pickle.dumps(theirs)) if case == "a copy" else theirs
             for a, b in zip(expected, read, strict=True):
                 assert np.array_equal(a.image, b.image), case
@@ -277,10 +268,16 @@ def folder_in(cache: Path) -> Path:
     return folder
 
 
+def reboot(folder: Path) -> None:
+    """Have the folder look as if it was used in another run of the system."""
+    about = json.loads((folder / "about.json").read_text())
+    (folder / "about.json").write_text(json.dumps(about | {"boot": "another run of the system"}))
+
+
 def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
     folder = folder_in(tmp_path)
-    (folder / "boot").write_text("another run of the system")
+    reboot(folder)
     places = StretchMap(open_remote("s3://bucket/raw.h5"))
     begin, _ = places.place(int(places.numbers("image").numbers()[1]))
     with open(folder / "files" / "pack.h5", "r+b") as file:
@@ -306,7 +303,7 @@ def test_a_file_that_was_lost_is_fetched_again(
     check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
     (folder_in(tmp_path) / "files" / "00001.h5").unlink()
     if boot:
-        (folder_in(tmp_path) / "boot").write_text("another run of the system")
+        reboot(folder_in(tmp_path))
     check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
 
 
@@ -322,27 +319,31 @@ def test_a_file_that_is_lost_meanwhile_is_no_zeros(store: ObjectServer, packs: P
 
 
 def test_a_full_disk_lets_rows_pass(
-    store: ObjectServer, packs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from packer.filling import remote_process
-    from packer.filling.unit_states import UnitStates
+    pack = with_cache("s3://bucket/raw.h5", tmp_path, "1GB")
+    stretches = StretchMap(pack)  # type: ignore[arg-type]
+    cache = StretchCache(pack, str(tmp_path), 1 << 30)  # type: ignore[arg-type]
+    units = [int(u) for name in ("image", "key" + OFFSETS) for u in stretches.numbers(name).numbers()]
+    assert [len(cache.bring(stretches, unit)) for unit in units[:2]] == [0, 0]
+    fetch, asked = StretchMap.fetch, []
 
-    pack = open_remote("s3://bucket/raw.h5")
-    folder = CacheFolder(folder_of(str(tmp_path), pack), pack)
-    stretches = StretchMap(pack)
-    states = UnitStates.open(os.path.join(folder.path, "state"), stretches.count, writable=True)
+    def full(self: StretchMap, number: int, path: str = "") -> memoryview:
+        asked.append((number, bool(path)))
+        if path:
+            raise SpaceError(f"{path}: cannot be written (No space left on device).")
+        return fetch(self, number)
 
-    def full(fd: int, data: memoryview, offset: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with remote_process.StretchSource(pack, folder, stretches, states, 1 << 30) as source:
-        units = np.concatenate([stretches.numbers(name).numbers() for name in ("image", "key" + OFFSETS)])
-        source.arrived(units[:2], source.start(units[:2]).result())
-        with monkeypatch.context() as patched:
-            patched.setattr(remote_process, "pwrite_all", full)
-            source.arrived(units[2:], source.start(units[2:]).result())
-        assert (states.values[units] == PASSING).tolist() == [False, False] + [True] * (len(units) - 2)
-        assert source.start(units[2:3]).result() == [int(PASSING)]  # it is not tried again
+    monkeypatch.setattr(StretchMap, "fetch", full)
+    for unit in units[2:]:
+        begin, end = stretches.place(unit)
+        assert len(cache.bring(stretches, unit)) == end - begin
+    assert asked == [(units[2], True), *((unit, False) for unit in units[2:])]  # it is not tried again
+    states = cache.states(stretches)[units]
+    assert states.tolist() == [KEPT, KEPT] + [MISSING] * (len(units) - 2)
+    assert caplog.text.count("No space left on device") == 1
+    cache.close()
+    pack.close()
 
 
 RANK = """
@@ -383,9 +384,8 @@ def test_a_killed_rank_leaves_a_cache_that_is_whole(store: ObjectServer, packs: 
     once(store, "bucket/raw.h5")
 
 
-def test_a_killed_filler_is_started_again(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
+def test_a_killed_helper_is_started_again(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     pack = with_cache("s3://bucket/raw.h5", tmp_path)
-    client = pack.rows_from.client  # type: ignore[union-attr]
     with (
         PackedBatchDataset(packs / "raw.h5", 25, output="numpy") as ours,
         PackedBatchDataset(pack, 25, output="numpy") as theirs,
@@ -393,7 +393,7 @@ def test_a_killed_filler_is_started_again(store: ObjectServer, packs: Path, tmp_
         for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             assert np.array_equal(a.image, b.image)
             if number == 3:
-                os.kill(client.ready["pid"], signal.SIGKILL)
+                os.kill(access.helper_process(), signal.SIGKILL)
 
 
 def test_packs_that_nobody_has_open_make_room(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
@@ -427,11 +427,9 @@ def test_a_cache_that_is_removed_meanwhile_gives_no_other_rows(
     store: ObjectServer, packs: Path, tmp_path: Path
 ) -> None:
     pack = with_cache("s3://bucket/raw.h5", tmp_path / "cache")
-    client = pack.rows_from.client  # type: ignore[union-attr]
     images = open_pack(packs / "raw.h5").read("image")
     with contextlib.closing(PackedDataset(pack)) as dataset:
         assert np.array_equal(dataset[:50].image.permute(0, 2, 3, 1), images[:50])
-        os.kill(client.ready["pid"], signal.SIGKILL)
         shutil.rmtree(tmp_path / "cache")
         with pytest.raises(PackerError, match="was removed while it was in use"):
             dataset[ROWS - 50 :]
@@ -613,14 +611,13 @@ def test_wrong_arguments(
 
 def test_memory_and_descriptors_stay_flat(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     pack = with_cache("s3://bucket/raw.h5", tmp_path, "12MB")
-    filler = pack.rows_from.client.ready["pid"]  # type: ignore[union-attr]
     with PackedBatchDataset(pack, 25, order="sequential", output="numpy") as dataset:
         seen = []
         for _ in range(10):
             for _ in dataset:
                 pass
             helper = access.helper_process()
-            seen.append([len(os.listdir(f"/proc/{process}/fd")) for process in (filler, helper, os.getpid())])
+            seen.append([len(os.listdir(f"/proc/{process}/fd")) for process in (helper, os.getpid())])
     assert seen[-1] <= [most + 2 for most in map(max, zip(*seen[:5], strict=True))]
 
 

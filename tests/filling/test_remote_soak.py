@@ -22,11 +22,19 @@ import pytest
 from packer import PackedBatchDataset
 from packer.errors import FormatError
 from packer.filling.opening import open_pack as with_cache
-from packer.filling.unit_states import MISSING
 from packer.format.remote_pack import RemotePack, open_remote
-from packer.format.remote_rows import PASSING
+from packer.format.stretch_cache import KEPT
 from packer.remote import access
-from tests.filling.test_remote_cache import KINDS, check_equal, fields_of, objects, packs, store, taken
+from tests.filling.test_remote_cache import (
+    KINDS,
+    check_equal,
+    fields_of,
+    objects,
+    packs,
+    reboot,
+    store,
+    taken,
+)
 from tests.remote.object_server import Handler, ObjectServer
 
 __all__ = ["objects", "packs", "store"]
@@ -41,6 +49,8 @@ RANK = """
 import sys
 import numpy as np
 from packer import PackedBatchDataset, open_pack
+from packer.remote import access
+print(access.helper_process(), flush=True)
 url, local, cache, fields = sys.argv[1:]
 fields = fields.split(",") if fields else None
 with PackedBatchDataset(open_pack(url, cache), 100, fields=fields, output="numpy") as theirs:
@@ -171,21 +181,23 @@ def test_a_server_that_stalls(store: ObjectServer, packs: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_disk_that_is_full(store: ObjectServer, packs: Path, tmp_path: Path, kind: str) -> None:
-    """A limit of the system's on how long the files of the process that fills may be: what is behind it passes through memory."""
+    """A limit of the system's on how long the files of the process that writes may be: what is behind it passes through memory."""
     pack = open_remote(f"s3://bucket/{kind}")
     cached = with_cache(pack.path, **cache_of(pack, 1, tmp_path))
     files = max(file.info.size for file in pack.files.values())
-    client = cached.rows_from.client  # type: ignore[union-attr]
-    filler = client.ready["pid"]
-    resource.prlimit(filler, resource.RLIMIT_FSIZE, (files // 2, files // 2))
+    helper = access.helper_process()
+    resource.prlimit(helper, resource.RLIMIT_FSIZE, (files // 2, files // 2))
     check_equal(packs / kind, cached, 2)
-    assert client.ready["pid"] == filler
-    # PASSING, or missing again if that process ended meanwhile, as nobody asked it any more, and another one began.
-    states = client.states(np.arange(client.ready["units"]))
-    assert ((states == PASSING) | (states == MISSING)).any()
+    assert access.helper_process() == helper
+    rows = cached.rows_from
+    assert rows is not None
+    assert rows.cache is not None
+    assert (rows.cache.states(rows.map) != KEPT).any()
+    rows.close()
+    os.kill(helper, signal.SIGKILL)  # its limit is not for the tests that follow
 
 
-@pytest.mark.parametrize("whom", ["rank", "filling", "both"])
+@pytest.mark.parametrize("whom", ["rank", "helper", "both"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_in_the_middle(store: ObjectServer, packs: Path, tmp_path: Path, kind: str, whom: str) -> None:
     url, cache = f"s3://bucket/{kind}", tmp_path / "cache"
@@ -200,19 +212,20 @@ def test_killed_in_the_middle(store: ObjectServer, packs: Path, tmp_path: Path, 
         return False
 
     pack = with_cache(url, cache)
-    filler = pack.rows_from.client.ready["pid"]  # type: ignore[union-attr]
     store.fault = hold
     rank = subprocess.Popen([sys.executable, "-c", *command], stdout=subprocess.PIPE, text=True)
+    assert rank.stdout is not None
+    helper = int(rank.stdout.readline())
     deadline = time.monotonic() + 60
     while len(seen) < 3 and rank.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    if whom != "filling":
+    if whom != "helper":
         rank.kill()
     if whom != "rank":
-        os.kill(filler, signal.SIGKILL)
+        os.kill(helper, signal.SIGKILL)
     held.set()
     rank.communicate()
-    assert rank.returncode == (0 if whom == "filling" else -signal.SIGKILL)
+    assert rank.returncode == (0 if whom == "helper" else -signal.SIGKILL)
     check_equal(packs / kind, pack, 2)
 
 
@@ -222,7 +235,7 @@ def test_after_another_start_of_the_system(
 ) -> None:
     check_equal(packs / kind, f"s3://bucket/{kind}", cache=tmp_path)
     (folder,) = tmp_path.glob("*.cached")
-    (folder / "boot").write_text("another run of the system")
+    reboot(folder)
     pack = with_cache(f"s3://bucket/{kind}", tmp_path)
     store.ranges.clear()
     check_equal(packs / kind, pack)
@@ -236,13 +249,12 @@ def test_memory_and_descriptors_stay_flat(
 ) -> None:
     pack = open_remote("s3://bucket/shards")
     cached = with_cache(pack.path, **cache_of(pack, share, tmp_path))
-    pids = [cached.rows_from.client.ready["pid"]] if share else []  # type: ignore[union-attr]
     seen = []
     with PackedBatchDataset(cached, 100, order="blocks", output="numpy") as dataset:
         for _ in range(EPOCHS):
             for _ in dataset:
                 pass
-            processes = [*pids, access.helper_process()]
+            processes = [os.getpid(), access.helper_process()]
             files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in processes]
             pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in processes]
             seen.append([files, [page * resource.getpagesize() >> 20 for page in pages]])
