@@ -20,28 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError
-from packer.filling.filling_messages import (
-    AHEAD,
-    BYE,
-    HELLO,
-    STATES,
-    WAIT,
-    Link,
-    connect,
-    error_content,
-    error_of,
-    receive,
-    send_json,
-    send_units,
-)
-from packer.filling.unit_states import MISSING, UnitStates
+from packer.filling.filling_messages import STATES, Link, connect, error_of, receive, send
+from packer.filling.unit_states import UnitStates
 from packer.format.working_folder import is_locked
-from packer.starting import python_command, start
+from packer.starting import python_command
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
 _PATIENCE_SECONDS = 30.0  # with others who start processes in the same folder: they may be for other packs
 _MESSAGE_UNITS = 2000  # that a message asks for
 _LOOK_SECONDS = 0.2  # between looks at whether this client is being closed meanwhile
+_SOON_SECONDS, _LATEST_SECONDS = 0.001, 0.008  # between looks at whether units are there, longer and longer
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
 
 _LOG = logging.getLogger("packer.filling")
@@ -63,21 +51,20 @@ class FillingClient:
     """A client of the process that fills one pack. Thread-safe; works again after fork and unpickling.
 
     folder: where the pack is being filled. job: what it is made of, plain JSON values; module: whose ``main`` the process runs.
-    seals: whether the process seals the pack, and ends, once all units are there. sealed: True once the pack is whole and has its
-    name; made: rows that the process which sealed it had made itself. ready: what the process told when this one connected last.
+    made: rows that the process which sealed the pack had made itself. ready: what the process told when this one connected last.
     """
 
     _owned = False  # by a dataset, which may close it
 
-    def __init__(self, folder: str, job: Mapping[str, Any], module: str, *, seals: bool = True) -> None:
-        self.folder, self.job, self._module, self._seals = folder, dict(job), module, seals
-        self.sealed, self.made = False, 0
+    def __init__(self, folder: str, job: Mapping[str, Any], module: str) -> None:
+        self.folder, self.job, self._module = folder, dict(job), module
+        self._sealed, self.made = False, 0
         self._cwd = os.getcwd()  # from where names in the job lead
         self.ready: dict[str, Any] = {}
         self._renew()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("folder", "job", "_module", "_seals", "_cwd", "sealed", "ready")
+        names = ("folder", "job", "_module", "_cwd", "_sealed", "ready")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -87,15 +74,19 @@ class FillingClient:
 
     def _renew(self) -> None:
         _clients.add(self)
-        self._sending = threading.Lock()  # of the link's other end; taken before the next, not after it
-        self._lock = threading.Lock()  # of the link, and of what is waited for
+        self._lock = threading.RLock()  # of the link
         self._link: Link[Any, Any] | None = None
         self._states: UnitStates | None = None
-        self._waiting: dict[int, _Wait] = {}
-        self._number = 0
-        self._ended = threading.Event()  # the connection has
-        self._last = False
+        self._error: list[str] | None = None  # that the process told before it ended
+        self._last = False  # nobody else needed it
         self._closing = 0  # calls of `closing` under way
+
+    @property
+    def sealed(self) -> bool:
+        """True once the pack is whole and has its name."""
+        if not self._sealed and self._link is not None:
+            self._hear(self._link)
+        return self._sealed
 
     def own(self) -> FillingClient:
         """Return this client to the first caller, and a copy of it to every other: each dataset closes its own."""
@@ -116,48 +107,34 @@ class FillingClient:
     def wait(self, units: NDArray[np.int64]) -> None:
         """Return once all of the units are there. Raises PackerError if one cannot be made, or the process dies again and again."""
         for _ in range(_ATTEMPTS):
-            if self.sealed:
+            with self._lock:
+                if self.sealed:
+                    return
+                self._check_open()
+                if self._link is None and self._open(lambda done, total: None) is None:
+                    return
+                link, states = self._link, self._states
+                assert states is not None
+                self._ask("wait", states.missing(units))
+            pause = _SOON_SECONDS
+            while len(units := states.missing(units)) and self._hear(link):
+                self._check_open()
+                time.sleep(pause)
+                pause = min(2 * pause, _LATEST_SECONDS)
+            if not len(units):
                 return
-            with self._sending:
-                with self._lock:
-                    self._check_open()
-                    if self._link is None and self._open(lambda done, total: None) is None:
-                        return
-                    assert self._states is not None
-                    link, asked = (
-                        self._link,
-                        [self._ask(some) for some in _pieces(self._states.missing(units))],
-                    )
-                for _, message in asked:
-                    self._send(link, WAIT, message)
-            waits = [waiting for waiting, _ in asked]
-            for waiting in waits:
-                waiting.event.wait()
-            if error := next((waiting.error for waiting in waits if waiting.error is not None), None):
-                raise error_of(error_content(error))  # one for each thread
-            if all(waiting.done for waiting in waits):
-                return
-            if any(waiting.closed for waiting in waits):
-                raise self._was_closed()
+            if self._error is not None:
+                raise error_of(self._error)  # one for each thread
         raise PackerError(
             f"{self.job['out']}: the process that fills it died {_ATTEMPTS} times. What has been done is kept; look at the system's log"
             " for the reason, such as a lack of memory."
         )
 
-    def states(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the states of units; all are missing before the first wait."""
-        states = self._states
-        return np.full(len(units), MISSING, np.uint64) if states is None else states.values[units]
-
     def ahead(self, units: NDArray[np.int64]) -> None:
         """Ask for units that will be needed soon."""
-        if self.sealed:
-            return
-        with self._sending:
-            link, states = self._link, self._states
-            if link is not None and states is not None:
-                for some in _pieces(states.missing(units)):
-                    self._send(link, AHEAD, some)
+        with self._lock:
+            if self._link is not None and self._states is not None:
+                self._ask("ahead", self._states.missing(units))
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
@@ -173,31 +150,28 @@ class FillingClient:
         """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
         for _ in range(_ATTEMPTS):
             with self._lock:
-                full = self._seals and self._states is not None and bool(self._states.values.all())
+                full = self._states is not None and bool(self._states.values.all())
                 if full and not self.sealed and self._link is None:
                     self._open(
                         lambda done, total: None, closing=True
                     )  # it died before it had sealed the pack
-                if self._link is None:
-                    break
-                link, ended = self._link, self._ended
                 if not full:
-                    for waiting in self._waiting.values():
-                        waiting.closed = True
-            if not full:
-                with self._sending, contextlib.suppress(OSError):
-                    link.send_bytes(BYE)
-            ended.wait()  # full: it seals the pack, and then ends
+                    self._send({"bye": True})
+                link = self._link
+            while self._hear(link, _LOOK_SECONDS):  # full: it seals the pack, and then ends
+                pass
             if not full or self.sealed:
                 break
-        self._hear_end()
+        if self._last or self.sealed:
+            for helper in self._started():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    helper.wait(1.0)
 
     def _check_open(self, closing: bool = False) -> None:
         if self._closing and not closing:
-            raise self._was_closed()
-
-    def _was_closed(self) -> PackerError:
-        return PackerError(f"{self.job['out']}: was closed while rows of it were being made. Iterate again.")
+            raise PackerError(
+                f"{self.job['out']}: was closed while rows of it were being made. Iterate again."
+            )
 
     def _open(self, progress: Callable[[int, int], None], *, closing: bool = False) -> dict[str, Any] | None:
         deaths, waited, patience = 0, False, time.monotonic() + _PATIENCE_SECONDS
@@ -227,8 +201,9 @@ class FillingClient:
             if "ready" in answer:
                 self._check_same(link, answer["ready"].get("place"))
                 try:
-                    states = os.path.join(self.folder, STATES)
-                    self._states = UnitStates.open(states, answer["ready"]["units"])
+                    self._states = UnitStates.open(
+                        os.path.join(self.folder, STATES), answer["ready"]["units"]
+                    )
                 except FileNotFoundError:  # sealed meanwhile, and gone
                     link.close()
                     continue
@@ -238,7 +213,8 @@ class FillingClient:
                         f"{self.folder}: cannot be read ({getattr(error, 'strerror', None) or error}). Check the permissions, and ulimit"
                         " -n."
                     ) from None
-                self._join(link, answer["ready"])
+                self._link, self._error, self.ready = link, None, answer["ready"]
+                self._tell_cleared(self.ready)
                 return self.ready
             link.close()
             if "error" in answer:
@@ -246,7 +222,7 @@ class FillingClient:
             if "sealed" in answer:
                 self._check_same(link, self._sealed_place())
                 self._tell_cleared(answer)
-                self.sealed = True
+                self._sealed = True
                 return None
             if not waited:
                 waited = True
@@ -288,26 +264,16 @@ class FillingClient:
     ) -> dict[str, Any] | None:
         """Say what this client wants; return the answer, None if the process has ended."""
         try:
-            send_json(link, HELLO, self.job)
+            send(link, {"hello": self.job})
             while True:
                 while not link.poll(_LOOK_SECONDS):
                     self._check_open(closing)
-                _, answer = receive(link)
+                answer = receive(link)
                 if "progress" not in answer:
-                    found: dict[str, Any] = answer
-                    return found
+                    return answer
                 progress(*answer["progress"])
         except (EOFError, OSError):
             return None
-
-    def _join(self, link: Link[Any, Any], ready: dict[str, Any]) -> None:
-        self._link, self._ended, self.ready = link, threading.Event(), ready
-        start(
-            threading.Thread(
-                target=self._listen, args=(link, self._ended), name="packer-filling", daemon=True
-            )
-        )
-        self._tell_cleared(ready)
 
     def _tell_cleared(self, told: Mapping[str, Any]) -> None:
         if told.get("cleared"):
@@ -367,54 +333,35 @@ class FillingClient:
             helper for helper in _helpers if isinstance(helper.args, list) and helper.args[-1] == self.folder
         ]
 
-    def _ask(self, units: NDArray[np.int64]) -> tuple[_Wait, NDArray[np.int64]]:
-        """Return a wait for units, and the message that asks for them."""
-        self._number += 1
-        waiting = self._waiting[self._number] = _Wait()
-        return waiting, np.concatenate([[self._number], units])
+    def _ask(self, how: str, units: NDArray[np.int64]) -> None:
+        """Ask for units, in messages that go into a socket at once: the server would wait for the rest of a longer one."""
+        for first in range(0, len(units), _MESSAGE_UNITS):
+            self._send({how: units[first : first + _MESSAGE_UNITS].tolist()})
 
-    def _send(self, link: Link[Any, Any] | None, kind: bytes, units: NDArray[np.int64]) -> None:
-        """Send a message: not under the lock, which the listening thread needs to take in what the server says meanwhile."""
-        assert link is not None
-        with contextlib.suppress(OSError):  # it has died, which the listening thread sees
-            send_units(link, kind, units)
+    def _send(self, content: dict[str, Any]) -> None:
+        if self._link is not None:
+            with contextlib.suppress(OSError):  # it has died, which who hears it sees
+                send(self._link, content)
 
-    def _listen(self, link: Link[Any, Any], ended: threading.Event) -> None:
-        """Hear the server until the connection ends."""
-        error: PackerError | None = None
-        try:
-            while True:
-                _, answer = receive(link)
-                if "done" in answer:
-                    with self._lock:
-                        waiting = self._waiting.pop(answer["done"], None)
-                    if waiting is not None:
-                        waiting.end(done=True, error=None)
-                elif "error" in answer:
-                    error = error_of(answer["error"])
-                elif "sealed" in answer:
-                    self.sealed, self.made = True, answer["sealed"]
-                elif "last" in answer:
-                    self._last = answer["last"]
-                    if not self._last:
-                        break
-        except (EOFError, OSError):
-            pass
+    def _hear(self, link: Link[Any, Any] | None, seconds: float = 0.0) -> bool:
+        """Take in what the process has said, waiting that long for it; return False once the connection has ended."""
         with self._lock:
-            if self._link is link:
+            if link is None or self._link is not link:
+                return False
+            try:
+                while link.poll(seconds):
+                    answer = receive(link)
+                    if "error" in answer:
+                        self._error = answer["error"]
+                    elif "sealed" in answer:
+                        self._sealed, self.made = True, answer["sealed"]
+                    elif "last" in answer:
+                        self._last = answer["last"]
+                return True
+            except (EOFError, OSError):
+                link.close()
                 self._link = None
-            waiting_ones, self._waiting = list(self._waiting.values()), {}
-        link.close()
-        ended.set()
-        for waiting in waiting_ones:
-            waiting.end(done=False, error=error)
-
-    def _hear_end(self) -> None:
-        """Collect the processes that have ended."""
-        if self._last or self.sealed:
-            for helper in self._started():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    helper.wait(1.0)
+                return False
 
 
 def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
@@ -426,24 +373,6 @@ def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
             continue
         found.append([file, -1])
     return found
-
-
-def _pieces(units: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the units in pieces that go into a socket at once: the server would wait for the rest of a longer message."""
-    return [units[first : first + _MESSAGE_UNITS] for first in range(0, len(units), _MESSAGE_UNITS)]
-
-
-class _Wait:
-    """A wait for units. done: they are there; error: why they are not; closed: this client was."""
-
-    def __init__(self) -> None:
-        self.event, self.done = threading.Event(), False
-        self.error: PackerError | None = None
-        self.closed = False
-
-    def end(self, *, done: bool, error: PackerError | None) -> None:
-        self.done, self.error = done, error
-        self.event.set()
 
 
 def _after_fork() -> None:

@@ -7,10 +7,12 @@ conversion runs first, and its clients see its progress.
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -25,17 +27,15 @@ from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.filling_client import inodes
 from packer.filling.filling_messages import (
-    ANSWER,
     HEADER,
     SOCKET,
     STATES,
     Link,
-    answering,
     connect,
     error_content,
-    first_client,
     listen,
-    send_json,
+    receive,
+    send,
 )
 from packer.filling.filling_pack import KEYS
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
@@ -59,13 +59,34 @@ _PROGRESS_SECONDS = 0.2
 
 
 def main(fd: int) -> None:
-    """Fill the pack that the client at a socket's descriptor names."""
-    first = first_client(fd)
-    if first is None:
+    """Fill the pack that the client at a socket's descriptor names. Ctrl-C is for the clients."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    link: Link[Any, Any] = Link(fd)
+    try:
+        filling = _Filling(link, receive(link)["hello"])
+    except (EOFError, OSError):  # it has gone
         return
-    filling = _Filling(*first)
-    with suppress(_LeftError, KeyboardInterrupt), answering(filling.answer, filling.folder):
+    with suppress(_LeftError, KeyboardInterrupt), _answering(filling.answer, filling.folder):
         filling.run()
+
+
+@contextmanager
+def _answering(answer: Callable[..., None], place: str) -> Iterator[None]:
+    """Answer the clients with what a process cannot do: "busy", or "error". place: of the files, for errors that name none."""
+    try:
+        yield
+    except BusyError:
+        answer(busy=True)
+    except PackerError as error:
+        answer(error=error_content(error))
+    except OSError as error:  # a limit; a file system without sockets
+        limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+        remedy = (
+            "Raise the limits (ulimit -n, -u, -v)" if limit else "Pass a shorter name, or one on another disk"
+        )
+        said = f"{error.filename or place}: cannot be used ({error.strerror or error}). {remedy}."
+        answer(error=error_content(PackerError(said)))
 
 
 class _LeftError(Exception):
@@ -116,7 +137,7 @@ class _Filling:
             self._server.tell(**content)
         else:
             with suppress(OSError):
-                send_json(self._first, ANSWER, content)
+                send(self._first, content)
 
     def _progress(self, done: int, total: int = 0) -> None:
         """Tell how far a conversion is that runs before anything can be read; end it if the client has left."""
@@ -124,7 +145,7 @@ class _Filling:
         if now - self._told > _PROGRESS_SECONDS:
             self._told = now
             try:
-                send_json(self._first, ANSWER, {"progress": [done, total]})
+                send(self._first, {"progress": [done, total]})
             except OSError:
                 raise KeyboardInterrupt from None
 

@@ -9,24 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError
-from packer.filling.filling_messages import (
-    AHEAD,
-    ANSWER,
-    BYE,
-    HELLO,
-    WAIT,
-    Link,
-    error_content,
-    receive,
-    send_json,
-)
+from packer.filling.filling_messages import Link, error_content, receive, send
 from packer.filling.unit_states import MISSING, UnitStates
 
 TASK_SECONDS = 0.02
@@ -57,13 +46,6 @@ class UnitSource(Protocol):
         """Return the error to be told when a worker has died."""
 
 
-@dataclass
-class _Waiting:
-    client: _Client
-    number: int
-    units: Units
-
-
 class _Client:
     """One process that loads from the pack."""
 
@@ -74,17 +56,14 @@ class _Client:
 
     def answer(self, **content: Any) -> None:
         with suppress(OSError):  # it is gone, which its next message will tell
-            send_json(self.link, ANSWER, content)
+            send(self.link, content)
 
 
 class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
     states: of the units. source: makes them. hello: what a client's job is answered with, {"ready": ...} or {"error": ...}.
-    background: whether units that nobody has asked for are made, too. lasting: whether it serves on when all units are there, until
-    all clients have left.  tasks: handed out at
-    once, None: two a worker. most_units, task_seconds: of a task; the latter about: so long may units that are waited for have to wait
-    for others.
+    task_seconds: that a task takes, about: so long may units that are waited for have to wait for others.
     """
 
     def __init__(
@@ -93,23 +72,16 @@ class FillingServer:
         source: UnitSource,
         hello: Callable[[Any], dict[str, Any]],
         *,
-        background: bool = True,
-        lasting: bool = False,
-        tasks: int | None = None,
-        most_units: int = _MOST_UNITS,
         task_seconds: float = TASK_SECONDS,
     ) -> None:
-        self._states, self._source, self._hello = states, source, hello
-        self._lasting = lasting
+        self._source, self._hello = source, hello
         self._clients: set[_Client] = set()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[_Client, Units]] = []
         self._begun = states.values != MISSING  # made, or being made
-        self._left, self._background = int(np.count_nonzero(~self._begun)), background
-        self._cursor = 0 if background else len(self._begun)
+        self._left, self._cursor = int(np.count_nonzero(~self._begun)), 0
         self._running: dict[Future[Any], tuple[Units, float]] = {}
-        self._tasks, self._most_units = tasks, most_units
         self._task_seconds = task_seconds
-        self._size = min(4.0, most_units)  # units of a task
+        self._size = 4.0  # units of a task
         self._selector = selectors.DefaultSelector()
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
@@ -130,11 +102,9 @@ class FillingServer:
         """
         self._selector.register(listener, selectors.EVENT_READ, listener)
         try:
-            while self._lasting or self._left or self._running or self._source.open():
-                wanted = self._clients or (
-                    not self._lasting and not self._left
-                )  # then the pack is sealed whoever is there
-                if not wanted and time.monotonic() - self._alone > _GRACE_SECONDS:
+            while self._left or self._running or self._source.open():
+                # Once all units are there the pack is sealed, whoever is there.
+                if self._left and not self._clients and time.monotonic() - self._alone > _GRACE_SECONDS:
                     return False
                 self._hand_out()
                 for key, _ in self._selector.select(0.1):
@@ -186,31 +156,32 @@ class FillingServer:
         self._selector.unregister(client.link)
         client.link.close()
         self._clients.discard(client)
-        self._waiting = [waiting for waiting in self._waiting if waiting.client is not client]
+        self._waiting = [waiting for waiting in self._waiting if waiting[0] is not client]
         self._alone = time.monotonic()
 
     def _hear(self, client: _Client) -> None:
         try:
-            kind, content = receive(client.link)
+            message = receive(client.link)
         except (EOFError, OSError):
             self._drop(client)
             return
-        if kind == HELLO:
-            self._welcome(client, content)
-        elif kind == WAIT:
-            self._waiting.append(_Waiting(client, int(content[0]), content[1:]))
-        elif kind == AHEAD:
-            client.ahead.append(content)
-            if len(client.ahead) > _MOST_AHEAD:
-                client.ahead.popleft()
-        elif kind == BYE:
-            client.answer(last=len(self._clients) == 1)
-            self._drop(client)
-            self._alone = time.monotonic() - (_GRACE_SECONDS if not self._clients else 0)
+        for kind, content in message.items():
+            if kind == "hello":
+                self._welcome(client, content)
+            elif kind == "bye":
+                client.answer(last=len(self._clients) == 1)
+                self._drop(client)
+                self._alone = time.monotonic() - (_GRACE_SECONDS if not self._clients else 0)
+            elif kind == "wait":
+                self._waiting.append((client, np.array(content, np.int64)))
+            else:
+                client.ahead.append(np.array(content, np.int64))
+                if len(client.ahead) > _MOST_AHEAD:
+                    client.ahead.popleft()
 
     def _hand_out(self) -> None:
         """Give every worker its next tasks."""
-        while len(self._running) < (self._tasks or _AHEAD * self._source.workers):
+        while len(self._running) < _AHEAD * self._source.workers:
             units = self._next(max(1, int(self._size)))
             if units is None:
                 return
@@ -240,8 +211,12 @@ class FillingServer:
         return None
 
     def _wanted(self) -> Iterator[Units]:
-        for waiting in self._waiting:
-            yield waiting.units
+        while self._waiting:
+            units = self._waiting[0][1]
+            if not self._begun[units].all():
+                yield units
+                break
+            del self._waiting[0]
         for client in self._clients:
             while client.ahead:
                 units = client.ahead[0]
@@ -251,7 +226,7 @@ class FillingServer:
                 client.ahead.popleft()
 
     def _collect(self) -> None:
-        """Take in what workers have done, and answer who waited for it."""
+        """Take in what workers have done."""
         for future in [future for future in self._running if future.done()]:
             units, began = self._running.pop(future)
             error = future.exception()
@@ -263,16 +238,8 @@ class FillingServer:
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(
-                self._most_units, max(1.0, 0.8 * self._size + 0.2 * len(units) * self._task_seconds / seconds)
+                _MOST_UNITS, max(1.0, 0.8 * self._size + 0.2 * len(units) * self._task_seconds / seconds)
             )
-        still = []
-        for waiting in self._waiting:
-            waiting.units = self._states.missing(waiting.units)
-            if len(waiting.units):
-                still.append(waiting)
-            else:
-                waiting.client.answer(done=waiting.number)
-        self._waiting = still
 
     def _ring(self, future: Future[Any]) -> None:
         with suppress(OSError):

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import PackerError, SpaceError, UsageError
+from packer.errors import BusyError, PackerError, SpaceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import open_sparse, pread_path, remove, reserve
 from packer.format.remote_pack import RemotePack
@@ -89,6 +89,8 @@ class StretchCache:
 
     def states(self, stretches: StretchMap) -> NDArray[np.uint8]:
         """Return the states of all stretches, as they are at any time. Raises UsageError, SpaceError."""
+        if (states := self._states) is not None:
+            return states
         with self._lock:
             if self._states is None:
                 try:
@@ -132,7 +134,7 @@ class StretchCache:
                     stretches.fetch(number, path)
                     states[number] = KEPT
                     return nothing
-                except SpaceError as error:
+                except (OSError, SpaceError) as error:
                     self.full = self._ended = True
                     _LOG.warning("%s Rows that are not there pass through memory.", error)
         return stretches.fetch(number)
@@ -167,6 +169,10 @@ class StretchCache:
                 fcntl.flock(held, fcntl.LOCK_SH)
             else:
                 held = _lock(self.folder, fcntl.LOCK_SH)
+                if held < 0:
+                    raise BusyError(
+                        f"{self.folder}: is being removed by another process. Open the pack again."
+                    )
             self._inode = self._inode or inode
             self._leave, held = weakref.finalize(self, os.close, held), -1
         finally:
@@ -213,9 +219,13 @@ class StretchCache:
     @contextmanager
     def _turn(self, number: int, states: NDArray[np.uint8]) -> Iterator[None]:
         """Wait while another thread or process brings this stretch, until that has ended, or is too slow to be waited for."""
-        fd = os.open(
-            os.path.join(self.folder, f"turn{number % _TURNS}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        )
+        path = os.path.join(self.folder, f"turn{number % _TURNS}")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise SpaceError(
+                f"{path}: cannot be made ({error.strerror}). Check the disk, and ulimit -n."
+            ) from None
         try:
             patience = time.monotonic() + access.ROWS_PATIENCE
             while states[number] != KEPT and time.monotonic() < patience:
@@ -302,6 +312,7 @@ def _remove_oldest(cache: str, own: str) -> bool:
                 shutil.rmtree(folder, ignore_errors=True)
                 return not os.path.exists(folder)
             finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
                 os.close(lock)
     return False
 

@@ -13,19 +13,7 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError, SourceError
-from packer.filling.filling_messages import (
-    AHEAD,
-    BYE,
-    HELLO,
-    WAIT,
-    Link,
-    connect,
-    error_of,
-    listen,
-    receive,
-    send_json,
-    send_units,
-)
+from packer.filling.filling_messages import Link, connect, error_of, listen, receive, send
 from packer.filling.filling_server import FillingServer
 from packer.filling.unit_states import UnitStates
 
@@ -89,8 +77,8 @@ class Running:
     def client(self) -> Link[Any, Any]:
         link = connect(self.folder)
         assert link is not None
-        send_json(link, HELLO, {"size": 1})
-        assert receive(link)[1] == {"ready": {"job": {"size": 1}}}
+        send(link, {"hello": {"size": 1}})
+        assert receive(link) == {"ready": {"job": {"size": 1}}}
         return link
 
     def _run(self) -> None:
@@ -109,8 +97,8 @@ def running(tmp_path: Path) -> Iterator[Running]:
     assert not made.thread.is_alive()
 
 
-def ask(link: Link[Any, Any], kind: bytes, *units: int) -> None:
-    send_units(link, kind, np.array(units))
+def ask(link: Link[Any, Any], kind: str, *units: int) -> None:
+    send(link, {kind: list(units)})
 
 
 def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running: Running) -> None:
@@ -119,8 +107,8 @@ def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running
     first = [
         running.source.next() for _ in range(2)
     ]  # handed out before anyone asked: all a worker has at a time
-    ask(link, AHEAD, 30, 29, 28, 27)
-    ask(link, WAIT, 7, 20, 25, 22, 21)
+    ask(link, "ahead", 30, 29, 28, 27)
+    ask(link, "wait", 20, 25, 22, 21)
     other = running.client()  # answered after the messages before it
     made: list[int] = []
     for units, future in first:
@@ -134,7 +122,6 @@ def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running
     wanted = [unit for unit in asked if unit not in made]
     assert wanted[:4] == [20, 25, 22, 21]
     assert wanted[4:8] == [30, 29, 28, 27]
-    assert receive(link)[1] == {"done": 7}
     running.source.came.release()  # of the loop below
     running.source.came.acquire()
     rest = UNITS - len(made) - len(asked)
@@ -153,11 +140,10 @@ def test_every_unit_is_made_once_for_many_clients(running: Running) -> None:
     running.start()
     links = [running.client() for _ in range(20)]
     draws = np.random.default_rng(0)
-    for number, link in enumerate(links):
-        ask(link, WAIT, number, *draws.permutation(UNITS).tolist())
+    for link in links:
+        ask(link, "wait", *draws.permutation(UNITS).tolist())
     made = running.source.make_all()
     assert sorted(made) == list(range(UNITS))
-    assert [receive(link)[1] for link in links] == [{"done": number} for number in range(20)]
     running.thread.join(60)
     assert running.result is True
     for link in links:
@@ -170,8 +156,7 @@ def test_units_that_were_there_are_not_made_again(tmp_path: Path) -> None:
     running = Running(tmp_path)
     running.start()
     link = running.client()
-    ask(link, WAIT, 1, 0, 2, 4)
-    assert receive(link)[1] == {"done": 1}
+    ask(link, "wait", 0, 2, 4)
     made: list[int] = []
     while len(made) < UNITS // 2:
         units, future = running.source.next()
@@ -192,7 +177,7 @@ def test_whose_job_was_not_heard_is_told_nothing(running: Running) -> None:
     running.source.make_all()
     running.thread.join(60)
     running.server.tell(sealed=UNITS)
-    assert receive(heard)[1] == {"sealed": UNITS}
+    assert receive(heard) == {"sealed": UNITS}
     assert not unheard.poll()
     heard.close()
     unheard.close()
@@ -206,7 +191,7 @@ def test_an_error_reaches_all_clients_and_ends_it(running: Running) -> None:
     running.thread.join(60)
     assert isinstance(running.result, SourceError)
     for link in links:
-        error = error_of(receive(link)[1]["error"])
+        error = error_of(receive(link)["error"])
         assert type(error) is SourceError
         assert str(error) == "a.jpg: is no image. Remove it."
         link.close()
@@ -228,8 +213,8 @@ def test_it_ends_when_all_clients_have_left(running: Running, word: bool) -> Non
     links = [running.client() for _ in range(2)]
     for number, link in enumerate(links):
         if word:
-            link.send_bytes(BYE)
-            assert receive(link)[1] == {"last": number == 1}
+            send(link, {"bye": True})
+            assert receive(link) == {"last": number == 1}
         link.close()
     for _ in range(2):
         _, future = running.source.next()
@@ -253,42 +238,6 @@ def test_a_client_that_breaks_off_in_a_message_is_dropped(running: Running) -> N
     link.close()
 
 
-def test_without_background_only_what_is_asked_for_is_made(tmp_path: Path) -> None:
-    running = Running(tmp_path, background=False)
-    running.start()
-    link = running.client()
-    ask(link, WAIT, 3, 5, 6)
-    units, future = running.source.next()
-    assert units == [5, 6]
-    future.set_result(None)
-    assert receive(link)[1] == {"done": 3}
-    assert not running.source.started
-    link.send_bytes(BYE)
-    running.thread.join(60)
-    running.listener.close()
-    assert running.result is False
-    assert running.server.made == 2
-
-
-def test_no_more_is_handed_out_than_may_be_under_way(tmp_path: Path) -> None:
-    running = Running(tmp_path, background=False, tasks=3, most_units=1)
-    running.start()
-    link = running.client()
-    ask(link, AHEAD, *range(10, 20))
-    begun = [running.source.next() for _ in range(3)]
-    ask(link, WAIT, 1, 5)  # before what was asked for ahead
-    running.client().close()  # answered after that
-    assert [units for units, _ in begun] == [[10], [11], [12]]
-    assert not running.source.started
-    begun[0][1].set_result(None)
-    assert running.source.next()[0] == [5]
-    link.close()
-    for _, future in begun[1:]:
-        future.set_result(None)
-    running.thread.join(60)
-    running.listener.close()
-
-
 def test_tasks_grow_to_what_they_may_take(tmp_path: Path) -> None:
     running = Running(tmp_path, task_seconds=1e6)
     running.start()
@@ -303,18 +252,3 @@ def test_tasks_grow_to_what_they_may_take(tmp_path: Path) -> None:
     link.close()
     running.listener.close()
     assert running.result is True
-
-
-def test_a_stopped_reader_of_answers_holds_nobody_up(running: Running) -> None:
-    """Answers are few bytes: a client that reads none of them does not fill its socket."""
-    running.start()
-    silent, link = running.client(), running.client()
-    for number in range(200):
-        ask(silent, WAIT, number, number % UNITS)
-    ask(link, WAIT, 1, 39)
-    running.source.make_all()
-    assert receive(link)[1] == {"done": 1}
-    running.thread.join(60)
-    assert running.result is True
-    silent.close()
-    link.close()

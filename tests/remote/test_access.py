@@ -18,6 +18,7 @@ import pytest
 
 from packer.errors import FormatError, MissingObjectError, RemoteError, UsageError
 from packer.remote import access, object_store
+from packer.remote.urls import ObjectUrl
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each, serving
 
 DATA = bytes(range(256)) * 4096
@@ -172,11 +173,14 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left(
 
     server.objects["bucket/x"] = DATA
     server.fault = trickle
-    monkeypatch.setattr(access, "_here", True)
     monkeypatch.setattr(object_store, "_SLOW_SECONDS", 0.2)
-    for read in (access.read_all, lambda url, patience: access.read_end(url, 100_000, patience=patience)):
+    url, environment = "s3://bucket/x", {k: v for k, v in os.environ.items() if k.startswith("AWS_")}
+    store = object_store.store_of(
+        ObjectUrl.parse(url), environment, 10.0
+    )  # in this process, which forks no more
+    for read, most in ((store.read_all, None), (store.read_end, 100_000)):
         with pytest.raises(RemoteError, match=r"it sent \d+ bytes in 0 s, less than 4,096 a second"):
-            read("s3://bucket/x", patience=0.1)
+            read(url, "x", 0.1, most)
 
 
 def test_refused_keys_and_missing_buckets(server: ObjectServer) -> None:
