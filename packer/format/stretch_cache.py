@@ -57,7 +57,7 @@ _OVERHEAD = 64 << 10  # bytes of small files
 _PAGE = 4096
 _KIND = "packer cache 2"
 
-_LOG = logging.getLogger("packer.load")
+_LOG = logging.getLogger("packer.format")
 
 
 class StretchCache:
