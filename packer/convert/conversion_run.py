@@ -237,16 +237,10 @@ def already(
     if (differs or edited) and overwrite:
         return None
     if edited and not differs:
-        assert newest is not None
-        future = (
-            newest.time > time.time_ns()
-        )  # as a camera's clock was wrong; touching the pack would not help
         raise UsageError(
-            f"{out}: is a whole pack, but {edited} "
-            f"{'has a time in the future' if future else 'was changed after it was made'}; a pack that "
-            "is newer than its inputs is left as it is. "
-            f"{'Touch that input, then pass ' if future else 'Pass '}{Option('overwrite', True)} to "
-            f"make it anew, or if no content has changed: touch {shlex.quote(last)}"
+            f"{out}: is a whole pack, but {edited} was changed after it was made, or has a time in the future (touch it then); a pack"
+            f" that is newer than its inputs is left as it is. Pass {Option('overwrite', True)} to make it anew, or if no content has"
+            f" changed: touch {shlex.quote(last)}"
         )
     if differs:
         raise UsageError(

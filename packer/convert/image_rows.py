@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import units
 from packer.channels import COLORS
 from packer.convert.row_maker import MadeRow
 from packer.convert.whole_pictures import WholePictures, store_partner
@@ -164,7 +162,6 @@ class ImageRows:
 
 _LOOKED_AT = 64
 _ENLARGED_SHARE = 0.1  # of fewer nothing is said
-_ALIKE_SHARE = 0.9  # of images of one size: that size is what to pass
 
 
 def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
@@ -194,9 +191,15 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
         elif seen.narrowed:
             narrowed += 1
             largest = max(filter(None, (largest, largest_value(data, spec.max_pixels))), default=None)
-    notes = []
+    notes: list[str] = []
     if sizes and enlarged >= _ENLARGED_SHARE * len(sizes):
-        notes.append(_enlarged(enlarged, sizes, spec, len(source)))
+        side = int(np.median([min(pair) for pair in sizes]))
+        notes.append(
+            Sentence(
+                f"{enlarged:,} of the {len(sizes):,} images looked at are smaller than {spec.size[0]}x{spec.size[1]} and enlarged;"
+                f" their shorter side is {side} at the median. A smaller {Option('size')} takes less."
+            )
+        )
     if narrowed:
         notes.append(_narrowed(narrowed, len(sizes), largest))
     if widened:
@@ -205,26 +208,6 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
             " stays white."
         )
     return notes
-
-
-def _enlarged(enlarged: int, sizes: list[tuple[int, int]], spec: PixelSpec, images: int) -> str:
-    height, width = spec.size
-    usual, count = Counter(sizes).most_common(1)[0]
-    alike = count >= _ALIKE_SHARE * len(sizes)
-    side = int(np.median([min(size) for size in sizes]))
-    whole = alike and usual[0] == usual[1]
-    even = 1 << (side.bit_length() - 1)
-    passed = Option("size", side if whole else even)
-    side = side if whole else even
-    shown = f"{usual[0]}x{usual[1]}" if alike else f"shorter side {side} and more at the median"
-    many = "All" if enlarged == len(sizes) else f"{enlarged:,} of the"
-    verb = "are smaller than" if enlarged > 1 else "is smaller than"
-    text = f"{many} {len(sizes):,} images looked at {verb} {height}x{width} ({shown}) and enlarged"
-    if side >= min(height, width):
-        return Sentence(f"{text}; a smaller {Option('size')} would not.")
-    pixel = spec.shape[2] * np.dtype(spec.dtype).itemsize
-    now, then = images * height * width * pixel, images * side * side * pixel
-    return Sentence(f"{text}; {passed} takes {units.size(then)} of pixels instead of {units.size(now)}.")
 
 
 def _narrowed(narrowed: int, looked_at: int, largest: int | None) -> str:

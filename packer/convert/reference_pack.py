@@ -97,22 +97,15 @@ class ReferencePack(NamedTuple):
         self, size: Any, fit: str, channels: str | int, dtype: str, classes: Sequence[str] | None
     ) -> str:
         """Say what was taken, and what differs. The arguments: as they are used."""
-        alike: list[str] = []
-        others: list[str] = []
-        if classes is None or self.classes is None:
-            (alike if classes is self.classes else others).append(
-                "no class names" if classes is None else f"{len(classes):,} classes"
-            )
-        elif tuple(classes) == self.classes:
-            alike.append(f"its {len(classes):,} classes")
-        else:
-            others.append(f"{len(classes):,} other classes")
-        options = [("size", size, self.size), ("fit", fit, self.fit), ("channels", channels, self.channels)]
-        if (dtype, self.dtype) != ("uint8", "uint8"):
-            options.append(("dtype", dtype, self.dtype))
-        for name, used, own in options:
-            shown = used if isinstance(used, (str, int)) else "x".join(map(str, used))
-            (alike if used == own else others).append(f"{name} {shown}")
+        used = {
+            "classes": classes and tuple(classes),
+            "size": size,
+            "fit": fit,
+            "channels": channels,
+            "dtype": dtype,
+        }
+        others = [name for name, value in used.items() if value != getattr(self, name)]
+        alike = [name for name in used if name not in others]
         taken = f"As in {self.path}: {', '.join(alike) or 'nothing'}."
         if others:
             taken += f" Other than there: {', '.join(others)}."

@@ -19,9 +19,8 @@ from packer.format.shards import INDEX_FILE, merge_headers, shard_name, write_in
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, difference, failure, parts_of
 from packer.remote.urls import is_url, join
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
-_SHOWN = 8
 _ALL = "all shards"  # of the record that says how many there are, of which format, and what was left out beside them
 
 
@@ -199,17 +198,15 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
             )
     place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=True)
     try:
-        return list_recorded(place, place.resumed, out, parts=list(parts))
+        return list_recorded(place, place.resumed, out)
     finally:
         place.close(keep=True)
 
 
-def list_recorded(
-    place: WorkingFolder, records: Sequence[Any], name: str, url: str = "", parts: Sequence[str] = ()
-) -> Header:
+def list_recorded(place: WorkingFolder, records: Sequence[Any], name: str, url: str = "") -> Header:
     """List the shards that the journals of all parts tell of, and give the pack its name.
 
-    records: theirs; name: of the pack; url: of the shards in a store; parts: names of the journals.
+    records: theirs; name: of the pack; url: of the shards in a store.
     """
     made = RecordedShards(records)
     _, count, format, left_out = made.all
@@ -224,24 +221,9 @@ def list_recorded(
             " makes it again."
         )
     if missing:
-        raise UsageError(_missing(name, missing, count, parts))
+        raise UsageError(
+            f"{name}: {len(missing):,} of its {count:,} shards are missing, the first {files[missing[0]]}. Run the parts again that did"
+            f" not finish, or the same conversion without {Option('only_shards')}: it makes them, and lists all."
+        )
     found = [pack for pack in shards.values() if pack is not None]
     return _list(place, found, [*left_out, *made.skipped_of(files)], name, name, url)
-
-
-def _missing(out: str, missing: Sequence[int], count: int, parts: Sequence[str]) -> Sentence:
-    many = f"{len(missing):,} of its {count:,} shards are missing"
-    of = {name.rpartition("-")[2] for name in parts}
-    if len(of) > 1:
-        return Sentence(
-            f"{out}: {many}. Run packer convert without {Option('only_shards')}: it makes them, and "
-            "lists all."
-        )
-    runs = sorted({number % int(*of) + 1 for number in missing})
-    first, *others = (f"{run}/{int(*of)}" for run in runs[:_SHOWN])
-    return Sentence(
-        f"{out}: {many}. Run packer convert again with {Option('only_shards', first)}",
-        "".join(f", {other}" for other in others)
-        + (" ..." if len(runs) > _SHOWN else "")
-        + ": it makes what is missing.",
-    )

@@ -36,7 +36,8 @@ def folder_of(folder: Path, *sizes: tuple[int, int]) -> Path:
 def test_images_that_are_enlarged(tmp_path: Path):
     folder = folder_of(tmp_path / "a", *[(32, 32)] * 8)
     assert notes(folder, tmp_path / "p.h5") == [
-        "All 8 images looked at are smaller than 256x256 (32x32) and enlarged; size=32 takes 24.6 kB of pixels instead of 1.57 MB."
+        "8 of the 8 images looked at are smaller than 256x256 and enlarged; their shorter side is 32 at the median. A smaller size="
+        " takes less."
     ]
     assert notes(folder, tmp_path / "q.h5", size=32) == []
 
@@ -44,12 +45,10 @@ def test_images_that_are_enlarged(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ([(28, 28)] * 10, "All 10 images looked at are smaller than 64x64 (28x28) and enlarged; size=28 takes "),
-        ([(28, 40)] * 10, "All 10 images looked at are smaller than 64x64 (28x40) and enlarged; size=16 takes "),
+        ([(28, 28)] * 10, "10 of the 10 images looked at are smaller than 64x64 and enlarged; their shorter side is 28 "),
         (
             [(50, 90), (60, 61), (100, 120), (90, 90)],
-            "2 of the 4 images looked at are smaller than 64x64 (shorter side 64 and more at the median) and enlarged; "
-            "a smaller size= would not.",
+            "2 of the 4 images looked at are smaller than 64x64 and enlarged; their shorter side is 75 at the median.",
         ),
         ([(70, 90)] * 20 + [(60, 80)], None),  # one of many
     ],

@@ -578,8 +578,8 @@ def test_a_folder_that_was_being_removed_when_its_run_was_killed_goes(
 
 
 NEWER = (
-    ": is a whole pack, but {name} was changed after it was made; a pack that is newer than its inputs is left as it is."
-    " Pass overwrite=True to make it anew, or if no content has changed: touch {last}"
+    ": is a whole pack, but {name} was changed after it was made, or has a time in the future (touch it then); a pack that is newer"
+    " than its inputs is left as it is. Pass overwrite=True to make it anew, or if no content has changed: touch {last}"
 )
 
 
@@ -646,8 +646,9 @@ def test_a_time_in_the_future_is_mended_at_the_input(photos: Path, tmp_path: Pat
         with pytest.raises(UsageError) as error:
             convert(photos, out, resume=True)
         assert str(error.value) == (
-            f"{out}: is a whole pack, but red/2.jpg has a time in the future; a pack that is newer than its inputs is left as it is."
-            f" Touch that input, then pass overwrite=True to make it anew, or if no content has changed: touch '{out}'"
+            f"{out}: is a whole pack, but red/2.jpg was changed after it was made, or has a time in the future (touch it then); a pack"
+            " that is newer than its inputs is left as it is. Pass overwrite=True to make it anew, or if no content has changed:"
+            f" touch '{out}'"
         )
         out.touch()
     photo.touch()
