@@ -6,16 +6,15 @@
     ragged_images.py     images that differ in size, in one memory
     annotations.py       masks, boxes, keypoints and labels moved as the images are
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
-    geometric.py         flips, crops and resizes, composed to one affine matrix a sample
-    padding.py           Pad, LetterBox
-    rotations.py         rotations and affine maps
+    placement.py         where results lie in their sources: one affine matrix a sample
+    geometric.py         flips, crops, resizes, padding, rotations and affine maps
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     erasing.py           RandomErasing, Cutout
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment
     containers.py        RandomApply, RandomChoice
-    validation.py        checks of arguments, draws and images
+    validation.py        parameters of transforms, and checks of draws and images
     transform_text.py    transforms from a text
     passes/              one pass over a batch: in torch, in C, in Triton
 
@@ -39,17 +38,19 @@ from packer.augment.filters import GaussianBlur, RandomAdjustSharpness, RandomAu
 from packer.augment.geometric import (
     AlternatingHorizontalFlip,
     CenterCrop,
+    LetterBox,
+    Pad,
+    RandomAffine,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
+    RandomRotation,
     RandomVerticalFlip,
     Resize,
 )
 from packer.augment.mixing import CutMix, MixUp
-from packer.augment.padding import LetterBox, Pad
 from packer.augment.pipeline import Pipeline
 from packer.augment.policies import RandAugment, TrivialAugmentWide
-from packer.augment.rotations import RandomAffine, RandomRotation
 from packer.augment.transform import Draws, Transform
 from packer.augment.transform_text import parse
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,13 @@ from packer.augment.transform import (
     Shape,
     SinglePartTransform,
 )
-from packer.augment.validation import whole
+from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
-_ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
+_UNCHANGED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}
 
 
+@dataclass(eq=False)
 class ColorJitter(SinglePartTransform, ColorPart):
     """Change brightness, contrast, saturation and hue, in random order, as torchvision.transforms.v2.ColorJitter.
 
@@ -39,26 +41,17 @@ class ColorJitter(SinglePartTransform, ColorPart):
     results by 0.1 of 255 at the median, 0.7 at most, with a factor of 0.6 (600 photographs at 224 px).
     """
 
-    def __init__(
-        self,
-        brightness: float | Sequence[float] | None = None,
-        contrast: float | Sequence[float] | None = None,
-        saturation: float | Sequence[float] | None = None,
-        hue: float | Sequence[float] | None = None,
-    ) -> None:
-        name = "ColorJitter"
-        self.ranges: dict[str, tuple[float, float]] = {}
-        for what, value in zip(_ADJUSTMENTS, (brightness, contrast, saturation, hue), strict=True):
-            if value is None or value == 0:
-                continue
-            if what == "hue":
-                found = validation.around(name, what, value, 0, -0.5, 0.5)
-            else:
-                found = validation.around(name, what, value, 1, 0)
-            if found[0] != 1 or found[1] != 1:
-                self.ranges[what] = found
-        self.steps = len(self.ranges)
-        self.contrast = "contrast" in self.ranges
+    brightness: validation.OptionalAround = Parameter(validation.around, None, 1, 0)
+    contrast: validation.OptionalAround = Parameter(validation.around, None, 1, 0)
+    saturation: validation.OptionalAround = Parameter(validation.around, None, 1, 0)
+    hue: validation.OptionalAround = Parameter(validation.around, None, 0, -0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        ranges = {what: getattr(self, what) for what in _UNCHANGED}
+        self.ranges = {
+            what: limits for what, limits in ranges.items() if limits not in (None, _UNCHANGED[what])
+        }
+        self.steps, self.needs_means = len(self.ranges), "contrast" in self.ranges
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
@@ -79,16 +72,15 @@ class ColorJitter(SinglePartTransform, ColorPart):
         return np.take_along_axis(made, params["order"][:, :, None], axis=1)
 
 
+@dataclass(eq=False)
 class RandomGrayscale(RandomChange, ColorPart):
     """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
     """
 
+    p: validation.Number = Parameter(validation.number, 0.1, 0, 1)
     drawn = "gray"
-
-    def __init__(self, p: float = 0.1) -> None:
-        super().__init__(p)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         return chosen(saturation(np.zeros(count)), params["gray"])
@@ -156,15 +148,15 @@ def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> Column
 STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
 
 
+@dataclass(eq=False)
 class RandomSolarize(RandomChange, ColorPart):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
     threshold: in the images' scale where it stands. p: 0 <= p <= 1.
     """
 
-    def __init__(self, threshold: float, p: float = 0.5) -> None:
-        self.threshold = validation.number("RandomSolarize", "threshold", threshold, 0, 255)
-        super().__init__(p)
+    threshold: validation.Number = Parameter(validation.number, MISSING, 0, 255)
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
     def accept(self, limit: float) -> None:
         if self.threshold > limit:
@@ -177,15 +169,15 @@ class RandomSolarize(RandomChange, ColorPart):
         return chosen(solarize(np.full(count, self.threshold)), params["change"])
 
 
+@dataclass(eq=False)
 class RandomPosterize(RandomChange, ColorPart):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
     bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
     """
 
-    def __init__(self, bits: int, p: float = 0.5) -> None:
-        self.bits = whole("RandomPosterize", "bits", bits, 0, 8)
-        super().__init__(p)
+    bits: validation.Whole = Parameter(validation.whole, MISSING, 0, 8)
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
     def accept(self, limit: float) -> None:
         bytes_needed("RandomPosterize", limit)
@@ -194,11 +186,14 @@ class RandomPosterize(RandomChange, ColorPart):
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
+@dataclass(eq=False)
 class RandomInvert(RandomChange, ColorPart):
     """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
     """
+
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
     def colour(self, params: Params, count: int, limit: float) -> Columns:
         return chosen(inverted(count, limit), params["change"])
@@ -224,6 +219,23 @@ _INVERSE = 16
 """Means and deviations up to here may be 1 / std and -mean / std; those of the scale of 0 to 255 are larger."""
 
 
+def _numbers(name: str, what: str, value: Any) -> float | tuple[float, ...]:
+    """Return one number, or several, of a tensor or array too."""
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.reshape(-1).tolist() if value.ndim else value.item()
+    return validation.colour(name, what, value)
+
+
+def _dtype(name: str, what: str, dtype: Any) -> torch.dtype:
+    for one in DTYPES:
+        if dtype in (one, str(one), str(one).removeprefix("torch.")):
+            return one
+    raise UsageError(
+        f"{name}: dtype is {dtype!r}; {', '.join(map(str, DTYPES))} are allowed. Pass one of them."
+    )
+
+
+@dataclass(eq=False)
 class Normalize(SinglePartTransform, ScalePart):
     """Subtract each channel's mean and divide by its deviation, as torchvision.transforms.v2.Normalize.
 
@@ -236,26 +248,25 @@ class Normalize(SinglePartTransform, ScalePart):
     result's dtype once (with deviations of about 0.2, float32 results are right to 1e-6).
     """
 
-    def __init__(
-        self,
-        mean: float | Sequence[float] | Tensor | NDArray[Any] | None = None,
-        std: float | Sequence[float] | Tensor | NDArray[Any] | None = None,
-        dtype: torch.dtype | str = torch.float32,
-    ) -> None:
-        self.dtype = _dtype("Normalize", dtype)
-        self.mean: tuple[float, ...] = ()
-        self.std: tuple[float, ...] = ()
-        if mean is None and std is None:
+    mean: Any = Parameter(_numbers, None)
+    std: Any = Parameter(_numbers, None)
+    dtype: Any = Parameter(_dtype, torch.float32)
+
+    def __post_init__(self) -> None:
+        if self.mean is None and self.std is None:
             return
-        means, deviations = _numbers("mean", mean), _numbers("std", std)
-        self._every = not isinstance(means, tuple) and not isinstance(deviations, tuple)
-        counts = {len(n) for n in (means, deviations) if isinstance(n, tuple)} or {1}
+        given = {"mean": self.mean, "std": self.std}
+        if None in given.values():
+            what = "std" if self.std is None else "mean"
+            raise UsageError(f"Normalize: {what} is None; a number, or one a channel, is allowed. Pass such.")
+        counts = {len(n) for n in given.values() if isinstance(n, tuple)} or {1}
         if len(counts) > 1:
             raise UsageError(
                 f"Normalize: mean and std have {' and '.join(map(str, sorted(counts)))} numbers; as many of each are allowed. "
                 "Pass one a channel."
             )
-        self.mean, self.std = (n if isinstance(n, tuple) else (n,) * max(counts) for n in (means, deviations))
+        self._every = not any(isinstance(n, tuple) for n in given.values())
+        self.mean, self.std = (n if isinstance(n, tuple) else (n,) * max(counts) for n in given.values())
         if min(self.std) <= 0:
             raise UsageError(
                 f"Normalize: std is {list(self.std)}; finite numbers above 0 are allowed. "
@@ -265,11 +276,10 @@ class Normalize(SinglePartTransform, ScalePart):
     @property
     def known(self) -> bool:
         """True if it has mean and std, False if it stands for a pack's."""
-        return bool(self.mean)
+        return self.mean is not None
 
     def of_pack(self, statistics: Mapping[str, Sequence[float]]) -> Normalize:
         """Return this transform with a pack's mean and std; a std of 0, of a channel that never changes, counts as 1."""
-        assert self.dtype is not None
         return Normalize(statistics["mean"], [std or 1.0 for std in statistics["std"]], self.dtype)
 
     def check(self, shape: Shape) -> Shape:
@@ -285,7 +295,7 @@ class Normalize(SinglePartTransform, ScalePart):
             )
         return shape
 
-    def scale(
+    def factors(
         self, limit: float | None, channels: int
     ) -> tuple[Sequence[float], Sequence[float], float | None]:
         """1 / std and -mean / std, in the images' scale."""
@@ -308,41 +318,28 @@ class Normalize(SinglePartTransform, ScalePart):
         )
 
 
+def _true(name: str, what: str, value: Any) -> bool:
+    if value is not True:
+        raise UsageError(
+            f"{name}: {what} is {value!r}; True is allowed. Pass scale=True, for values from 0 to 1."
+        )
+    return True
+
+
+@dataclass(eq=False)
 class ToDtype(SinglePartTransform, ScalePart):
     """Make floating-point images of uint8 or uint16 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
 
     dtype: float32, float16 or bfloat16. scale: must be True, as torchvision's default, False, leaves 0 to 255.
     """
 
-    def __init__(self, dtype: torch.dtype | str = torch.float32, scale: bool = True) -> None:
-        self.dtype = _dtype("ToDtype", dtype)
-        if scale is not True:
-            raise UsageError(
-                f"ToDtype: scale is {scale!r}; True is allowed. Pass scale=True, for values from 0 to 1."
-            )
+    dtype: Any = Parameter(_dtype, torch.float32)
+    scale: validation.Flag = Parameter(_true, True)
 
-    def scale(
+    def factors(
         self, limit: float | None, channels: int
     ) -> tuple[Sequence[float], Sequence[float], float | None]:
         """1 / 255 for uint8, 1 / 65,535 for uint16; floating-point images keep their values."""
         if limit is None:
             return [1.0] * channels, [0.0] * channels, None
         return [1 / limit] * channels, [0.0] * channels, 1.0
-
-
-def _numbers(what: str, value: Any) -> float | tuple[float, ...]:
-    """Return one number, or several, of a tensor or array too."""
-    if isinstance(value, Tensor | np.ndarray):
-        value = value.reshape(-1).tolist() if value.ndim else value.item()
-    if value is None:
-        raise UsageError(f"Normalize: {what} is None; a number, or one a channel, is allowed. Pass such.")
-    return validation.colour("Normalize", what, value)
-
-
-def _dtype(name: str, dtype: torch.dtype | str) -> torch.dtype:
-    for one in DTYPES:
-        if dtype in (one, str(one), str(one).removeprefix("torch.")):
-            return one
-    raise UsageError(
-        f"{name}: dtype is {dtype!r}; {', '.join(map(str, DTYPES))} are allowed. Pass one of them."
-    )

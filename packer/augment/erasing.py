@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +11,22 @@ from packer.augment import validation
 from packer.augment.geometric import draw_rectangles
 from packer.augment.passes import pass_spec
 from packer.augment.transform import Columns, Draws, ErasePart, Params, Shape, SinglePartTransform
+from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
 
+def _erase_value(name: str, what: str, value: Any) -> float | tuple[float, ...] | None:
+    """Return a number, one a channel, or None for "random"."""
+    if value == "random":
+        return None
+    if isinstance(value, str):
+        raise UsageError(
+            f"{name}: {what} is {value!r}; 'random', a number, or one a channel, is allowed. Pass such."
+        )
+    return validation.colour(name, what, value)
+
+
+@dataclass(eq=False)
 class RandomErasing(SinglePartTransform, ErasePart):
     """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
 
@@ -21,22 +35,10 @@ class RandomErasing(SinglePartTransform, ErasePart):
     "random": a draw of N(0, 1) for every number, only after Normalize. An image for which ten draws do not fit is kept.
     """
 
-    def __init__(
-        self,
-        p: float = 0.5,
-        scale: Sequence[float] = (0.02, 0.33),
-        ratio: Sequence[float] = (0.3, 3.3),
-        value: float | Sequence[float] | str = 0.0,
-    ) -> None:
-        name = "RandomErasing"
-        self.p = validation.probability(name, p)
-        self.scale = validation.interval(name, "scale", scale, 0, 1)
-        self.ratio = validation.interval(name, "ratio", ratio, 1e-3, 1e3)
-        if isinstance(value, str) and value != "random":
-            raise UsageError(
-                f"{name}: value is {value!r}; 'random', a number, or one a channel, is allowed. Pass such."
-            )
-        self.value = None if isinstance(value, str) else validation.colour(name, "value", value)
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
+    scale: validation.Interval = Parameter(validation.interval, (0.02, 0.33), 0, 1)
+    ratio: validation.Interval = Parameter(validation.interval, (0.3, 3.3), 1e-3, 1e3)
+    value: Any = Parameter(_erase_value, 0.0)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
@@ -53,6 +55,7 @@ class RandomErasing(SinglePartTransform, ErasePart):
         return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
 
 
+@dataclass(eq=False)
 class Cutout(SinglePartTransform, ErasePart):
     """Fill a square about a random pixel of each image.
 
@@ -62,9 +65,8 @@ class Cutout(SinglePartTransform, ErasePart):
     of convolutional neural networks with cutout" (arXiv:1708.04552).
     """
 
-    def __init__(self, size: int, value: float | Sequence[float] = 0.0) -> None:
-        self.size = validation.whole("Cutout", "size", size, 1)
-        self.value = validation.colour("Cutout", "value", value)
+    size: validation.Whole = Parameter(validation.whole, MISSING, 1)
+    value: validation.Colour = Parameter(validation.colour, 0.0)
 
     def check(self, shape: Shape) -> Shape:
         if self.size >= 2 * max(shape[1:]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from packer.augment.transform import (
     Transform,
     WholeImagePart,
 )
-from packer.augment.validation import ParamLayout
+from packer.augment.validation import Parameter, ParamLayout
 from packer.errors import UsageError
 
 # Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
@@ -96,6 +97,7 @@ class _RandomFilter(RandomChange, FilterPart):
         return np.stack([number * change, self.share * change], axis=1).astype(np.float32)
 
 
+@dataclass(eq=False)
 class RandomAdjustSharpness(_RandomFilter):
     """Change the sharpness of each image with probability p, as torchvision.transforms.v2.RandomAdjustSharpness.
 
@@ -105,32 +107,33 @@ class RandomAdjustSharpness(_RandomFilter):
     drawn = "sharpen"
     filter = "Sharpness"
 
-    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
-        self.sharpness_factor = validation.number(
-            "RandomAdjustSharpness", "sharpness_factor", sharpness_factor, 0
-        )
-        super().__init__(p)
+    sharpness_factor: validation.Number = Parameter(validation.number, MISSING, 0)
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
     @property
     def share(self) -> float:  # type: ignore[override]
         return 1 - self.sharpness_factor
 
 
+@dataclass(eq=False)
 class RandomAutocontrast(_RandomFilter):
     """Stretch each channel to 0..255 with probability p, as torchvision.transforms.v2.RandomAutocontrast.
 
     p: 0 <= p <= 1. uint8 images only.
     """
 
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     filter = "AutoContrast"
 
 
+@dataclass(eq=False)
 class RandomEqualize(_RandomFilter):
     """Equalise each channel's histogram with probability p, as torchvision.transforms.v2.RandomEqualize.
 
     p: 0 <= p <= 1. uint8 images only.
     """
 
+    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     filter = "Equalize"
 
 
@@ -215,6 +218,20 @@ _CPU_NUMBERS = 200_000  # blurred at a time on a CPU: an image of 224 pixels; th
 _DEVIATIONS = 5  # beyond which weights are left out: all of them together are 6e-7
 
 
+def _odd_sides(name: str, what: str, value: Any) -> tuple[int, int]:
+    """(across, down), as torchvision's kernels."""
+    found = validation.sides(name, what, value)
+    if any(side % 2 == 0 for side in found):
+        raise UsageError(f"{name}: {what} is {value!r}; odd numbers are allowed. Pass one more or one less.")
+    return found
+
+
+def _sigma(name: str, what: str, value: Any) -> tuple[float, float]:
+    both = (value, value) if validation.is_number(value) else value
+    return validation.interval(name, what, both, 1e-3)
+
+
+@dataclass(eq=False)
 class GaussianBlur(SinglePartTransform, WholeImagePart):
     """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma of its own.
 
@@ -223,20 +240,9 @@ class GaussianBlur(SinglePartTransform, WholeImagePart):
     the end, and on floating-point ones.
     """
 
+    kernel_size: validation.Sides = Parameter(_odd_sides)
+    sigma: validation.Around = Parameter(_sigma, (0.1, 2.0))
     width = 1
-
-    def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
-        # Order as torchvision's kernels: across, then down.
-        self.kernel_size = validation.sides("GaussianBlur", "kernel_size", kernel_size)
-        if any(side % 2 == 0 for side in self.kernel_size):
-            raise UsageError(
-                f"GaussianBlur: kernel_size is {kernel_size!r}; odd numbers are allowed. Pass one more or one less."
-            )
-        if validation.is_number(sigma):
-            least = validation.number("GaussianBlur", "sigma", sigma, 1e-3)
-            self.sigma = least, least
-        else:
-            self.sigma = validation.interval("GaussianBlur", "sigma", sigma, 1e-3)
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw sigma, in pixels: float64 [N]."""

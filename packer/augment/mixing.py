@@ -7,6 +7,7 @@ before it. So none is mixed with itself, unless it is alone, and none has the sa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,18 +15,18 @@ from torch import Tensor
 
 from packer.augment import validation
 from packer.augment.transform import Columns, Draws, MixPart, Params, Shape, SinglePartTransform
-from packer.augment.validation import whole
+from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
 _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
+@dataclass(eq=False)
 class _Ring(SinglePartTransform, MixPart):
     """The last columns are the other image's share, and `partner`."""
 
-    def __init__(self, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        self.alpha = validation.number(self.name, "alpha", alpha, 1e-3)
-        self.num_classes = None if num_classes is None else whole(self.name, "num_classes", num_classes, 1)
+    alpha: validation.Number = Parameter(validation.number, 1.0, 1e-3)
+    num_classes: validation.OptionalWhole = Parameter(validation.whole, None, 1)
 
     def share(self, columns: Tensor) -> Tensor:
         return 1 - columns[:, -2]

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import native
-from packer.augment.geometric import AffinePlacement
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
+from packer.augment.placement import AffinePlacement
 from packer.augment.transform import (
     ColorPart,
     Columns,
@@ -239,14 +239,14 @@ class PassStage:
         part.check((self.source.channels, *self.result.size))
         part.accept(self.result.limit)
         self._colours.append((part, transform))
-        steps, contrast = self.what.steps + part.steps, self.what.contrast or part.contrast
+        steps, contrast = self.what.steps + part.steps, self.what.contrast or part.needs_means
         self.what = replace(self.what, steps=steps, contrast=contrast)
         return True
 
     def _take_scale(self, part: ScalePart) -> bool:
         channels = self.source.channels
         part.check((channels, *self.result.size))
-        scale, shift, limit = part.scale(self.result.limit, channels)
+        scale, shift, limit = part.factors(self.result.limit, channels)
         before = self.what.scale or (1.0,) * channels, self.what.shift or (0.0,) * channels
         self.result = replace(self.result, dtype=part.dtype or self.result.dtype, limit=limit)
         self.what = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,10 +11,10 @@ from numpy.typing import NDArray
 
 from packer.augment import color, validation
 from packer.augment.filters import FILTERS, FilterPart
-from packer.augment.geometric import SAMPLINGS, AffinePlacement
+from packer.augment.geometric import SAMPLINGS
 from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside
-from packer.augment.rotations import transform_about
+from packer.augment.placement import AffinePlacement, transform_about
 from packer.augment.transform import (
     ColorPart,
     Columns,
@@ -24,7 +25,7 @@ from packer.augment.transform import (
     Transform,
     TransformPart,
 )
-from packer.augment.validation import whole
+from packer.augment.validation import Parameter
 
 OPERATIONS = (
     "Identity",
@@ -48,6 +49,7 @@ _UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")
 _SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
 
 
+@dataclass(eq=False)
 class TrivialAugmentWide(Transform):
     """A policy of one operation of random strength for each image, as torchvision.transforms.v2.TrivialAugmentWide.
 
@@ -57,16 +59,9 @@ class TrivialAugmentWide(Transform):
     S. G. Müller, F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation" (arXiv:2103.10158).
     """
 
-    def __init__(
-        self,
-        num_magnitude_bins: int = 31,
-        interpolation: str = "nearest",
-        fill: float | Sequence[float] = 0,
-    ) -> None:
-        name = "TrivialAugmentWide"
-        self.num_magnitude_bins = whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
-        self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
-        self.fill = validation.colour(name, "fill", fill)
+    num_magnitude_bins: validation.Whole = Parameter(validation.whole, 31, 2)
+    interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
+    fill: validation.Colour = Parameter(validation.colour, 0)
 
     def parts(self) -> Sequence[TransformPart]:
         return _slot_parts(self, 0, self.interpolation, self.fill)
@@ -77,6 +72,7 @@ class TrivialAugmentWide(Transform):
         return _drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
 
 
+@dataclass(eq=False)
 class RandAugment(Transform):
     """Some operations of one strength, as torchvision.transforms.v2.RandAugment, drawn for each image.
 
@@ -87,20 +83,14 @@ class RandAugment(Transform):
     space" (arXiv:1909.13719).
     """
 
-    def __init__(
-        self,
-        num_ops: int = 2,
-        magnitude: int = 9,
-        num_magnitude_bins: int = 31,
-        interpolation: str = "nearest",
-        fill: float | Sequence[float] = 0,
-    ) -> None:
-        name = "RandAugment"
-        self.num_ops = whole(name, "num_ops", num_ops, 0)
-        self.num_magnitude_bins = whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
-        self.magnitude = whole(name, "magnitude", magnitude, 0, self.num_magnitude_bins - 1)
-        self.interpolation = validation.one_of(name, "interpolation", interpolation, tuple(SAMPLINGS))
-        self.fill = validation.colour(name, "fill", fill)
+    num_ops: validation.Whole = Parameter(validation.whole, 2, 0)
+    magnitude: validation.Whole = Parameter(validation.whole, 9, 0)
+    num_magnitude_bins: validation.Whole = Parameter(validation.whole, 31, 2)
+    interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
+    fill: validation.Colour = Parameter(validation.colour, 0)
+
+    def __post_init__(self) -> None:
+        validation.whole("RandAugment", "magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
 
     def parts(self) -> Sequence[TransformPart]:
         return [
@@ -226,7 +216,7 @@ class _PolicyColor(_PolicyPart, ColorPart):
     """Brightness, Color, Contrast, Posterize, Solarize."""
 
     steps = 1
-    contrast = True
+    needs_means = True
 
     def accept(self, limit: float) -> None:
         color.bytes_needed(self._name, limit)

@@ -17,20 +17,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import randomness
 from packer.augment import validation
 from packer.augment.passes.pass_spec import Outside, Sampling
+from packer.augment.placement import AffinePlacement, Floats
 from packer.errors import UsageError
-
-if TYPE_CHECKING:
-    from packer.augment.geometric import AffinePlacement
 
 Shape = tuple[int, int, int]
 """Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only operations that do
@@ -43,7 +40,6 @@ Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
 
 Columns = NDArray[np.float32]
-Floats = NDArray[np.float64]
 
 
 class Draws:
@@ -165,10 +161,10 @@ class GeometryPart(TransformPart, ABC):
     """
 
     sampling: Sampling = "shift"
-    antialias: bool | None = None
+    antialias: Any = None
     turns: bool = False
     outside: Outside | None = None
-    fill: float | Sequence[float] = 0.0
+    fill: Any = 0.0
 
     @abstractmethod
     def place(self, placement: AffinePlacement, params: Params) -> None:
@@ -183,10 +179,10 @@ class GeometryPart(TransformPart, ABC):
 
 
 class ColorPart(TransformPart, ABC):
-    """steps: how many colour steps a sample may need. contrast: whether one may be CONTRAST."""
+    """steps: how many colour steps a sample may need. needs_means: whether one may be CONTRAST."""
 
     steps: int = 1
-    contrast: bool = False
+    needs_means: bool = False
 
     def check(self, shape: Shape) -> Shape:
         validation.check_channels(self.name, shape)
@@ -203,10 +199,10 @@ class ColorPart(TransformPart, ABC):
 class ScalePart(TransformPart, ABC):
     """Changes pixels' scale and number type, the same for all images."""
 
-    dtype: torch.dtype | None = None
+    dtype: Any
 
     @abstractmethod
-    def scale(
+    def factors(
         self, limit: float | None, channels: int
     ) -> tuple[Sequence[float], Sequence[float], float | None]:
         """x -> x * scale + shift, by channel, and the limit after it.
@@ -218,7 +214,7 @@ class ScalePart(TransformPart, ABC):
 class ErasePart(TransformPart, ABC):
     """value: what boxes are filled with, one number or one a channel, in the image's scale; None for noise."""
 
-    value: float | Sequence[float] | None = 0.0
+    value: Any = 0.0
     boxes: int = 1
 
     @abstractmethod
@@ -254,7 +250,7 @@ class WholeImagePart(TransformPart, ABC):
 class MixPart(TransformPart, ABC):
     """Combines each image of a batch with another one of it. Columns of zeros leave an image as it is."""
 
-    num_classes: int | None = None
+    num_classes: Any = None
     width: int = 0
     blends: bool = False  # makes values between those of two images
 
@@ -365,9 +361,7 @@ class RandomChange(SinglePartTransform):
     """An operation that an image gets with probability p; `drawn` names what decides."""
 
     drawn = "change"
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = validation.probability(type(self).__name__, p)
+    p: validation.Number
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip, gray, sharpen or change: bool [N]."""

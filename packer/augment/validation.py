@@ -1,11 +1,12 @@
-"""Checks of arguments, draws and images; each error names the transform."""
+"""Parameters of transforms, and checks of draws and images; each error names the transform."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,10 +19,51 @@ from packer.sentence import Option
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of a draw -> its shape but for the first dimension, and its dtype."""
 
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
 
-def probability(name: str, p: Any) -> float:
-    """Return a number from 0 to 1."""
-    return number(name, "p", p, 0, 1)
+
+class Parameter(Generic[Given, Kept]):
+    """A parameter of a transform: a dataclass field whose value is checked when it is set, and kept as the check returns it.
+
+    check: called with the transform's name, the parameter's, the value, and `bounds`; None is not checked if it is the default.
+    """
+
+    def __init__(self, check: Callable[..., Kept], default: Any = MISSING, *bounds: Any) -> None:
+        self._check, self._default, self._bounds = check, default, bounds
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, transform: object | None, owner: type) -> Kept:
+        if transform is not None:
+            kept: Kept = transform.__dict__[self._name]
+        elif self._default is MISSING:
+            raise AttributeError(self._name)  # so the dataclass takes it for a parameter without a default
+        else:
+            kept = self._default
+        return kept
+
+    def __set__(self, transform: object, value: Given) -> None:
+        kept: Any = value
+        if value is not None or self._default is not None:
+            kept = self._check(type(transform).__name__, self._name, value, *self._bounds)
+        transform.__dict__[self._name] = kept
+
+
+Number: TypeAlias = Parameter[float, float]
+Whole: TypeAlias = Parameter[int, int]
+Flag: TypeAlias = Parameter[bool, bool]
+Word: TypeAlias = Parameter[str, str]
+Sides: TypeAlias = Parameter[int | Sequence[int], tuple[int, int]]
+Margins: TypeAlias = Parameter[int | Sequence[int], tuple[int, int, int, int]]
+Interval: TypeAlias = Parameter[Sequence[float], tuple[float, float]]
+Around: TypeAlias = Parameter[float | Sequence[float], tuple[float, float]]
+OptionalAround: TypeAlias = Parameter[float | Sequence[float] | None, tuple[float, float] | None]
+Colour: TypeAlias = Parameter[float | Sequence[float], float | tuple[float, ...]]
+OptionalWhole: TypeAlias = Parameter[int | None, int | None]
+OptionalMargins: TypeAlias = Parameter[int | Sequence[int] | None, tuple[int, int, int, int] | None]
+OptionalPair: TypeAlias = Parameter[Sequence[float] | None, tuple[float, float] | None]
 
 
 def whole(name: str, what: str, value: Any, least: int | None, most: int | None = None) -> int:
@@ -50,8 +92,8 @@ def sides(name: str, what: str, value: Any) -> tuple[int, int]:
 
 
 def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given; 0 for None."""
-    many = [as_whole(v, 0) for v in _listed(0 if value is None else value)]
+    """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given."""
+    many = [as_whole(v, 0) for v in _listed(value)]
     if len(many) not in (1, 2, 4) or None in many:
         raise UsageError(
             f"{name}: {what} is {value!r}; one, two or four whole numbers from 0 up are allowed. "
@@ -116,7 +158,7 @@ def around(
     )
 
 
-def one_of(name: str, what: str, value: Any, allowed: Sequence[str]) -> str:
+def one_of(name: str, what: str, value: Any, allowed: Iterable[str]) -> str:
     """Return one of these words; torchvision's InterpolationMode and the like count by their value."""
     word = getattr(value, "value", value)
     if not isinstance(word, str) or word not in allowed:

@@ -1,0 +1,232 @@
+"""Where the results of geometry lie in their sources: flips, crops, resizes and turns composed to one affine matrix an image.
+
+Positions are in pixels from the image's top left corner, so that pixel i lies between i and i + 1 and an image of
+width W between 0 and W. A matrix takes positions of the result to positions in the source:
+x = a u + b v + c, y = d u + e v + f.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.augment.passes import pass_spec
+from packer.augment.passes.pass_spec import Outside, Sampling
+
+Floats = NDArray[np.float64]
+Numbers = float | NDArray[Any]
+
+_FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbourhood to 1/16
+
+
+class AffinePlacement:
+    """Results, one a sample, seen in their sources.
+
+    count: samples. size: (height, width) of the source, and of the result until it is changed: numbers, or int64 [N] where
+    samples differ.
+
+    matrix: float64 [6, N], a to f. taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
+    frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
+    softness: float64 [2, N], how many source pixels an edge of the frame is wide, across and down.
+    support: float64 [2, N], half the filter's width in source pixels, across and down.
+    """
+
+    _ARRAYS = ("matrix", "taps", "frame", "softness", "support", "_whole", "_straight")
+
+    # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
+    def __init__(self, count: int, size: tuple[Any, Any]) -> None:
+        height, width = size
+        self.size = size
+        self.matrix: Floats = _rows(count, 1, 0, 0, 0, 1, 0)
+        self.taps: Floats = _rows(count, 0, 0, width, height)
+        self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
+        self.softness: Floats = _rows(count, 1, 1)
+        self.support: Floats = _rows(count, 1, 1)
+        self._whole = np.ones(count, np.bool_)  # positions are whole pixels still
+        self._straight = np.ones(count, np.bool_)  # rows are rows still
+        self._continued = False
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def copy(self) -> AffinePlacement:
+        """Return the same placements, to be changed apart."""
+        other = copy.copy(self)
+        for name in self._ARRAYS:
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def restore(self, samples: NDArray[np.bool_], before: AffinePlacement) -> None:
+        """Undo what happened to these samples since the copy was made."""
+        for name in self._ARRAYS:
+            getattr(self, name)[..., samples] = getattr(before, name)[..., samples]
+
+    def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
+        """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
+        height, width = self.size
+        a, b, c, d, e, f = self.matrix
+        if across is not None:
+            c += np.where(across, a * width, 0)
+            f += np.where(across, d * width, 0)
+            sign = np.where(across, -1.0, 1.0)
+            a *= sign
+            d *= sign
+        if down is not None:
+            c += np.where(down, b * height, 0)
+            f += np.where(down, e * height, 0)
+            sign = np.where(down, -1.0, 1.0)
+            b *= sign
+            e *= sign
+
+    def cut(self, left: Numbers, top: Numbers, size: tuple[Any, Any], read_only: bool = True) -> None:
+        """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
+        height, width = size
+        if read_only:
+            self._read_only(left, top, left + width, top + height)
+        a, b, c, d, e, f = self.matrix
+        c += a * left + b * top
+        f += d * left + e * top
+        self.size = size
+
+    def cut_padded(self, left: Numbers, top: Numbers, size: tuple[Any, Any], outside: Outside | None) -> None:
+        """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
+        if outside == "fill":
+            self.see_outside()
+        continued = outside not in ("fill", None)
+        self.cut(left, top, size, read_only=not continued)
+        if continued:
+            self.continue_outside()
+
+    def stretch(
+        self,
+        left: Numbers,
+        top: Numbers,
+        width: Numbers,
+        height: Numbers,
+        size: tuple[Any, Any],
+        antialias: bool,
+        sampling: Sampling = "linear",
+    ) -> None:
+        """Cut a rectangle of whole pixels and resize it.
+
+        left, top, width, height: [N]. size: (h, w) that it becomes. antialias: widen the filter where it shrinks; a cubic one
+        always.
+        """
+        self._read_only(left, top, left + width, top + height)
+        self._forget_edges(left, top, left + width, top + height)
+        self._compose(width / size[1], 0.0, left, 0.0, height / size[0], top)
+        if antialias:
+            widened = np.maximum(self._pixel(), 1)
+            self.support = 2 * widened if sampling == "cubic" else widened
+            self.softness = np.maximum(self.softness, widened)
+        self._whole[:] = False
+        self.size = size
+
+    def turn(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
+        """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
+        self._compose(a, b, c, d, e, f)
+        self._whole[:] = False
+        self._straight[:] = False
+
+    def see_outside(self) -> None:
+        """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
+
+        After a turn only the edges that the picture had before it count.
+        """
+        if not self._straight.any():
+            return
+        height, width = self.size
+        edges = self._in_source(0, 0, width, height)
+        self.frame[:2] = np.where(self._straight, np.maximum(self.frame[:2], edges[:2]), self.frame[:2])
+        self.frame[2:] = np.where(self._straight, np.minimum(self.frame[2:], edges[2:]), self.frame[2:])
+        self.softness = np.where(self._straight, np.maximum(self._pixel(), 1e-6), self.softness)
+
+    def continue_outside(self) -> None:
+        """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
+        self._continued = True
+
+    def columns(self) -> NDArray[np.float32]:
+        """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
+        a, b, c, d, e, f = self.matrix
+        columns = np.empty((pass_spec.STEPS_AT, len(self)))
+        columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
+        columns[3:5], columns[5] = (d, e), f + (d + e) / 2 - 0.5
+        columns[6:8], columns[8:10] = self.taps[:2], self.taps[2:] - 1
+        columns[10:12] = self.support
+        columns[12:16] = self.frame - 0.5
+        columns[16:18] = 1 / self.softness
+        return np.ascontiguousarray(columns.T, dtype=np.float32)
+
+    def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
+        A, B, C, D, E, F = self.matrix
+        self.matrix = np.stack(
+            [A * a + B * d, A * b + B * e, A * c + B * f + C, D * a + E * d, D * b + E * e, D * c + E * f + F]
+        )
+
+    def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
+        """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
+        if self._straight.any():
+            box = self._in_source(left, top, right, bottom)
+            self.frame[:2][self._straight & (box[:2] >= self.frame[:2])] = -_FAR
+            self.frame[2:][self._straight & (box[2:] <= self.frame[2:])] = _FAR
+
+    def _pixel(self) -> Floats:
+        """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
+        a, b, _, d, e, _ = self.matrix
+        return np.stack([np.hypot(a, b), np.hypot(d, e)])
+
+    def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
+        """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
+        a, _, c, _, e, f = self.matrix
+        x1, x2, y1, y2 = a * left + c, a * right + c, e * top + f, e * bottom + f
+        return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])
+
+    def _read_only(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
+        if self._whole.any() and not self._continued:
+            box = self._in_source(left, top, right, bottom)
+            # Of a rectangle that lies outside, in padding, the nearest pixel stays: there must be one.
+            first, end = self.taps[:2].copy(), self.taps[2:].copy()
+            self.taps[:2] = np.where(self._whole, np.clip(box[:2], first, end - 1), first)
+            self.taps[2:] = np.where(self._whole, np.clip(box[2:], first + 1, end), end)
+
+
+def _rows(count: int, *numbers: Numbers) -> Floats:
+    rows: Floats = np.empty((len(numbers), count))
+    for row, number in zip(rows, numbers, strict=True):
+        row[:] = number
+    return rows
+
+
+def transform_about(
+    placement: AffinePlacement,
+    center: tuple[float, float] | None,
+    *,
+    angle: float | Floats = 0.0,
+    scale: float | Floats = 1.0,
+    shear_x: float | Floats = 0.0,
+    shear_y: float | Floats = 0.0,
+    move_x: float | Floats = 0.0,
+    move_y: float | Floats = 0.0,
+) -> None:
+    """Turn, scale and shear about a point, then move, in pixels; angles in degrees, clockwise as the eye sees it.
+
+    The picture goes through T(move) T(center) R S T(-center), with R S = scale * [[cos(a - sy) / cos(sy),
+    -cos(a - sy) tan(sx) / cos(sy) - sin(a)], [sin(a - sy) / cos(sy), -sin(a - sy) tan(sx) / cos(sy) + cos(a)]], the
+    convention of torchvision's affine (functional/_geometry.py, `_get_inverse_affine_matrix`). What lies beyond the
+    picture's edges is seen.
+    """
+    placement.see_outside()
+    height, width = placement.size
+    x, y = (width / 2, height / 2) if center is None else center
+    turn, sx, sy = np.deg2rad(angle), np.deg2rad(shear_x), np.deg2rad(shear_y)
+    a = np.cos(turn - sy) / np.cos(sy)
+    b = -np.cos(turn - sy) * np.tan(sx) / np.cos(sy) - np.sin(turn)
+    c = np.sin(turn - sy) / np.cos(sy)
+    d = -np.sin(turn - sy) * np.tan(sx) / np.cos(sy) + np.cos(turn)
+    # The determinant of R S is scale**2, so the inverse has d, -b, -c, a over scale.
+    a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
+    from_x, from_y = x + move_x, y + move_y
+    placement.turn(a, b, x - a * from_x - b * from_y, c, d, y - c * from_x - d * from_y)
