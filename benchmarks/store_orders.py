@@ -6,7 +6,7 @@
 Each node fetches whole stretches of about 8 MiB for the rows of its part of every global batch, once a batch; what it has fetched it keeps
 until its cache is full, and never gives away (first come stays). Printed is what all nodes fetch over one reading of the pack, in the
 first epoch and in the second; the label mix of a pack sorted by class and the score of one that was shuffled (1: as a uniform shuffle,
-`packer.order_quality`); and the time that placing a node's batch takes.
+`order_quality.py`); and the time that placing a node's batch takes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from order_quality import measure
 
 from packer.bench.hardware_limits import machine, versions
 from packer.orders.epochs import Context, RowOrder, Share
 from packer.orders.regions import Regions
 from packer.orders.row_orders import Blocks, Rows, Slices
-from packer.orders.shuffle_quality import measure
 
 ROW_BYTES, BLOCK_ROWS = 196_608, 43  # a photo of 256 x 256, and a block of the pack
 

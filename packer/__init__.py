@@ -20,7 +20,6 @@
     Rows                           orders, with their lengths                      (packer.orders)
     Buckets                        an order: images alike in size together         (packer.orders)
     Weighted, Balanced             orders that draw some rows more often           (packer.orders)
-    order_quality                  how far an order is from a uniform shuffle      (packer.load)
     Padding                        batches of images that differ in size, padded   (packer.load)
     PythonTransform                a Python function in processes of its own       (packer.load)
     preview                        a contact sheet of one batch                    (packer.previews)

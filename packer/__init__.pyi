@@ -21,7 +21,6 @@ from packer.format.verify import verify_pack as verify_pack
 from packer.inputs.image_pairs import Soft as Soft
 from packer.inputs.label_options import Labels as Labels
 from packer.load.batch_dataset import PackedBatchDataset as PackedBatchDataset
-from packer.load.order_quality import order_quality as order_quality
 from packer.load.padded_batches import Padding as Padding
 from packer.load.processes.transforms import PythonTransform as PythonTransform
 from packer.load.row_dataset import PackedDataset as PackedDataset

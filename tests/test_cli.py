@@ -150,35 +150,6 @@ def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Pa
     )
 
 
-def test_info_tells_how_well_an_order_shuffles(photos: Path, run: Run):
-    run("convert", photos, "p.h5", "--size", 32, "--no-shuffle")
-    plain = run("info", "p.h5").out.splitlines()
-    lines = run("info", "p.h5", "--order", "all", "--batch-size", 8).out.splitlines()
-    assert lines[: len(plain)] == plain
-    assert lines[len(plain)] == "shuffle    in batches of 8  label mix  neighbours  repeats  score"
-    # 3 classes of 8 rows, one after the other: each batch holds one.
-    assert lines[len(plain) + 1] == "  sequential                    11.50      87.50%  100.00%   0.00"
-    assert [line.split()[0] for line in lines[len(plain) + 2 : -1]] == [
-        "slices",
-        "blocks",
-        "rows",
-        "regions",
-        "shuffle=True",
-        "uniform",
-    ]
-    assert lines[-2] == "  uniform                        1.00      29.17%   30.43%   1.00"
-    assert lines[-1].startswith("  label mix: ")
-    record = json.loads(run("info", "p.h5", "--order", "sequential", "--batch-size", 8, "--json").out)
-    shuffle = record["shuffle"]
-    assert (shuffle["batch_size"], list(shuffle["orders"])) == (8, ["sequential", "uniform"])
-    assert shuffle["orders"]["sequential"] == {
-        "label_mix": pytest.approx(11.5),
-        "neighbours": 0.875,
-        "repeats": 1.0,
-        "score": 0.0,
-    }
-
-
 def damaged(content: bytes) -> Callable[[Path], None]:
     return lambda photos: (photos / "blue" / "0.jpg").write_bytes(content) and None
 
@@ -812,7 +783,6 @@ def test_names_from_strangers_are_shown_not_obeyed(tmp_path: Path, run: Run):
         (["verify", HOSTILE], 1),
         ([HOSTILE], 2),
         (["info", f"--{HOSTILE}"], 2),
-        (["info", "pack.h5", "--order", HOSTILE], 2),
         (["info", "pack.h5", "--batch-size", HOSTILE], 2),
         (["convert", HOSTILE, "out.h5"], 2),
         (["convert", "pack.h5", "out.h5", "--size", HOSTILE], 2),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from packer.augment.pass_stages import PassStage, Stage, each_stage
 from packer.augment.passes import pass_spec
+from packer.augment.validation import check_tensor
 from packer.errors import UsageError
 
 
@@ -106,18 +107,6 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
     return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
 
 
-def checked_layers(what: str, masks: Any, size: tuple[int, int]) -> Tensor:
-    """Return masks or soft maps as [N, K, H, W]. Raises UsageError unless they are of the images' size."""
-    height, width = size
-    if not isinstance(masks, Tensor) or masks.ndim not in (3, 4) or masks.shape[-2:] != (height, width):
-        found = list(masks.shape) if isinstance(masks, Tensor) else f"a {type(masks).__name__}"
-        raise UsageError(
-            f"Pipeline: {what} are {found}; [N, {height}, {width}] and [N, K, {height}, {width}] are "
-            f"allowed. Pass {what} of the images' size."
-        )
-    return masks if masks.ndim == 4 else masks[:, None]
-
-
 def move_layers(
     stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, implementation: str, soft: bool
 ) -> Tensor:
@@ -191,9 +180,8 @@ def _values(planes: Tensor, dtype: torch.dtype, soft: bool) -> Tensor:
     return planes.add(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)
 
 
-def mixed_labels(stages: Sequence[Stage], columns: Tensor, labels: Tensor, classes: int | None) -> Tensor:
-    """Mix labels as the stages mix images: float32 [N, K]. columns: float32 [N, P], of all stages."""
-    soft = soft_labels(labels, classes)
+def mixed_labels(stages: Sequence[Stage], columns: Tensor, soft: Tensor) -> Tensor:
+    """Mix shares of classes, float32 [N, K], as the stages mix images. columns: float32 [N, P], of all stages."""
     for stage, mine in each_stage(stages, columns):
         if stage.mixing is not None:
             own = stage.mixing.share(mine)[:, None]
@@ -201,19 +189,21 @@ def mixed_labels(stages: Sequence[Stage], columns: Tensor, labels: Tensor, class
     return soft
 
 
-def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
+def soft_labels(labels: Any, classes: int | None) -> Tensor:
     """Shares of classes, float32 [N, K], of class numbers [N] or shares [N, K].
 
     Raises UsageError for others, and on the CPU for numbers beyond the classes; on a GPU, which would have to be waited
     for, such rows are all 0.
     """
+    wanted = "a tensor, whole numbers [N] or shares [N, K],"
+    check_tensor(
+        "MixUp, CutMix: labels are",
+        labels,
+        wanted,
+        lambda t: t.ndim == 2 or (t.ndim == 1 and not t.is_floating_point()),
+    )
     if labels.ndim == 2:
         return labels.float()
-    if labels.ndim != 1 or labels.is_floating_point():
-        raise UsageError(
-            f"MixUp, CutMix: labels are {labels.dtype} {list(labels.shape)}; whole numbers [N], or shares [N, K], are "
-            "allowed. Pass such."
-        )
     if classes is None:
         raise UsageError(
             "MixUp, CutMix: num_classes is None; the number of classes is needed. Pass num_classes."

@@ -118,7 +118,8 @@ class DrawPlan:
         for number, step in enumerate(steps):
             if isinstance(now[1], np.ndarray):
                 _check_any_size(step)
-                _check_least(step.transform, now)  # its sentence then names one size
+                # An error names one size.
+                step.transform.output_shape((now[0], int(now[1].min()), int(now[2].min())))
             if step.gate is not None:
                 step.gate[0].output_shape(now)  # raises if it changes the size
             before, now = now, step.transform.output_shape(now)
@@ -167,30 +168,37 @@ class DrawPlan:
                 f"Pipeline: rows are {rows.dtype} {list(rows.shape)}; whole numbers [N] are allowed. Pass row numbers."
             )
         rows = rows.astype(np.int64)
-        now: Any = None
+        shapes = self._shapes[:-1]
         if sizes is not None or self.ragged:
-            now = (self._channels, *self.checked_sizes(sizes, len(rows)).T)
-        drawn = []
-        for step, known, after in zip(self.steps, self._shapes[:-1], self._shapes[1:], strict=True):
-            if isinstance(known[1], np.ndarray):
-                _check_least(step.transform, now)
-            else:
-                now = known
-            drawn.append(step.sample(rows, seed, epoch, now, counters))
-            if isinstance(after[1], np.ndarray):
-                now = step.transform.output_shape(now)
-        return drawn
+            found = self.checked_sizes(sizes, len(rows))
+            if (refused := self.first_refused(found)) is not None:
+                raise refused[1]
+            shapes = self._own_shapes(found.T)
+        return [
+            step.sample(rows, seed, epoch, shape, counters)
+            for step, shape in zip(self.steps, shapes, strict=True)
+        ]
 
     def first_refused(self, sizes: NDArray[np.int64]) -> tuple[int, UsageError] | None:
         """Return the number of the first image that is too small, and why; None if there is none. sizes: int64 [N, 2]."""
-        now: Any = (self._channels, *sizes.T)
-        for step, after in zip(self.steps, self._shapes[1:], strict=True):
-            if (found := _first_refused(step.transform, now)) is not None:
-                return found
-            if not isinstance(after[1], np.ndarray):
-                return None
-            now = step.transform.output_shape(now)
+        try:
+            self._own_shapes(sizes.T)
+        except UsageError:
+            for number, size in enumerate(sizes.tolist()):
+                try:
+                    self._own_shapes(size)
+                except UsageError as error:
+                    return number, error
         return None
+
+    def _own_shapes(self, size: Any) -> list[Any]:
+        """Return the shapes that each step gets of images that differ in size. size: heights and widths. Raises as output_shape."""
+        now, found = (self._channels, *size), []
+        for step, known in zip(self.steps, self._shapes, strict=False):
+            now = now if isinstance(known[1], np.ndarray) else known
+            found.append(now)
+            now = step.transform.output_shape(now) if isinstance(known[1], np.ndarray) else now
+        return found
 
     def checked(self, params: Any, count: int | None) -> tuple[list[dict[str, NDArray[Any]]], int]:
         """Return draws as arrays, and of how many samples they are. Raises UsageError unless they are such as `sample` makes."""
@@ -220,30 +228,6 @@ def _check_any_size(step: DrawStep) -> None:
     raise UsageError(
         f"{name}: takes images of one size, and these differ in size; {EQUAL_SIZES}. Put one of them before it."
     )
-
-
-def _check_least(transform: Transform, shape: Any) -> None:
-    """Raise UsageError if one of the images is too small for a transform. shape: with heights and widths, int64 [N]."""
-    if (found := _first_refused(transform, shape)) is not None:
-        raise found[1]
-
-
-def _first_refused(transform: Transform, shape: Any) -> tuple[int, UsageError] | None:
-    """Return the number of the first image that is too small for a transform, and why; None: there is none. shape: see _check_least."""
-    channels, heights, widths = shape
-
-    def refusal(height: int, width: int) -> UsageError | None:
-        try:
-            transform.output_shape((channels, height, width))
-        except UsageError as error:
-            return error
-        return None
-
-    if len(heights) and refusal(int(heights.min()), int(widths.min())) is not None:
-        for number, size in enumerate(zip(heights.tolist(), widths.tolist(), strict=True)):
-            if (error := refusal(*size)) is not None:
-                return number, error
-    return None
 
 
 def _has_apply(transform: Transform) -> bool:

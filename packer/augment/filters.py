@@ -227,8 +227,10 @@ def _odd_sides(name: str, what: str, value: Any) -> tuple[int, int]:
 
 
 def _sigma(name: str, what: str, value: Any) -> tuple[float, float]:
-    both = (value, value) if validation.is_number(value) else value
-    return validation.interval(name, what, both, 1e-3)
+    if not validation.is_number(value):
+        return validation.interval(name, what, value, 1e-3)
+    one = validation.number(name, what, value, 1e-3)
+    return one, one
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.annotations import begin_layers, checked_layers, mixed_labels, move_layers, move_places
+from packer.augment.annotations import begin_layers, mixed_labels, move_layers, move_places, soft_labels
 from packer.augment.draw_steps import DrawPlan, steps
 from packer.augment.pass_stages import (
     CPU_STAGE_BYTES,
@@ -25,24 +25,11 @@ from packer.augment.pass_stages import (
     PreparedDraws,
     Stage,
     new_images,
-    run_pass,
     run_stages,
     staged,
 )
-from packer.augment.ragged_images import RaggedImages
 from packer.augment.transform import MixPart, Shape, Transform, check_transform
-from packer.augment.validation import (
-    check_images,
-    check_out,
-    check_places,
-    check_range,
-    check_rows,
-    one_of,
-    whole,
-)
-from packer.augment.validation import (
-    number as as_number,
-)
+from packer.augment.validation import check_images, check_range, check_tensor, number, one_of, whole
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
@@ -85,7 +72,7 @@ class Pipeline:
         self.shape: Any = shape
         self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
         self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
-        self.soft_fill = as_number("Pipeline", "soft_fill", soft_fill)
+        self.soft_fill = number("Pipeline", "soft_fill", soft_fill)
         self.implementation = one_of("Pipeline", "implementation", implementation, IMPLEMENTATIONS)
         self.split = split
         self._stages: list[Stage] = []
@@ -211,16 +198,6 @@ class Pipeline:
             )
         return prepared
 
-    def begin(self, images: RaggedImages, params: Drawn | PreparedDraws, out: Tensor | None = None) -> Tensor:
-        """Make images that differ in size alike: the first stage of `apply`.
-
-        params, out: as `apply` takes them; out is of the first stage's result.
-        """
-        prepared = self.prepare(params, len(images))
-        placed = PreparedDraws(images.placed(prepared.host[:, : self.first.what.width]))
-        columns = placed.on(images.pixels.device)
-        return run_pass(self.first.what, images.pixels, columns, None, out, self.implementation)
-
     def apply(
         self,
         images: Tensor,
@@ -243,11 +220,18 @@ class Pipeline:
         """
         self._check(images)
         if rows is not None:
-            check_rows(rows)
+            row_numbers = "a tensor int64 [N]"
+            check_tensor(
+                "Pipeline: rows are", rows, row_numbers, lambda r: r.dtype == torch.int64 and r.ndim == 1
+            )
         count = len(images) if rows is None else len(rows)
         prepared = self.prepare(params, count)
-        if out is not None:
-            check_out(out, (count, *self.output_shape), self.output_dtype, images.device)
+        shape, dtype = (count, *self.output_shape), self.output_dtype
+        if out is not None and (out.shape, out.dtype, out.device) != (shape, dtype, images.device):
+            raise UsageError(
+                f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {dtype} {list(shape)} on {images.device} is allowed. "
+                "Allocate that, or pass none."
+            )
         stages, prepared = self._after_begin(prepared)
         each = next((i for i, stage in enumerate(stages) if stage.mixing is not None), len(stages))
         mixing, at = stages[each:], sum(stage.width for stage in stages[:each])
@@ -279,17 +263,14 @@ class Pipeline:
             return out
         return made
 
-    def begin_masks(
-        self, masks: RaggedImages, params: Drawn | PreparedDraws, out: Tensor, *, soft: bool = False
-    ) -> None:
+    def begin_masks(self, masks: Tensor, columns: Tensor, out: Tensor, *, soft: bool = False) -> None:
         """Make masks of images that differ in size alike: the first stage of `apply_masks`, or of `apply_soft`.
 
-        masks: of the images' full sizes, [P, 1], at most 4 bytes a number. out: [N, h, w] of their dtype, contiguous; filled.
+        masks: of the images' full sizes, in one memory: [P, 1], at most 4 bytes a number. columns: of the first stage, `placed`.
+        out: [N, h, w] of their dtype, contiguous; filled.
         """
-        prepared = self.prepare(params, len(masks))
-        columns = masks.placed(prepared.host[:, : self.first.what.width])
         fill = self.soft_fill if soft else self.mask_fill
-        begin_layers(self.first, columns, masks.pixels, fill, self.implementation, soft, out)
+        begin_layers(self.first, columns, masks, fill, self.implementation, soft, out)
 
     def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
@@ -337,13 +318,9 @@ class Pipeline:
         """
         if not self.mixes:
             return labels
-        if not isinstance(labels, Tensor):
-            raise UsageError(
-                f"Pipeline: labels are a {type(labels).__name__}; a tensor, whole numbers [N] or shares [N, K], is allowed. "
-                "Pass such."
-            )
+        soft = soft_labels(labels, self.num_classes or num_classes)
         columns = self.prepare(params, len(labels)).on(labels.device)
-        return mixed_labels(self._stages, columns, labels, self.num_classes or num_classes)
+        return mixed_labels(self._stages, columns, soft)
 
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
@@ -367,8 +344,15 @@ class Pipeline:
         self, what: str, masks: Tensor, params: Drawn | PreparedDraws, fill: float, soft: bool
     ) -> Tensor:
         """Take masks or soft maps through the stages, but for the one that `begin_masks` did."""
-        size = self.first.result.size if self.ragged else self._known()[1:]
-        layers = checked_layers(what, masks, size)
+        height, width = self.first.result.size if self.ragged else self._known()[1:]
+        wanted = f"[N, {height}, {width}] or [N, K, {height}, {width}]"
+        check_tensor(
+            f"Pipeline: {what} are",
+            masks,
+            wanted,
+            lambda m: m.ndim in (3, 4) and m.shape[-2:] == (height, width),
+        )
+        layers = masks if masks.ndim == 4 else masks[:, None]
         stages, prepared = self._after_begin(self.prepare(params, len(masks)))
         columns = prepared.on(masks.device)
         moved = move_layers(stages, columns, layers, fill, self.implementation, soft)
@@ -392,8 +376,12 @@ class Pipeline:
 
     def _moved(self, what: str, places: Tensor, params: Drawn | PreparedDraws, width: int) -> Tensor:
         """Take boxes or points through the stages that move pixels."""
-        self._known()
-        check_places(what, places, width)
+        check_tensor(
+            f"Pipeline: {what} are",
+            places,
+            f"floating point [N, K, {width}]",
+            lambda p: p.ndim == 3 and p.shape[-1] == width and p.is_floating_point(),
+        )
         if self.mixes:
             raise UsageError(
                 f"{self._mixing()[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."

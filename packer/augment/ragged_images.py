@@ -6,8 +6,6 @@ JPEG files make 1/2, 1/4 or 1/8 of the pixels in less time, and where the result
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,35 +18,14 @@ REDUCTIONS = (1, 2, 4, 8)
 """How many times smaller, across and down, images may lie in memory than they are."""
 
 
-@dataclass(frozen=True)
-class RaggedImages:
-    """Images in one memory.
-
-    pixels: [P, C], uint8 or floating point, contiguous; [P, 4] for three channels where the pass is `wider`. places: int64 [N], each
-    image's first pixel. sizes: int64 [N, 2], heights and widths as they lie there, rows following each other. reductions: int64 [N],
-    how many times larger they are in truth.
-    """
-
-    pixels: Tensor
-    places: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    reductions: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, images: slice) -> RaggedImages:
-        return RaggedImages(self.pixels, self.places[images], self.sizes[images], self.reductions[images])
-
-    def placed(self, columns: Tensor) -> Tensor:
-        """Return the columns of a ragged pass over these images: float32 [N, P]. columns: of the same images at their full size."""
-        return placed(columns, self.places, self.sizes, self.reductions)
-
-
 def placed(
     columns: Tensor, places: NDArray[np.int64], sizes: NDArray[np.int64], reductions: NDArray[np.int64]
 ) -> Tensor:
-    """Return columns changed to those of images that lie so, as RaggedImages says: float32 [N, P]."""
+    """Return the columns of a ragged pass over images in one memory: float32 [N, P].
+
+    columns: of the same images at their full size. places: int64 [N], each image's first pixel. sizes: int64 [N, 2], heights and widths
+    as they lie there, rows following each other. reductions: int64 [N], how many times larger they are in truth.
+    """
     made = columns.numpy().copy()
     reduce(made, reductions)
     source = made[:, -pass_spec.SOURCE_WIDTH :]

@@ -129,19 +129,13 @@ def interval(
     name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high), low <= high, both within bounds."""
-    if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(v) for v in value):
-        remedy = "Pass two numbers"
-    elif min(value) < least:
-        remedy = f"Pass none below {least:g}"
-    elif max(value) > most:
-        remedy = f"Pass none above {most:g}"
-    elif value[0] > value[1]:
-        remedy = "Pass the smaller first"
-    else:
-        return float(value[0]), float(value[1])
-    raise UsageError(
-        f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. {remedy}."
-    )
+    given = _listed(value)
+    if len(given) != 2 or not all(is_number(v) and least <= v <= most for v in given) or given[0] > given[1]:
+        raise UsageError(
+            f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. "
+            "Pass those, the smaller first."
+        )
+    return float(given[0]), float(given[1])
 
 
 def around(
@@ -255,18 +249,13 @@ def check_params(name: str, params: Mapping[str, Any], layout: ParamLayout, coun
         plain = isinstance(p, Tensor) and p.device.type == "cpu" and not p.requires_grad
         if (
             not plain
-            or not p.ndim
+            or p.shape != (count, *shape)
             or p.dtype == torch.bfloat16
-            or p.shape[1:] != shape
             or _kind(p.dtype) != _kind(wanted)
         ):
             raise UsageError(
-                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, {wanted} {[count, *shape]}, is allowed. Keep its type."
-            )
-        if len(p) != count:
-            raise UsageError(
-                f"{name}: {key} was drawn for {len(p)} rows and there are {count} images; one draw an image is "
-                "allowed. Sample the batch's rows."
+                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, {wanted} {[count, *shape]}, is allowed. "
+                "Keep its type, and sample the batch's rows."
             )
 
 
@@ -278,19 +267,23 @@ def _named(names: Mapping[str, Any]) -> str:
     return ", ".join(names) or "none"
 
 
+def check_tensor(what: str, value: Any, wanted: str, fits: Callable[[Tensor], bool]) -> None:
+    """Raise UsageError unless a value is a tensor that fits. what: begins the sentence."""
+    if not isinstance(value, Tensor) or not fits(value):
+        raise UsageError(f"{what} {described(value)}; {wanted} is allowed. Pass such.")
+
+
 def check_images(who: str, images: Any, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     """Raise UsageError for another type, layout or size. who: begins the sentence."""
-    shape = (shape[0], shape[1], shape[2])
     remedy = "Pass such a batch."
     if not isinstance(images, Tensor):
         remedy = "Pass torch.from_numpy(images) or the like."
-    elif images.ndim != 4 or images.shape[1:] != shape:
-        if images.ndim == 4 and images.shape[1:] == (*shape[1:], shape[0]):
-            remedy = "They look channels-last: pass images.permute(0, 3, 1, 2)."
-    elif images.dtype == dtype:
-        return
-    else:
+    elif images.ndim == 4 and images.shape[1:] == shape:
+        if images.dtype == dtype:
+            return
         remedy = f"Pass such, or make the pipeline with dtype={images.dtype}."
+    elif images.ndim == 4 and images.shape[1:] == (*shape[1:], shape[0]):
+        remedy = "They look channels-last: pass images.permute(0, 3, 1, 2)."
     wanted = f"{dtype} [N, {', '.join(map(str, shape))}]"
     raise UsageError(f"{who}: the images are {described(images)}; {wanted} is allowed. {remedy}")
 
@@ -304,28 +297,4 @@ def check_range(who: str, images: Tensor) -> None:
         raise UsageError(
             f"{who}: the images' values go from {low:g} to {high:g}; floating-point images from 0 to 1 are allowed. "
             "Divide them by 255, or pass uint8; normalise last."
-        )
-
-
-def check_rows(rows: Any) -> None:
-    """Raise UsageError unless these are row numbers, int64 [N]."""
-    if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.ndim != 1:
-        raise UsageError(f"Pipeline: rows are {described(rows)}; a tensor int64 [N] is allowed. Pass such.")
-
-
-def check_out(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
-    """Raise UsageError unless memory for a result is as it has to be."""
-    if (out.shape, out.dtype, out.device) != (shape, dtype, device):
-        raise UsageError(
-            f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {dtype} {list(shape)} on {device} is allowed. "
-            "Allocate that, or pass none."
-        )
-
-
-def check_places(what: str, places: Any, width: int) -> None:
-    """Raise UsageError unless boxes or points are floating point [N, K, width]."""
-    sound = isinstance(places, Tensor) and places.ndim == 3 and places.is_floating_point()
-    if not sound or places.shape[-1] != width:
-        raise UsageError(
-            f"Pipeline: {what} are {described(places)}; floating point [N, K, {width}] is allowed. Pass such."
         )

@@ -15,43 +15,28 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from packer.format.pack import Pack
-    from packer.orders.shuffle_quality import Quality
 
 
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
-@options(
-    option("--order", "NAME", "How well this order shuffles the rows; all: every order."),
-    option("--batch-size", "N", "Rows a batch, for --order; default 256.", 256, show_default=False),
-    "--json",
-)
-def info(pack: str, *, order: str | None, batch_size: int, as_json: bool) -> None:
-    """Show what a pack holds, and with --order how well an order shuffles it.
+@options("--json")
+def info(pack: str, *, as_json: bool) -> None:
+    """Show what a pack holds.
 
     \b
     packer info train.h5
     packer info train.h5 --json | jq .statistics
-    packer info train.h5 --order all
     """
     from packer.format.description import describe
     from packer.format.pack import open_pack
 
-    opened, figures = open_pack(pack), None
-    if order is not None:
-        from packer.load.order_quality import order_quality
-
-        figures = order_quality(opened, order, batch_size)
+    opened = open_pack(pack)
     if as_json:
         record = json.loads(opened.header.to_bytes()) | {"path": pack, "bytes": opened.nbytes}
-        if figures is not None:
-            orders = {name: quality._asdict() for name, quality in figures.items()}
-            record["shuffle"] = {"batch_size": batch_size, "orders": orders}
         say_lines(json_text("info", record))
         return
-    for line in describe(opened, _columns(opened)) + (_compare(figures, batch_size) if figures else []):
+    for line in describe(opened, _columns(opened)):
         say(line)
 
 
@@ -214,21 +199,6 @@ def _columns(pack: Pack) -> list[str]:
     measured = measured_on(table, pack.rows)
     said = f"measured   {measured}: ranges and shares of the columns are theirs"
     return [*describe(table), *([said] if measured else [])]
-
-
-def _compare(figures: Mapping[str, Quality], batch_size: int) -> list[str]:
-    """Return how well orders shuffle, as a table."""
-    head = f"shuffle    in batches of {batch_size:,}  label mix  neighbours  repeats  score"
-    lines = [
-        f"  {name:<{len(head) - 41}} {'-' if mix is None else f'{mix:.2f}':>10}"
-        f"  {neighbours:>10.2%}  {repeats:>7.2%}  {score:>5.2f}"
-        for name, (mix, neighbours, repeats, score) in figures.items()
-    ]
-    legend = (
-        "  label mix: spread of class counts over batches; neighbours: rows batched with the next row of the file; "
-        "repeats: pairs that meet again in the next epoch; score: 1 is as good as a uniform shuffle"
-    )
-    return [head, *lines, legend]
 
 
 def _check_file(path: str, endings: tuple[str, ...]) -> None:

@@ -18,7 +18,6 @@
     epoch_progress.py   how far an epoch is, for state_dict; what torch's DataLoader may do with batches
     ranks.py            rank and world size of this process
     stats.py            where the time of an epoch goes
-    order_quality.py    how good a shuffle a pack gives in some order
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 

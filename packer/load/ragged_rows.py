@@ -16,7 +16,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import REDUCTIONS, RaggedImages, placed, reductions, rows_seen
+from packer.augment.ragged_images import REDUCTIONS, placed, reductions, rows_seen
 from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
@@ -109,12 +109,11 @@ class AugmentedFileRows(FileRows):
         made = torch.from_numpy(out.view(dtype)).view(len(out), *pipeline.first.result.size)
         groups, places = _groups(masks.sizes.prod(axis=1), dtype.itemsize, out.shape[1])
         seen, same = rows_seen(drawn.host.numpy()), np.ones(len(out), np.int64)
+        columns = placed(drawn.host[:, : pipeline.first.what.width], places, masks.sizes, same)
+        soft = field.about.get("sampling") == "linear"
         for group in groups:
             memory = self._decoded(masks, group, places, masks.sizes, same, seen, 1, dtype)
-            alike = RaggedImages(torch.from_numpy(memory), places[group], masks.sizes[group], same[group])
-            pipeline.begin_masks(
-                alike, drawn[group], made[group], soft=field.about.get("sampling") == "linear"
-            )
+            pipeline.begin_masks(torch.from_numpy(memory), columns[group], made[group], soft=soft)
 
     def _reductions(self, images: EncodedImages, draws: Draws) -> NDArray[np.int64]:
         """Return how many times smaller each image may be decoded, for all views."""

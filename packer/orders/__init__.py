@@ -8,7 +8,6 @@
     mixture.py          rows of several packs by the packs' weights: one sequence of theirs
     epochs.py           what an order is; one epoch of it over a subset, and each rank's share
     runs.py             row numbers as contiguous runs; a subset of rows, numbered from 0
-    shuffle_quality.py  how far an order's batches are from a uniform shuffle's
 
 Start with row_orders.py. Imports: randomness.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from packer.augment import Pipeline, Transform
 from packer.augment.draw_steps import steps
 from packer.augment.pass_stages import PassStage, PixelFormat, run_pass, staged
-from packer.augment.ragged_images import RaggedImages
+from packer.augment.ragged_images import placed
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
@@ -154,6 +155,26 @@ def assert_unrelated(*columns: NDArray[Any]) -> None:
     found = np.corrcoef(np.stack([np.asarray(column, dtype=float) for column in columns]))
     off = found[~np.eye(len(columns), dtype=bool)]
     assert np.abs(off).max() < 4 / math.sqrt(len(columns[0]))
+
+
+@dataclass(frozen=True)
+class RaggedImages:
+    """Images in one memory: pixels [P, C], and for each where it begins, its size, and how many times larger it is in truth."""
+
+    pixels: Tensor
+    places: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    reductions: NDArray[np.int64]
+
+    def placed(self, columns: Tensor) -> Tensor:
+        return placed(columns, self.places, self.sizes, self.reductions)
+
+
+def begin(pipeline: Pipeline, images: RaggedImages, params: Any) -> Tensor:
+    """Make images that differ in size alike, by the first stage of a pipeline."""
+    first = pipeline.first
+    columns = images.placed(pipeline.prepare(params, len(images.sizes)).host[:, : first.width])
+    return run_pass(first.what, images.pixels, columns, None, None, pipeline.implementation)
 
 
 def side_by_side(images: Sequence[NDArray[Any]]) -> RaggedImages:

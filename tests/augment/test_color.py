@@ -237,7 +237,7 @@ def test_a_fourth_channel_is_kept(operation: ColorJitter | RandomGrayscale, impl
     assert np.abs(255 * made[..., :3] - levels(images)[..., :3]).mean() > 10
 
 
-UP = "two numbers (low, high) from 0 up are allowed. Pass the smaller first."
+UP = "two numbers (low, high) from 0 up are allowed. Pass those, the smaller first."
 EITHER = "a number from 0 up, or two (low, high) from 0 up, is allowed. Pass how far it may go."
 TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed. Pass how far it may go."
 
@@ -267,7 +267,7 @@ TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed
         (
             lambda: ColorJitter(hue=(0.4, 0.6)),
             "ColorJitter: hue is (0.4, 0.6); two numbers (low, high) from -0.5 to 0.5 are allowed. "
-            "Pass none above 0.5.",
+            "Pass those, the smaller first.",
         ),
         (
             lambda: RandomGrayscale(2),

@@ -212,7 +212,7 @@ def test_later_boxes_win(implementation: str) -> None:
         (
             lambda: RandomErasing(scale=(0.3, 0.1)),
             "RandomErasing: scale is (0.3, 0.1); two numbers (low, high) from 0 to 1 are allowed. "
-            "Pass the smaller first.",
+            "Pass those, the smaller first.",
         ),
         (
             lambda: RandomErasing(scale=(0.3, 1.1)),
@@ -222,7 +222,7 @@ def test_later_boxes_win(implementation: str) -> None:
         (
             lambda: RandomErasing(ratio=(0, 1)),
             "RandomErasing: ratio is (0, 1); two numbers (low, high) from 0.001 to 1000 are allowed. "
-            "Pass none below 0.001.",
+            "Pass those, the smaller first.",
         ),
         (
             lambda: RandomErasing(value="noise"),

@@ -491,8 +491,8 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: make_stack().apply(noise_images(4, *SHAPE), make_stack().sample(np.arange(3))),
-            "AlternatingHorizontalFlip: flip was drawn for 3 rows and there are 4 images; one draw an image is allowed. "
-            "Sample the batch's rows.",
+            "AlternatingHorizontalFlip: flip is torch.bool [3]; a plain tensor on the CPU, torch.bool [4], is allowed. "
+            "Keep its type, and sample the batch's rows.",
         ),
         (
             lambda: make_stack().apply(
@@ -506,11 +506,11 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: make_stack().apply_masks(torch.zeros(4, 20, 24), make_stack().sample(np.arange(4))),
-            "Pipeline: masks are [4, 20, 24]; [N, 24, 20] and [N, K, 24, 20] are allowed. Pass masks of the images' size.",
+            "Pipeline: masks are torch.float32 [4, 20, 24]; [N, 24, 20] or [N, K, 24, 20] is allowed. Pass such.",
         ),
         (
             lambda: make_stack().apply_masks(torch.zeros(24, 20), make_stack().sample(np.arange(4))),
-            "Pipeline: masks are [24, 20]; [N, 24, 20] and [N, K, 24, 20] are allowed. Pass masks of the images' size.",
+            "Pipeline: masks are torch.float32 [24, 20]; [N, 24, 20] or [N, K, 24, 20] is allowed. Pass such.",
         ),
         (
             lambda: Pipeline([RandomHorizontalFlip()], SHAPE, mask_fill=300).apply_masks(
@@ -617,7 +617,7 @@ def test_a_text_is_a_list() -> None:
     stack = Pipeline("RandomCrop(16, padding=2), RandomHorizontalFlip(p=0.25)", SHAPE)
     assert [type(t).__name__ for t in stack.transforms] == ["RandomCrop", "RandomHorizontalFlip"]
     assert stack.transforms[1].p == 0.25  # type: ignore[attr-defined]
-    assert repr(stack).startswith("Pipeline([RandomCrop(height=16, width=16, left=2, ")
+    assert repr(stack).startswith("Pipeline([RandomCrop(size=(16, 16), padding=(2, 2, 2, 2), ")
 
 
 @pytest.mark.parametrize(
@@ -629,16 +629,18 @@ def test_a_text_is_a_list() -> None:
         ),
         (
             {"flip": torch.tensor([1, 0, 1, 0])},
-            "RandomHorizontalFlip: flip is torch.int64 [4]; a plain tensor on the CPU, torch.bool [4], is allowed. Keep its type.",
+            "RandomHorizontalFlip: flip is torch.int64 [4]; a plain tensor on the CPU, torch.bool [4], is allowed. "
+            "Keep its type, and sample the batch's rows.",
         ),
         (
             {"flip": torch.ones(3, dtype=torch.bool)},
-            "RandomHorizontalFlip: flip was drawn for 3 rows and there are 4 images; one draw an image is allowed. "
-            "Sample the batch's rows.",
+            "RandomHorizontalFlip: flip is torch.bool [3]; a plain tensor on the CPU, torch.bool [4], is allowed. "
+            "Keep its type, and sample the batch's rows.",
         ),
         (
             {"flip": np.ones(4, np.bool_)},
-            "RandomHorizontalFlip: flip is a ndarray; a plain tensor on the CPU, torch.bool [4], is allowed. Keep its type.",
+            "RandomHorizontalFlip: flip is a ndarray; a plain tensor on the CPU, torch.bool [4], is allowed. "
+            "Keep its type, and sample the batch's rows.",
         ),
     ],
 )

@@ -32,9 +32,9 @@ from packer.augment import (
     Transform,
 )
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import RaggedImages, reduce, reductions
+from packer.augment.ragged_images import reduce, reductions
 from packer.errors import UsageError
-from tests.augment.conftest import noise_images, side_by_side, smooth_images
+from tests.augment.conftest import RaggedImages, begin, noise_images, side_by_side, smooth_images
 
 SIZES = np.array([(40, 31), (24, 24), (25, 70), (64, 48), (33, 90)])
 ROWS = np.array([5, 900, 3, 12345678901, 7])
@@ -75,7 +75,7 @@ def test_each_image_is_what_a_pipeline_for_its_size_makes(
     images = each_own()
     ragged = Pipeline(transforms, (3, None, None), seed=4, implementation=implementation)
     drawn = ragged.prepare(ragged.sample(ROWS, 2, sizes=SIZES), len(ROWS), sizes=SIZES)
-    made = ragged.apply(ragged.begin(together(images), drawn), drawn)
+    made = ragged.apply(begin(ragged, together(images), drawn), drawn)
     boxes = torch.tensor([[[2.0, 3, 20, 21], [0, 0, 60, 60]]])
     for i, image in enumerate(images):
         own = Pipeline(transforms, tuple(image.shape[1:]), seed=4, implementation=implementation)
@@ -121,7 +121,7 @@ def test_a_fourth_number_of_a_pixel_is_passed_over(
     drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES)
     last = torch.randint(0, 256, (len(images.pixels), 1), dtype=torch.uint8)
     wider = replace(images, pixels=torch.cat([images.pixels, last], dim=1))
-    assert torch.equal(pipeline.begin(wider, drawn), pipeline.begin(images, drawn))
+    assert torch.equal(begin(pipeline, wider, drawn), begin(pipeline, images, drawn))
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
@@ -138,7 +138,7 @@ def test_pixels_that_turn_are_not_wider() -> None:
         pipeline = Pipeline(transforms, (3, None, None), implementation="compiled")
         assert not pipeline.first.wider
         with pytest.raises(ValueError, match=sentence):
-            pipeline.begin(wider, pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES))
+            begin(pipeline, wider, pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES))
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
@@ -193,10 +193,10 @@ def test_smaller_images_give_nearly_the_same(by: int) -> None:
         (3, None, None),
     )
     drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES)
-    full = pipeline.begin(together(images), drawn)
+    full = begin(pipeline, together(images), drawn)
     lying = together(small)
     reduced = RaggedImages(lying.pixels, lying.places, lying.sizes, np.full(len(SIZES), by))
-    assert (pipeline.begin(reduced, drawn) - full).abs().mean() < by / 2
+    assert (begin(pipeline, reduced, drawn) - full).abs().mean() < by / 2
     columns = drawn.host.numpy()[:, :-5].copy()
     reduce(columns, np.full(len(SIZES), by))
     assert (columns[:, 8:10] < sides[:, ::-1]).all()
@@ -245,7 +245,7 @@ def test_mixing_follows() -> None:
     images = each_own()
     pipeline = Pipeline([RandomResizedCrop(16), CutMix(num_classes=3)], (3, None, None))
     drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES)
-    alike = pipeline.begin(together(images), drawn)
+    alike = begin(pipeline, together(images), drawn)
     alone = Pipeline([CutMix()], (3, 16, 16)).apply(alike.clone(), drawn_by(drawn, pipeline))
     assert torch.equal(pipeline.apply(alike, drawn), alone)
 

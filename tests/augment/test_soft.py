@@ -169,5 +169,5 @@ def test_mixing_mixes_maps_as_images_and_leaves_those_given(mixing: Transform) -
 def test_maps_of_another_size_are_refused() -> None:
     pipeline = stack(RandomHorizontalFlip())
     assert refusal(lambda: pipeline.apply_soft(torch.zeros(6, 9, 9), pipeline.sample(ROWS))) == (
-        "Pipeline: maps are [6, 9, 9]; [N, 36, 32] and [N, K, 36, 32] are allowed. Pass maps of the images' size."
+        "Pipeline: maps are torch.float32 [6, 9, 9]; [N, 36, 32] or [N, K, 36, 32] is allowed. Pass such."
     )

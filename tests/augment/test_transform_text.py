@@ -26,7 +26,7 @@ def test_calls_with_their_arguments() -> None:
         "Normalize([.5], (+0.25,), dtype=float16)"
     )
     assert isinstance(crop, augment.RandomCrop)
-    assert (crop.height, crop.width, crop.left, crop.padding_mode) == (32, 24, 4, "reflect")
+    assert (crop.size, crop.padding, crop.padding_mode) == ((32, 24), (4, 4, 4, 4), "reflect")
     assert isinstance(flip, augment.RandomHorizontalFlip)
     assert flip.p == 0.25
     assert isinstance(norm, augment.Normalize)
@@ -42,7 +42,7 @@ def test_signs_none_and_booleans() -> None:
     assert isinstance(resize, augment.Resize)
     assert resize.antialias is False
     assert isinstance(crop, augment.RandomCrop)
-    assert crop.left == 0
+    assert crop.padding is None
 
 
 @pytest.mark.parametrize("word", ["float32", "float16", "bfloat16"])

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import order_quality
+from benchmarks.order_quality import measure
 from packer.errors import UsageError
 from packer.load.order_choice import parse_order, resumed_order, shuffled_order
-from packer.orders import shuffle_quality
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.sampling import Balanced, Weighted
-from packer.orders.shuffle_quality import measure
 
 PHOTO, TABLE = 196_608, 112
 
@@ -121,8 +121,8 @@ def score(order: RowOrder, made: str, n: int, batch: int) -> float:
     if made == "shuffled":
         labels = np.random.default_rng(0).permutation(labels)
     with pytest.MonkeyPatch.context() as patch:  # a quarter of the batches and epochs says as much here
-        patch.setattr(shuffle_quality, "_ROWS", 1 << 18)
-        patch.setattr(shuffle_quality, "_PLACED", 1 << 20)
+        patch.setattr(order_quality, "_ROWS", 1 << 18)
+        patch.setattr(order_quality, "_PLACED", 1 << 20)
         return measure(order, n, batch, labels=labels).score
 
 

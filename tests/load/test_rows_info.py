@@ -166,7 +166,7 @@ def test_a_description_of_rows(tmp_path: Path):
 
 def test_the_bench_and_the_preview_mean_every_row(photo_folder: Path, tmp_path: Path):
     """Those that look at the whole pack warn nobody."""
-    from packer import order_quality, preview
+    from packer import preview
     from packer.bench.image_baseline import check_same, source_indices
     from packer.bench.lanes import Packed
     from packer.inputs.image_sources import open_source
@@ -176,7 +176,6 @@ def test_the_bench_and_the_preview_mean_every_row(photo_folder: Path, tmp_path: 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         preview(pack.path, tmp_path / "a.png")
-        order_quality(pack, "rows", 4)
         Packed(pack, 4, "rows", threads=1).batches.close()
         with open_source(photo_folder) as source:
             assert check_same(source, pack, source_indices(source, pack)) > 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.order_quality import measure
 from packer import native
 from packer.errors import UsageError
 from packer.orders.epochs import Context, Member, Reach, RowOrder, Share
@@ -17,7 +18,6 @@ from packer.orders.mixture import Mixture, single_orders
 from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, Subset, one_run
 from packer.orders.sampling import Balanced
-from packer.orders.shuffle_quality import measure
 
 ORDERS = [Sequential(), Slices(5), Blocks(40, 5), Blocks(5, 5), Rows()]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.order_quality import measure
 from packer.errors import UsageError
 from packer.orders.epochs import Context, Reach, Share
 from packer.orders.regions import SORTED_WINDOW, WINDOW, Regions
 from packer.orders.row_orders import Blocks, Slices
 from packer.orders.runs import Runs, one_run
-from packer.orders.shuffle_quality import measure
 
 # Some of every kind: regions shorter than a stretch, batches longer than the pack, regions of one row a batch, windows of everything.
 BOUND = st.builds(

@@ -27,9 +27,8 @@ MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = (
     tl.constexpr(kind)
     for kind in (pass_spec.MATRIX, pass_spec.CONTRAST, pass_spec.HUE, pass_spec.SOLARIZE, pass_spec.POSTERIZE)
 )
-STEPS_AT, STEP_WIDTH, BOX_WIDTH, PLACE_STEP = (
-    tl.constexpr(number)
-    for number in (pass_spec.STEPS_AT, pass_spec.STEP_WIDTH, pass_spec.BOX_WIDTH, pass_spec.PLACE_STEP)
+STEPS_AT, STEP_WIDTH, BOX_WIDTH = (
+    tl.constexpr(number) for number in (pass_spec.STEPS_AT, pass_spec.STEP_WIDTH, pass_spec.BOX_WIDTH)
 )
 NOISE_STEP, NOISE_1, NOISE_2 = (
     tl.constexpr(number) for number in (pass_spec.NOISE_STEP, pass_spec.NOISE_1, pass_spec.NOISE_2)
@@ -57,19 +56,9 @@ def _geometry(at):
 
 
 @triton.jit
-def _source(images, rows, sample, at, image_stride, row_stride, WHAT: tl.constexpr, ROWS: tl.constexpr):
-    """Return where a sample's image begins, and the numbers from one of its rows to the next.
-
-    Of ragged images 64 bits wide, as nobody has looked at how large they are.
-    """
-    if WHAT.ragged:
-        high, low = tl.load(at + WHAT.source_at), tl.load(at + (WHAT.source_at + 1))
-        image = images + (high.to(tl.int64) * PLACE_STEP + low.to(tl.int64)) * WHAT.channels
-        stride = tl.load(at + (WHAT.source_at + 4)).to(tl.int64) * WHAT.channels
-    else:
-        image = images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
-        stride = row_stride
-    return image, stride
+def _source(images, rows, sample, image_stride, ROWS: tl.constexpr):
+    """Return where a sample's image begins."""
+    return images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
 
 
 @triton.jit
@@ -238,7 +227,7 @@ def flat(
     sample = tl.program_id(0) // TILES
     tile = tl.program_id(0) % TILES
     at = columns + sample.to(tl.int64) * column_stride
-    image, row_stride = _source(images, rows, sample, at, image_stride, row_stride, WHAT, ROWS)
+    image = _source(images, rows, sample, image_stride, ROWS)
     result = out + sample.to(tl.int64) * (HEIGHT * WIDTH * C)
     a, b, c, d, e, f, x0, y0, x1, y1, _sx, _sy, left, top, right, bottom, _kx, _ky = _geometry(at)
     # Positions with this added, rounded down, are numbers of pixels; and frames move with positions.
@@ -529,7 +518,7 @@ def pixels(
     sample = tl.program_id(0) // PROGRAMS
     begin = (tl.program_id(0) % PROGRAMS) * (BLOCK * LOOPS)
     at = columns + sample.to(tl.int64) * column_stride
-    image, row_stride = _source(images, rows, sample, at, image_stride, row_stride, WHAT, ROWS)
+    image = _source(images, rows, sample, image_stride, ROWS)
     result = out + sample.to(tl.int64) * (PIXELS * C)
     geometry = _geometry(at)
     for loop in range(LOOPS):
@@ -615,7 +604,7 @@ def means(
     LINES: tl.constexpr = (WHAT.size[0] - DOWN // 2 + DOWN - 1) // DOWN
     sample = tl.program_id(0)
     at = columns + sample.to(tl.int64) * column_stride
-    image, row_stride = _source(images, rows, sample, at, image_stride, row_stride, WHAT, ROWS)
+    image = _source(images, rows, sample, image_stride, ROWS)
     geometry = _geometry(at)
     for number in tl.static_range(STEPS):
         if tl.load(at + STEPS_AT + STEP_WIDTH * number) == CONTRAST:

@@ -21,7 +21,7 @@ from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 _LOG = logging.getLogger("packer.augment")
 _DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32)}
 _LARGEST = 2**31
-"""Numbers an image may have, as offsets within one are 32 bits wide; a batch or a field may have any number, and so may ragged images."""
+"""Numbers an image may have, as offsets within one are 32 bits wide; a batch or a field may have any number."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,13 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     """Return True if the kernel takes such images, and Triton is there and has not failed to compile it before."""
     return (
         ((images.is_cuda and out.is_cuda) or _interprets())
+        and not what.ragged  # those are made alike on the CPU, by the threads that read them
         and images.dtype in _DTYPES.values()
         and out.dtype is _DTYPES.get(what.dtype)
         and 1 <= what.channels <= MOST_CHANNELS
         and (not what.steps or what.channels in (1, 3))
         and images.shape[1] == what.channels
-        and (images.is_contiguous() if what.ragged else _pixels_last(images))
+        and _pixels_last(images)
         and _pixels_last(out)
         and out.is_contiguous(memory_format=torch.channels_last)
         and _kernels() is not None
@@ -219,8 +220,7 @@ def _launch(plan: _LaunchPlan, images: Tensor, columns: Tensor, rows: Tensor | N
     if columns.stride(1) != 1:
         columns = columns.contiguous()
     count, what = out.shape[0], plan.what
-    of_images = (0, 0) if what.ragged else (images.stride(0), images.stride(2))
-    strides = *of_images, columns.stride(0)
+    strides = images.stride(0), images.stride(2), columns.stride(0)
     rows = columns if rows is None else rows
     if is_flat(what):
         plan.kernel.launch(count * plan.programs, (out, images, columns, rows), (*strides, *plan.numbers))

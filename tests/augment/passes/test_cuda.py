@@ -18,16 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from packer.augment import Pipeline
-from packer.augment.pass_stages import run_pass
 from packer.augment.passes import pass_spec, torch_pass, triton_pass
 from packer.augment.passes.pass_spec import Pass
-from tests.augment.conftest import side_by_side
 
 ROOT = Path(__file__).parents[3]
 
@@ -113,38 +109,6 @@ def make_images(
     return images.to(device, dtype).contiguous(memory_format=torch.channels_last)
 
 
-def laid_apart(
-    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The same images in one memory [P, C], each with rows of its own length and a gap before it, and the columns of a ragged pass.
-
-    Those of one channel begin beyond 2**24, which float32 cannot number one by one.
-    """
-    count, _, side, _ = images.shape
-    strides = side + torch.arange(count) % 4
-    begin = pass_spec.PLACE_STEP + 1 if what.channels == 1 else 5
-    places = begin + torch.cumsum(side * strides + 3, 0) - side * strides
-    pixels = images.new_full(
-        (int(places[-1] + side * strides[-1]), what.channels), 0.99 if images.is_floating_point() else 99
-    )
-    for image, place, stride in zip(images, places.tolist(), strides.tolist(), strict=True):
-        lines = pixels[place : place + side * stride].view(side, stride, -1)
-        lines[:, :side] = image.permute(1, 2, 0)
-    chosen = torch.arange(count) if rows is None else rows.cpu()
-    source = torch.stack(
-        [
-            places // pass_spec.PLACE_STEP,
-            places % pass_spec.PLACE_STEP,
-            *torch.full((2, count), side),
-            strides,
-        ],
-        1,
-    )
-    columns = columns.clone()
-    columns[:, what.source_at :] = source[chosen].to(columns)
-    return pixels, columns
-
-
 def difference(
     what: Pass,
     images: Tensor,
@@ -153,9 +117,6 @@ def difference(
     shape: triton_pass.LaunchShape | None = None,
 ) -> Tensor:
     """|cuda - plain| of every number, in float32; columns with a gap between rows, as they may have."""
-    if what.ragged:
-        images, columns = laid_apart(what, images, columns, rows)
-        rows = None
     dtype = getattr(torch, what.dtype)
     wanted = torch.empty(
         (len(columns), what.channels, *what.size), dtype=dtype, device=images.device
@@ -214,33 +175,6 @@ CASES: dict[str, tuple[Pass, torch.dtype]] = {
         torch.uint8,
     ),
     "linear, reflected": (replace(TINY, sampling="linear", outside="reflect", dtype="float16"), torch.uint8),
-    "shift, ragged": (replace(TINY, ragged=True, dtype="uint8"), torch.uint8),
-    "shift, ragged, four channels, erased": (
-        Pass(4, (7, 11), outside="edge", boxes=1, box_fill=(1, 2, 3, 4), ragged=True, **normalised(4)),
-        torch.uint8,
-    ),
-    "nearest, ragged, gray, colors": (
-        Pass(1, (7, 11), sampling="nearest", steps=2, contrast=True, ragged=True),
-        torch.uint8,
-    ),
-    "cubic, ragged, floats": (
-        replace(TINY, sampling="cubic", outside="reflect", ragged=True),
-        torch.float32,
-    ),
-    "linear, ragged, gray, uint8": (
-        Pass(1, (7, 11), sampling="linear", outside="edge", dtype="uint8", ragged=True),
-        torch.uint8,
-    ),
-    "linear, ragged, four channels, framed": (
-        Pass(4, (7, 11), sampling="linear", framed=True, fill=(9, 8, 7, 6), ragged=True),
-        torch.uint8,
-    ),
-    "linear, ragged, colors": (
-        replace(
-            TINY, sampling="linear", steps=2, contrast=True, boxes=1, noise=True, ragged=True, **normalised()
-        ),
-        torch.uint8,
-    ),
     "linear, everything": (
         replace(
             TINY,
@@ -327,10 +261,6 @@ COMPILED = {
     "resized crop": Pass(3, (224, 224), sampling="linear", outside="edge", dtype="float16", **normalised()),
     "turned, jittered, erased": JITTERED,
 }
-RAGGED = {
-    "ragged, crop": Pass(3, (224, 224), dtype="uint8", ragged=True),
-    "ragged, everything": replace(JITTERED, ragged=True),
-}
 TYPES = {"uint8": "u8", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -400,15 +330,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.soak), 90])
 @pytest.mark.parametrize(
     "name",
-    [
-        # Seconds each, and "ragged, everything" does all that it does.
-        pytest.param(name, marks=pytest.mark.soak) if name == "turned, jittered, erased" else name
-        for name in (*COMPILED, *RAGGED)
-    ],
+    COMPILED,
 )
 def test_it_compiles_without_local_memory(name: str, architecture: int, tmp_path: Path) -> None:
-    what = (COMPILED | RAGGED)[name]
-    plan = triton_pass._plan(what, torch.uint8, not what.ragged, None)
+    what = COMPILED[name]
+    plan = triton_pass._plan(what, torch.uint8, True, None)
     code = compiled(plan.kernel, what, architecture)
     assert local_memory(code, architecture, tmp_path) == 0
     if what.contrast:
@@ -459,9 +385,7 @@ def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not triton_pass.can(TINY, images[:, :2], out)
     assert not triton_pass.can(Pass(5, (7, 7)), make_images(2, 5, 13), make_images(2, 5, 7))
     ragged, pixels = replace(TINY, ragged=True), torch.zeros(40, 3, dtype=torch.uint8)
-    assert triton_pass.can(ragged, pixels, out)
-    assert not triton_pass.can(ragged, pixels.T.contiguous().T, out)
-    assert not triton_pass.can(replace(ragged, sampling="linear"), torch.zeros(40, 4, dtype=torch.uint8), out)
+    assert not triton_pass.can(ragged, pixels, out)
 
 
 def test_a_pass_that_does_not_compile_is_plain(
@@ -528,7 +452,7 @@ def test_a_gpu_equals_plain(name: str) -> None:
     what, dtype = CASES[name]
     images = make_images(64, what.channels, 40, dtype, "cuda")
     for seed in range(4):
-        columns = make_columns(what, 64, 40, seed).cuda()  # laid apart, where they are ragged
+        columns = make_columns(what, 64, 40, seed).cuda()
         rows = torch.randint(64, (64,), generator=torch.Generator().manual_seed(seed)).cuda()
         for chosen in (rows, None):
             assert_alike(what, difference(what, images, columns, chosen))
@@ -557,46 +481,6 @@ def test_a_gpu_equals_plain_on_whole_batches(name: str, count: int, side: int) -
             what, images, columns[start : start + 64], rows[start : start + 64], again[start : start + 64]
         )
     assert torch.equal(out, again)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    "transforms",
-    ["RandomResizedCrop(96)", "Pad(4), RandomCrop(96)", "Resize(120, 'bicubic'), CenterCrop(96)"],
-)
-def test_whole_pictures_on_a_gpu_equal_plain(transforms: str) -> None:
-    """Each of its own size, cut by the draws of a pipeline, colours and scale in the same pass."""
-    pytest.importorskip("triton")
-    rng = np.random.default_rng(1)
-    sizes = rng.integers(120, 700, (48, 2))
-    waves = [np.add.outer(np.arange(h) * 2, np.arange(w)) % 256 for h, w in sizes.tolist()]
-    images = side_by_side([np.stack([wave] * 3, axis=2).astype(np.uint8) for wave in waves])
-    pipeline = Pipeline(
-        f"{transforms}, RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))", (3, None, None)
-    )
-    drawn = pipeline.prepare(pipeline.sample(np.arange(48), sizes=sizes), sizes=sizes)
-    what = pipeline.first.what
-    columns = images.placed(drawn.host[:, : what.width]).cuda()
-    made = [run_pass(what, images.pixels.cuda(), columns, implementation=one) for one in ("cuda", "plain")]
-    assert_alike(what, (made[0] - made[1]).abs())
-    assert not triton_pass._failed
-
-
-@pytest.mark.gpu
-def test_ragged_memory_of_more_than_2_gigabytes() -> None:
-    pytest.importorskip("triton")
-    what = Pass(3, (224, 224), sampling="linear", ragged=True)
-    images, columns = make_images(8, 3, 256, device="cuda"), make_columns(what, 8, 256).cuda()
-    pixels, near = laid_apart(what, images, columns)
-    beyond = 2**31 // 3 + 5
-    memory = torch.empty((beyond + len(pixels), 3), dtype=torch.uint8, device="cuda")
-    memory[beyond:] = pixels
-    far, at = near.clone(), what.source_at
-    places = near[:, at].double() * pass_spec.PLACE_STEP + near[:, at + 1].double() + beyond
-    far[:, at], far[:, at + 1] = places // pass_spec.PLACE_STEP, places % pass_spec.PLACE_STEP
-    found, wanted = (run_pass(what, *each, implementation="cuda") for each in ((memory, far), (pixels, near)))
-    assert torch.equal(found, wanted)
-    assert not triton_pass._failed
 
 
 @pytest.mark.gpu

@@ -1,4 +1,7 @@
-"""How good a shuffle an order is: how far an epoch's batches are from those of a uniform shuffle.
+"""How good a shuffle each order of a pack is: how far an epoch's batches are from those of a uniform shuffle.
+
+    python benchmarks/order_quality.py train.h5                    every order, batches of 256 rows
+    python benchmarks/order_quality.py train.h5 --batch-size 1024
 
     label mix    how much the class counts of batches vary: 1 as in a uniform shuffle, k if a batch of b rows tells as much
                  of the classes as b / k rows drawn at random
@@ -20,15 +23,21 @@ windows or slices they no longer depend on n.
 
 from __future__ import annotations
 
+import argparse
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.load.order_choice import context, parse_order
+from packer.load.pack_list import open_packs
 from packer.orders.buckets import Buckets
 from packer.orders.epochs import RowOrder
+from packer.orders.row_orders import BY_NAME
 from packer.orders.runs import Runs, one_run
+from packer.read.row_reader import RowReader
+from packer.read.row_selection import read_column, select, select_fields
 
 _ROWS = 1 << 20  # rows in the batches that are looked at
 _EPOCHS = 4, 256  # at least, at most, that they come from
@@ -149,3 +158,28 @@ def _repeats(order: RowOrder, n: int, b: int, seed: int) -> float:
         together = np.diff(np.flatnonzero(edges), append=then.size)
         shares.append(float((together * (together - 1)).sum()) / (count * b * (b - 1)))
     return float(np.mean(shares))
+
+
+def main() -> None:
+    """Print the figures of every order of a pack."""
+    parser = argparse.ArgumentParser(description="How good a shuffle each order of a pack is.")
+    parser.add_argument("pack")
+    parser.add_argument("--batch-size", type=int, default=256, help="rows of a batch on all ranks together")
+    given = parser.parse_args()
+    pack, _ = open_packs(given.pack, None, None)
+    fields, subset = select_fields(pack, None), select(pack)
+    label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
+    labels = read_column(pack, "label", subset) if label else None
+    about = context(RowReader(pack, fields), subset, given.batch_size)
+    orders = {name: parse_order(name, False, about) for name in BY_NAME}
+    orders["shuffle=True"] = parse_order(None, True, about)
+    found = {name: measure(one, subset.rows, given.batch_size, labels=labels) for name, one in orders.items()}
+    found["uniform"] = uniform(subset.rows, given.batch_size, labels=labels)
+    print(f"{'order':14}  label mix  neighbours  repeats  score")
+    for name, (mix, neighbours, repeats, score) in found.items():
+        shown = "-" if mix is None else f"{mix:.2f}"
+        print(f"{name:14}  {shown:>9}  {neighbours:>10.2%}  {repeats:>7.2%}  {score:>5.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,22 +1,25 @@
-"""packer.orders.shuffle_quality: baselines against counting, known orders against known figures."""
+"""benchmarks/order_quality.py: baselines against counting, known orders against known figures."""
 
 from __future__ import annotations
 
 import itertools
 import tracemalloc
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from benchmarks import order_quality
+from benchmarks.order_quality import measure, uniform
 from packer import randomness
-from packer.orders import shuffle_quality
 from packer.orders.epochs import RowOrder
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, consecutive, one_run
-from packer.orders.shuffle_quality import measure, uniform
+from tests.conftest import Script
+from tests.read.conftest import make_pack
 
 BLOCKS = Blocks(window=400, block=10)
 
@@ -73,7 +76,7 @@ def test_the_baselines_are_those_of_a_uniform_shuffle(n: int, b: int):
 @pytest.mark.parametrize("n", [64, 67])
 def test_figures_are_what_counting_gives(order: RowOrder, n: int, monkeypatch: pytest.MonkeyPatch):
     b, epochs = 8, 5
-    monkeypatch.setattr(shuffle_quality, "_EPOCHS", (epochs, epochs))
+    monkeypatch.setattr(order_quality, "_EPOCHS", (epochs, epochs))
     labels = np.random.default_rng(0).integers(0, 3, n)
     sequences = [order.place(one_run(0, n), n, 3, epoch).rows() for epoch in range(epochs + 1)]
     by_hand = np.array([counted(rows, b, labels) for rows in sequences[:-1]]).mean(axis=0)
@@ -185,3 +188,13 @@ def test_it_is_a_pure_function():
     labels = np.arange(3000) % 7
     assert measure(BLOCKS, 3000, 64, labels=labels) == measure(BLOCKS, 3000, 64, labels=labels)
     assert measure(BLOCKS, 3000, 64, labels=labels) != measure(BLOCKS, 3000, 64, labels=labels, seed=1)
+
+
+def test_the_script_prints_every_order_of_a_pack(tmp_path: Path, script: Script) -> None:
+    pack = make_pack(tmp_path / "a.h5", 60)
+    done = script("benchmarks/order_quality.py", pack.path, "--batch-size", "10")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["order", *BY_NAME, "shuffle=True", "uniform"]
+    assert float(lines[1][-1]) == 0
+    assert float(lines[-1][-1]) == 1
