@@ -8,9 +8,8 @@
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
     placement.py         where results lie in their sources: one affine matrix a sample
     geometric.py         flips, crops, resizes, padding, rotations and affine maps
-    color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize
+    color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing, Cutout
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
-    erasing.py           RandomErasing, Cutout
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment
     containers.py        RandomApply, RandomChoice
@@ -23,70 +22,39 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
-from packer.augment.color import (
-    ColorJitter,
-    Normalize,
-    RandomGrayscale,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-    ToDtype,
-)
-from packer.augment.containers import RandomApply, RandomChoice
-from packer.augment.erasing import Cutout, RandomErasing
-from packer.augment.filters import GaussianBlur, RandomAdjustSharpness, RandomAutocontrast, RandomEqualize
-from packer.augment.geometric import (
-    AlternatingHorizontalFlip,
-    CenterCrop,
-    LetterBox,
-    Pad,
-    RandomAffine,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-)
-from packer.augment.mixing import CutMix, MixUp
-from packer.augment.pipeline import Pipeline
-from packer.augment.policies import RandAugment, TrivialAugmentWide
-from packer.augment.transform import Draws, Transform
-from packer.augment.transform_text import parse
+from packer.augment.color import ColorJitter as ColorJitter
+from packer.augment.color import Cutout as Cutout
+from packer.augment.color import Normalize as Normalize
+from packer.augment.color import RandomErasing as RandomErasing
+from packer.augment.color import RandomGrayscale as RandomGrayscale
+from packer.augment.color import RandomInvert as RandomInvert
+from packer.augment.color import RandomPosterize as RandomPosterize
+from packer.augment.color import RandomSolarize as RandomSolarize
+from packer.augment.color import ToDtype as ToDtype
+from packer.augment.containers import RandomApply as RandomApply
+from packer.augment.containers import RandomChoice as RandomChoice
+from packer.augment.filters import GaussianBlur as GaussianBlur
+from packer.augment.filters import RandomAdjustSharpness as RandomAdjustSharpness
+from packer.augment.filters import RandomAutocontrast as RandomAutocontrast
+from packer.augment.filters import RandomEqualize as RandomEqualize
+from packer.augment.geometric import AlternatingHorizontalFlip as AlternatingHorizontalFlip
+from packer.augment.geometric import CenterCrop as CenterCrop
+from packer.augment.geometric import LetterBox as LetterBox
+from packer.augment.geometric import Pad as Pad
+from packer.augment.geometric import RandomAffine as RandomAffine
+from packer.augment.geometric import RandomCrop as RandomCrop
+from packer.augment.geometric import RandomHorizontalFlip as RandomHorizontalFlip
+from packer.augment.geometric import RandomResizedCrop as RandomResizedCrop
+from packer.augment.geometric import RandomRotation as RandomRotation
+from packer.augment.geometric import RandomVerticalFlip as RandomVerticalFlip
+from packer.augment.geometric import Resize as Resize
+from packer.augment.mixing import CutMix as CutMix
+from packer.augment.mixing import MixUp as MixUp
+from packer.augment.pipeline import Pipeline as Pipeline
+from packer.augment.policies import RandAugment as RandAugment
+from packer.augment.policies import TrivialAugmentWide as TrivialAugmentWide
+from packer.augment.transform import Draws as Draws
+from packer.augment.transform import Transform as Transform
+from packer.augment.transform_text import parse as parse
 
-__all__ = [
-    "AlternatingHorizontalFlip",
-    "CenterCrop",
-    "ColorJitter",
-    "CutMix",
-    "Cutout",
-    "Draws",
-    "GaussianBlur",
-    "LetterBox",
-    "MixUp",
-    "Normalize",
-    "Pad",
-    "Pipeline",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomApply",
-    "RandomAutocontrast",
-    "RandomChoice",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomInvert",
-    "RandomPosterize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomSolarize",
-    "RandomVerticalFlip",
-    "Resize",
-    "ToDtype",
-    "Transform",
-    "TrivialAugmentWide",
-    "parse",
-]
+__all__ = [*(name for name in dir() if name[0].isupper()), "parse"]

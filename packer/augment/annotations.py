@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -189,7 +188,7 @@ def mixed_labels(stages: Sequence[Stage], columns: Tensor, soft: Tensor) -> Tens
     return soft
 
 
-def soft_labels(labels: Any, classes: int | None) -> Tensor:
+def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
     """Shares of classes, float32 [N, K], of class numbers [N] or shares [N, K].
 
     Raises UsageError for others, and on the CPU for numbers beyond the classes; on a GPU, which would have to be waited

@@ -18,6 +18,7 @@ from packer.augment.transform import (
     Columns,
     Draws,
     Params,
+    PixelFormat,
     RandomChange,
     Shape,
     SinglePartTransform,
@@ -91,7 +92,7 @@ class _RandomFilter(RandomChange, FilterPart):
     filter = ""
     share = 0.0
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         number = 1 + list(FILTERS).index(self.filter)
         change = np.asarray(params[self.drawn])
         return np.stack([number * change, self.share * change], axis=1).astype(np.float32)
@@ -259,7 +260,7 @@ class GaussianBlur(SinglePartTransform, WholeImagePart):
             )
         return shape
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         return params["sigma"].astype(np.float32)[:, None]
 
     def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
@@ -359,7 +360,7 @@ class CustomPart(WholeImagePart):
     def name(self) -> str:
         return type(self._transform).__name__
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         pieces = [np.ones((count, 1), np.float32)]
         for name, (shape, dtype) in self._layout.items():
             drawn = np.asarray(params[name])

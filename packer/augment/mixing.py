@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from packer.augment import validation
-from packer.augment.transform import Columns, Draws, MixPart, Params, Shape, SinglePartTransform
+from packer.augment.transform import Columns, Draws, MixPart, Params, PixelFormat, Shape, SinglePartTransform
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
@@ -56,7 +56,7 @@ class MixUp(_Ring):
         """Draw lam, the image's own share, and partner, which orders the batch: float64 [N] each."""
         return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         return np.stack([1 - params["lam"], params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
@@ -101,9 +101,9 @@ class CutMix(_Ring):
             "partner": draws.uniform("partner"),
         }
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         left, top, right, bottom = (params[name] for name in ("left", "top", "right", "bottom"))
-        area = (right - left) * (bottom - top) / (size[0] * size[1])
+        area = (right - left) * (bottom - top) / (pixels.size[0] * pixels.size[1])
         return np.stack([left, top, right, bottom, area, params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:

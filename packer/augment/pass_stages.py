@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -27,10 +27,12 @@ from packer.augment.placement import AffinePlacement
 from packer.augment.transform import (
     ColorPart,
     Columns,
+    DrawnPart,
     ErasePart,
     GeometryPart,
     MixPart,
     Params,
+    PixelFormat,
     ScalePart,
     TransformPart,
     WholeImagePart,
@@ -78,19 +80,6 @@ class PreparedDraws:
         return self._device
 
 
-@dataclass(frozen=True)
-class PixelFormat:
-    """The size, channels and type of images between two stages. limit: their largest value, None after Normalize.
-
-    size: (h, w); of images that differ in size arrays, whose numbers mean nothing.
-    """
-
-    channels: int
-    size: tuple[int, int]
-    dtype: torch.dtype
-    limit: float | None
-
-
 class PassStage:
     """A pass over images, put together part by part: `take` until it returns False.
 
@@ -110,13 +99,12 @@ class PassStage:
         )
         self._moves_only = moves_only
         self._geometry: list[tuple[GeometryPart, int]] = []
-        self._colours: list[tuple[ColorPart, int]] = []
-        self._erasers: list[tuple[ErasePart, int]] = []
+        self._drawn: list[tuple[ColorPart | ErasePart, int]] = []
 
     @property
     def empty(self) -> bool:
         """True if no part was taken yet."""
-        return not (self._geometry or self._colours or self.what.scaled or self._erasers)
+        return not (self._geometry or self._drawn or self.what.scaled)
 
     @property
     def width(self) -> int:
@@ -159,15 +147,9 @@ class PassStage:
         placement = AffinePlacement(count, self.source.size if sizes is None else (sizes[:, 0], sizes[:, 1]))
         for part, transform in self._geometry:
             part.place_some(placement, draws[transform])
+        pixels = replace(self.source, size=self.result.size)
         pieces = [placement.columns()]
-        for colour, transform in self._colours:
-            params = draws[transform]
-            steps = _applied(colour.colour(params, count, self.what.limit), params)
-            pieces.append(steps.reshape(count, pass_spec.STEP_WIDTH * colour.steps))
-        for eraser, transform in self._erasers:
-            params = draws[transform]
-            boxes = _applied(eraser.erase(params, self.result.size), params)
-            pieces.append(boxes.reshape(count, pass_spec.BOX_WIDTH * eraser.boxes))
+        pieces += [_columns(part, draws[transform], count, pixels) for part, transform in self._drawn]
         if self.what.ragged:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
@@ -198,7 +180,7 @@ class PassStage:
         return run_pass(what, masks, numbers, None, None, implementation)
 
     def _take_geometry(self, part: GeometryPart, transform: int) -> bool:
-        if self._colours or self.what.scaled or self._erasers:
+        if self._drawn or self.what.scaled:
             return False
         mine = [p for p, _ in self._geometry]
         looking = next((p for p in mine if p.outside is not None), None)
@@ -234,12 +216,13 @@ class PassStage:
                 f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
                 "Put it before Normalize."
             )
-        if self.what.scaled or self._erasers:
+        if self.what.scaled or self.what.boxes:
             return False
         part.check((self.source.channels, *self.result.size))
         part.accept(self.result.limit)
-        self._colours.append((part, transform))
-        steps, contrast = self.what.steps + part.steps, self.what.contrast or part.needs_means
+        self._drawn.append((part, transform))
+        steps = self.what.steps + part.width // pass_spec.STEP_WIDTH
+        contrast = self.what.contrast or part.needs_means
         self.what = replace(self.what, steps=steps, contrast=contrast)
         return True
 
@@ -266,11 +249,11 @@ class PassStage:
                 "that is allowed after Normalize. Put it there, or pass a number."
             )
         fill = () if part.value is None else _colour(part.name, part.value, self.result, "value")
-        if self._erasers and (self.what.box_fill != fill or noise != self.what.noise):
+        if self.what.boxes and (self.what.box_fill != fill or noise != self.what.noise):
             return False
         part.check((self.source.channels, *self.result.size))
-        self._erasers.append((part, transform))
-        self.what = replace(self.what, boxes=self.what.boxes + part.boxes, box_fill=fill, noise=noise)
+        self._drawn.append((part, transform))
+        self.what = replace(self.what, boxes=self.what.boxes + 1, box_fill=fill, noise=noise)
         return True
 
 
@@ -318,7 +301,7 @@ class PartStage:
     def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""
         params = draws[self._transform]
-        return _applied(self.part.columns(params, count, self.source.size), params)
+        return _columns(self.part, params, count, self.source)
 
     def run(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         """Return the changed images; mixing may overwrite those given."""
@@ -388,8 +371,9 @@ def each_stage(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage
         at += stage.width
 
 
-def _applied(columns: Columns, params: Params) -> Columns:
-    """Zeros, which change nothing, where RandomApply decided so."""
+def _columns(part: DrawnPart, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    """Return the columns of a part: float32 [count, width]; zeros, which change nothing, where RandomApply decided so."""
+    columns = part.columns(params, count, pixels).reshape(count, part.width)
     if "apply" in params:
         columns = columns.copy()
         columns[~params["apply"]] = 0

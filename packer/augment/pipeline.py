@@ -21,14 +21,13 @@ from packer.augment.pass_stages import (
     CPU_STAGE_BYTES,
     IMPLEMENTATIONS,
     PassStage,
-    PixelFormat,
     PreparedDraws,
     Stage,
     new_images,
     run_stages,
     staged,
 )
-from packer.augment.transform import MixPart, Shape, Transform, check_transform
+from packer.augment.transform import MixPart, PixelFormat, Shape, Transform, check_transform
 from packer.augment.validation import check_images, check_range, check_tensor, number, one_of, whole
 from packer.errors import UsageError
 

@@ -21,6 +21,7 @@ from packer.augment.transform import (
     Draws,
     GeometryPart,
     Params,
+    PixelFormat,
     Shape,
     Transform,
     TransformPart,
@@ -181,7 +182,7 @@ class _PolicyPart(TransformPart):
 class _PolicyFilter(_PolicyPart, FilterPart):
     """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image."""
 
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         columns = np.zeros((count, 2), np.float32)
         for number, name in enumerate(FILTERS, 1):
             columns[self.drew(params, name), 0] = number
@@ -215,13 +216,12 @@ class _PolicyGeometry(_PolicyPart, GeometryPart):
 class _PolicyColor(_PolicyPart, ColorPart):
     """Brightness, Color, Contrast, Posterize, Solarize."""
 
-    steps = 1
     needs_means = True
 
     def accept(self, limit: float) -> None:
         color.bytes_needed(self._name, limit)
 
-    def colour(self, params: Params, count: int, limit: float) -> Columns:
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         """Return a step for those that drew one of the five: float32 [count, 1, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
@@ -235,5 +235,5 @@ class _PolicyColor(_PolicyPart, ColorPart):
         drew = self.drew(params, "Posterize")
         step[drew] = color.posterize(magnitude[drew].astype(np.int64))
         drew = self.drew(params, "Solarize")
-        step[drew] = color.solarize(limit * magnitude[drew])
+        step[drew] = color.solarize((pixels.limit or 1.0) * magnitude[drew])
         return step[:, None]

@@ -16,15 +16,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import randomness
 from packer.augment import validation
+from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside, Sampling
 from packer.augment.placement import AffinePlacement, Floats
 from packer.errors import UsageError
@@ -178,10 +181,33 @@ class GeometryPart(TransformPart, ABC):
             placement.restore(~params["apply"], before)
 
 
-class ColorPart(TransformPart, ABC):
-    """steps: how many colour steps a sample may need. needs_means: whether one may be CONTRAST."""
+@dataclass(frozen=True)
+class PixelFormat:
+    """The size, channels and type of images between two stages. limit: their largest value, None after Normalize.
 
-    steps: int = 1
+    size: (h, w); of images that differ in size arrays, whose numbers mean nothing.
+    """
+
+    channels: int
+    size: tuple[int, int]
+    dtype: torch.dtype
+    limit: float | None
+
+
+class DrawnPart(TransformPart, ABC):
+    """A part that works by numbers of each sample, as geometry does by its placement. width: how many."""
+
+    width: int = 0
+
+    @abstractmethod
+    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+        """Return the numbers: float32 [count, width]; zeros leave an image as it is. pixels: what it works on."""
+
+
+class ColorPart(DrawnPart):
+    """Columns are colour steps as pass_spec.py has them. needs_means: whether one may be CONTRAST."""
+
+    width = pass_spec.STEP_WIDTH
     needs_means: bool = False
 
     def check(self, shape: Shape) -> Shape:
@@ -190,10 +216,6 @@ class ColorPart(TransformPart, ABC):
 
     def accept(self, limit: float) -> None:
         """Raise UsageError if it does not work on images of values 0 to limit, 255 (uint8), 65535 (uint16) or 1 (floating point)."""
-
-    @abstractmethod
-    def colour(self, params: Params, count: int, limit: float) -> Columns:
-        """Colour steps as pass_spec.py has them: float32 [count, steps, 13]. limit: the largest value of a pixel."""
 
 
 class ScalePart(TransformPart, ABC):
@@ -211,31 +233,22 @@ class ScalePart(TransformPart, ABC):
         """
 
 
-class ErasePart(TransformPart, ABC):
-    """value: what boxes are filled with, one number or one a channel, in the image's scale; None for noise."""
+class ErasePart(DrawnPart):
+    """Columns are a box as pass_spec.py has it. value: what it is filled with, one number or one a channel; None for noise."""
 
+    width = pass_spec.BOX_WIDTH
     value: Any = 0.0
-    boxes: int = 1
-
-    @abstractmethod
-    def erase(self, params: Params, size: tuple[int, int]) -> Columns:
-        """Boxes as pass_spec.py has them: float32 [N, boxes, 5]. size: (h, w) of the images."""
 
 
-class WholeImagePart(TransformPart, ABC):
-    """width: columns a sample. bytes_only: whether it takes uint8 images alone, grey or RGB."""
+class WholeImagePart(DrawnPart):
+    """bytes_only: whether it takes uint8 images alone, grey or RGB."""
 
-    width: int = 0
     bytes_only: bool = False
 
     def check(self, shape: Shape) -> Shape:
         if self.bytes_only:
             validation.check_channels(self.name, shape)
         return shape
-
-    @abstractmethod
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """Return what `change` needs: float32 [count, width]; zeros leave an image as it is. size: (h, w) of the images."""
 
     @abstractmethod
     def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
@@ -247,16 +260,11 @@ class WholeImagePart(TransformPart, ABC):
         """
 
 
-class MixPart(TransformPart, ABC):
-    """Combines each image of a batch with another one of it. Columns of zeros leave an image as it is."""
+class MixPart(DrawnPart):
+    """Combines each image of a batch with another one of it."""
 
     num_classes: Any = None
-    width: int = 0
     blends: bool = False  # makes values between those of two images
-
-    @abstractmethod
-    def columns(self, params: Params, count: int, size: tuple[int, int]) -> Columns:
-        """Return what `mix` and `share` need: float32 [count, width]. size: (h, w) of the images."""
 
     @abstractmethod
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
-from packer.orders.epochs import Context, RowOrder, order_key, recorded
-from packer.orders.sampling import check_same, digest_of, keys_of, permute_each
+from packer.orders.epochs import Context, RowOrder, check_same, digest_of, order_key, recorded
+from packer.orders.sampling import keys_of, permute_each
 
 # Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions.md.
 BATCHES = 16

@@ -8,8 +8,9 @@ position goes on there with any other number of ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -107,6 +108,8 @@ class RowOrder(Protocol):
     by_run: ClassVar[bool] = (
         False  # whether a run of positions is placed as a whole, not position by position
     )
+    drawn_by: ClassVar[str] = ""  # what is known of the rows, and tells them from others by `digest`
+    digest: str = ""
     lengths: ClassVar[tuple[str, ...]] = ()  # attributes: whole numbers, or None until it is bound
 
     def __post_init__(self) -> None:
@@ -152,12 +155,16 @@ class RowOrder(Protocol):
         return 0
 
     def record(self) -> dict[str, Any]:
-        """Return the name and the lengths of the order, for JSON: what resuming needs beside seed, epoch and position."""
-        return {"name": self.name} | {name: getattr(self, name) for name in self.lengths}
+        """Return the name, lengths and digest of the order, for JSON: what resuming needs beside seed, epoch and position."""
+        known = {self.drawn_by: self.digest} if self.drawn_by else {}
+        return {"name": self.name} | {name: getattr(self, name) for name in self.lengths} | known
 
     def resumed(self, record: Mapping[str, Any]) -> RowOrder:
-        """Return this order with the lengths of a recorded one. Raises UsageError for the record of another order, or none."""
-        return type(self)(**recorded(record, self.name, *self.lengths))
+        """Return this order with the lengths of a recorded one. Raises UsageError for the record of another order, or other rows."""
+        lengths: Mapping[str, Any] = recorded(record, self.name, *self.lengths)
+        if self.drawn_by:
+            check_same(self.drawn_by, self.digest, record.get(self.drawn_by))
+        return replace(self, **lengths)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -462,3 +469,18 @@ def check_lengths(order: RowOrder, *names: str) -> None:
         if (value := getattr(order, name)) is not None:
             number = whole_number(f"{type(order).__name__}: {name}", value, "Pass one, or leave it out.")
             object.__setattr__(order, name, number)
+
+
+def digest_of(array: NDArray[np.generic]) -> str:
+    """16 hexadecimal digits that tell arrays of 8-byte numbers apart."""
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    return blake2b(little.view(np.uint8), digest_size=8).hexdigest()
+
+
+def check_same(what: str, here: object, there: object) -> None:
+    """Raise UsageError if a state was taken with other weights, labels, sizes or packs."""
+    if here != there:
+        raise UsageError(
+            f"state_dict: was taken with other {what} ({there} there, {here} here); the same are needed to go on."
+            f" Pass the same {what}, or begin anew without the state."
+        )

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from packer import native, randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, Member, Reach, RowOrder, order_key, recorded
+from packer.orders.epochs import Context, Member, Reach, RowOrder, check_same, order_key, recorded
 from packer.orders.runs import Runs, Subset, consecutive, one_run
-from packer.orders.sampling import check_same
 
 _PIECE_ROWS = 4096  # are placed at once, in arrays that stay in the processor's cache
 _LARGE = 1 << 31  # positions whose products no longer fit int64

@@ -8,17 +8,16 @@ by one, as it does for "rows".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder, recorded
+from packer.orders.epochs import Context, RowOrder, digest_of
 from packer.orders.runs import one_run
 
 _STEP = np.array(randomness.GOLDEN, np.uint64)  # of no dimension: faster than a number
@@ -27,27 +26,15 @@ _SORTED = 256  # up to so many classes, a round of them is sorted
 
 
 class _Sampler(RowOrder):
-    """An order whose epochs have as many rows as asked for. drawn_by: what is known of the rows; digest: tells this from others."""
+    """An order whose epochs have as many rows as asked for."""
 
     rows: int | None
-    drawn_by: ClassVar[str]
-    digest: str
     repeats: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("rows",)
 
     def length(self, n: int) -> int:
         """Return the rows asked for; 0 of no rows."""
         return (self.rows or n) if n else 0
-
-    def record(self) -> dict[str, Any]:
-        """Return the name, the rows of an epoch, and the digest."""
-        return super().record() | {self.drawn_by: self.digest}
-
-    def resumed(self, record: Mapping[str, Any]) -> _Sampler:
-        """Return the order with the recorded rows of an epoch. Raises UsageError for other weights or labels, or another order's record."""
-        lengths = recorded(record, self.name, "rows")
-        check_same(self.drawn_by, self.digest, record.get(self.drawn_by))
-        return replace(self, rows=lengths["rows"])  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,19 +245,4 @@ def _check_weights(weights: ArrayLike) -> None:
         raise UsageError(
             f"Weighted: the weight of row {wrong[0]:,} is {array[wrong[0]]:g}; finite numbers from 0 are allowed."
             f" Correct {'it' if len(wrong) == 1 else f'these {len(wrong):,} weights'}."
-        )
-
-
-def digest_of(array: NDArray[np.generic]) -> str:
-    """16 hexadecimal digits that tell arrays of 8-byte numbers apart."""
-    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-    return blake2b(little.view(np.uint8), digest_size=8).hexdigest()
-
-
-def check_same(what: str, here: object, there: object) -> None:
-    """Raise UsageError if a state was taken with other weights, labels, sizes or packs."""
-    if here != there:
-        raise UsageError(
-            f"state_dict: was taken with other {what} ({there} there, {here} here); the same are needed to go on."
-            f" Pass the same {what}, or begin anew without the state."
         )

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from packer.augment import Pipeline, Transform
 from packer.augment.draw_steps import steps
-from packer.augment.pass_stages import PassStage, PixelFormat, run_pass, staged
+from packer.augment.pass_stages import PassStage, run_pass, staged
 from packer.augment.ragged_images import placed
+from packer.augment.transform import PixelFormat
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]

@@ -135,7 +135,8 @@ def test_mistakes_are_sentences() -> None:
         "Names: sample draws 'apply', which is RandomApply's name. Choose another one."
     )
     assert refusal(lambda: Pipeline([Names("k")], SHAPE)(noise_images(3, *SHAPE), np.arange(3))) == (
-        "Names: k is torch.float64 [3, 2]; a plain tensor on the CPU, torch.float64 [3, 1], is allowed. Keep its type, and sample the batch's rows."
+        "Names: k is torch.float64 [3, 2]; a plain tensor on the CPU, torch.float64 [3, 1], is allowed. "
+        "Keep its type, and sample the batch's rows."
     )
     assert refusal(lambda: RandomChoice([])) == (
         "RandomChoice: there are no transforms; at least one is needed. Pass some."
@@ -229,7 +230,8 @@ class Draw(Transform):
             lambda: Pipeline([Draw({"k": np.zeros(2)})], SHAPE).apply(
                 noise_images(2, *SHAPE), [{"k": torch.zeros(2, dtype=torch.bfloat16)}]
             ),
-            "Draw: k is torch.bfloat16 [2]; a plain tensor on the CPU, torch.float64 [2], is allowed. Keep its type, and sample the batch's rows.",
+            "Draw: k is torch.bfloat16 [2]; a plain tensor on the CPU, torch.float64 [2], is allowed. "
+            "Keep its type, and sample the batch's rows.",
         ),
     ],
 )
