@@ -199,7 +199,7 @@ class RandomInvert(RandomChange, ColorPart):
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
     def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
-        return chosen(inverted(count, pixels.limit), params["change"])
+        return chosen(inverted(count, pixels.limit or 1.0), params["change"])
 
 
 def bytes_needed(name: str, limit: float) -> None:

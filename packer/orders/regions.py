@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.orders.block_windows import BlockEpoch, Parts
+from packer.orders.block_windows import BlockEpoch, WindowCut, all_runs
 from packer.orders.epochs import Context, Reach, RowOrder, order_key
 from packer.orders.runs import Runs, one_run
 
@@ -89,18 +89,24 @@ class Regions(RowOrder):
 
     def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
         """Return the rows that the regions' windows put at the positions."""
-        return _region_epoch(self, n, seed, epoch).rows_of(*_region_cut(self, n).dealt(positions))
+        regions, draws = _region_cut(self, n).dealt(positions)
+        every, rows = _region_epoch(self, n, seed, epoch), np.empty(len(positions), np.int64)
+        for region in np.unique(regions).tolist():
+            own = np.flatnonzero(regions == region)
+            rows[own] = every[region].rows(draws[own])
+        return rows
 
     def ahead(self, reach: Reach, n: int, seed: int, epoch: int) -> Runs:
         """Return the stretches of each window one window before it is needed, at the beginning of the first two; of `own`'s regions."""
         if reach.start == reach.stop:
             return one_run(0, 0)
         cut = _region_cut(self, n)
-        most = int(cut.parts.sizes.max()) - 1
+        most = int(cut.sizes.max()) - 1
         first, last = (min(at // cut.batch * cut.each, most) for at in (reach.first, reach.stop - 1))
         last = min(last + cut.each - 1, most)
+        every = _region_epoch(self, n, seed, epoch)
         regions = cut.of_positions(reach.own).tolist()
-        return _region_epoch(self, n, seed, epoch).ahead(regions, first, last, begin=reach.begins)
+        return all_runs([runs for k in regions for runs in every[k].ahead(first, last, begin=reach.begins)])
 
     def mixed_rows(self, ranks: int) -> int:
         """See RowOrder: those of its own regions."""
@@ -125,14 +131,15 @@ class _RegionCut(NamedTuple):
     """A division of n rows into regions, by what they give to the global batches.
 
     batch: rows of one; each: of them from a region. batches: whole ones of an epoch; rest: rows of the last, shorter one, which
-    regions share as evenly. parts: the regions, in stretches.
+    regions share as evenly. starts, sizes: of the regions.
     """
 
     batch: int
     each: int
     batches: int
     rest: int
-    parts: Parts
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
 
     def dealt(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the region that each position is dealt to, and which of its rows this is."""
@@ -142,14 +149,14 @@ class _RegionCut(NamedTuple):
         draws = numbers * self.each + inside - regions * self.each
         if self.rest and int(positions.max()) >= self.batches * self.batch:
             short = np.flatnonzero(numbers == self.batches)
-            inside, count = inside[short], len(self.parts.sizes)
+            inside, count = inside[short], len(self.sizes)
             regions[short] = own = ((inside + 1) * count - 1) // self.rest
             draws[short] = self.batches * self.each + inside - own * self.rest // count
         return regions, draws
 
     def of_positions(self, positions: Runs | None) -> NDArray[np.int64]:
         """Return the regions that runs of positions in whole batches are dealt to; None: all."""
-        count = len(self.parts.sizes)
+        count = len(self.sizes)
         if positions is None or not len(positions.starts) or int(positions.lengths.max()) >= self.batch:
             return np.arange(count)
         firsts = positions.starts % self.batch // self.each
@@ -166,18 +173,22 @@ class _RegionCut(NamedTuple):
 @lru_cache(maxsize=16)
 def _region_cut(order: Regions, n: int) -> _RegionCut:
     """Return the regions of an order, bound."""
-    regions, window, block, batch = order.bound
+    regions, _, _, batch = order.bound
     each = batch // regions
     batches, rest = divmod(n, batch)
     edges = np.arange(regions + 1) * rest // regions
     sizes = batches * each + np.diff(edges)
     starts = np.arange(regions) * (batches * each) + edges[:-1]
-    return _RegionCut(batch, each, batches, rest, Parts.of(starts, sizes, block, window))
+    return _RegionCut(batch, each, batches, rest, starts, sizes)
 
 
 @lru_cache(maxsize=8)
-def _region_epoch(order: Regions, n: int, seed: int, epoch: int) -> BlockEpoch:
-    """Return an epoch of an order, bound; kept, since it costs as much as placing some batches."""
-    parts, key = _region_cut(order, n).parts, order_key(seed, epoch, order.name)
-    keys = [randomness.key(key, number) for number in range(len(parts.sizes))]
-    return BlockEpoch(parts, keys, (key, "window"), np.array([one >> 2 for one in keys], np.int64))
+def _region_epoch(order: Regions, n: int, seed: int, epoch: int) -> list[BlockEpoch]:
+    """Return an epoch of each region of an order, bound; kept, since they cost as much as placing some batches."""
+    _, window, block, _ = order.bound
+    regions, key = _region_cut(order, n), order_key(seed, epoch, order.name)
+    cut, found = WindowCut.of(max(1, int(regions.sizes.max())), block, window), []
+    for number, (start, size) in enumerate(zip(regions.starts.tolist(), regions.sizes.tolist(), strict=True)):
+        own = randomness.key(key, number)
+        found.append(BlockEpoch(start, size, cut, own, (key, "window"), own >> 2))
+    return found

@@ -17,7 +17,7 @@ from packer import randomness
 from packer.arguments import as_bytes
 from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
-from packer.orders.block_windows import BlockEpoch, Parts
+from packer.orders.block_windows import BlockEpoch, WindowCut, all_runs
 from packer.orders.epochs import Context, Reach, RowOrder, check_lengths, order_key
 from packer.orders.regions import Regions
 from packer.orders.runs import Runs, on_ring, one_run
@@ -185,7 +185,7 @@ class Blocks(RowOrder):
         if reach.is_wide(window):
             return self.place(reach.later(n), n, seed, epoch)
         first, last = reach.first, reach.stop - 1
-        return _block_epoch(self, n, seed, epoch).ahead([0], first, last, begin=reach.begins)
+        return all_runs(_block_epoch(self, n, seed, epoch).ahead(first, last, begin=reach.begins))
 
     def mixed_rows(self, ranks: int) -> int:
         """See RowOrder: those of a window; 0 where it is one block."""
@@ -197,10 +197,9 @@ class Blocks(RowOrder):
 def _block_epoch(order: Blocks, n: int, seed: int, epoch: int) -> BlockEpoch:
     """Return an epoch of an order, bound; kept, since it costs as much as placing 256 rows."""
     window, block = order.bound
-    zero, block = np.zeros(1, np.int64), min(block, n)
-    parts = Parts.of(zero, np.array([n]), block, -(-window // block))
-    key = None if parts.cut.windows > 1 and not order.mixed_rows(1) else (seed, epoch, "whole")
-    return BlockEpoch(parts, [order_key(seed, epoch, "whole")], key)
+    cut = WindowCut.of(n, block, -(-window // block))
+    key = None if cut.windows > 1 and not order.mixed_rows(1) else (seed, epoch, "whole")
+    return BlockEpoch(0, n, cut, order_key(seed, epoch, "whole"), key, 0)
 
 
 Blocks.__init__ = refuses_foreign_words(Blocks.__init__)  # type: ignore[method-assign]

@@ -254,7 +254,7 @@ TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed
         ),
         (
             lambda: ColorJitter(saturation=(-1, 1)),
-            "ColorJitter: saturation is (-1, 1); two numbers (low, high) from 0 up are allowed. Pass none below 0.",
+            "ColorJitter: saturation is (-1, 1); two numbers (low, high) from 0 up are allowed. Pass those, the smaller first.",
         ),
         (
             lambda: ColorJitter(saturation="much"),  # type: ignore[arg-type]

@@ -217,7 +217,7 @@ def test_later_boxes_win(implementation: str) -> None:
         (
             lambda: RandomErasing(scale=(0.3, 1.1)),
             "RandomErasing: scale is (0.3, 1.1); two numbers (low, high) from 0 to 1 are allowed. "
-            "Pass none above 1.",
+            "Pass those, the smaller first.",
         ),
         (
             lambda: RandomErasing(ratio=(0, 1)),

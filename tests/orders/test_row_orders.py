@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.orders.block_windows import Parts
+from packer.orders.block_windows import WindowCut
 from packer.orders.epochs import Context, Reach, RowOrder, Share
 from packer.orders.row_orders import BLOCK_BYTES, BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
 from packer.orders.runs import Runs, one_run
@@ -272,7 +272,7 @@ def test_a_slice_is_a_global_batch_unless_given() -> None:
 @given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 40))
 @settings(deadline=None, max_examples=50)
 def test_windows_share_the_blocks_evenly_and_hold_what_was_asked(n: int, window: int, block: int) -> None:
-    cut = Parts.of(np.zeros(1, np.int64), np.array([n]), block, -(-window // min(block, n))).cut
+    cut = WindowCut.of(n, block, -(-window // min(block, n)))
     bounds = [cut.slots(number) for number in range(cut.windows)]
     blocks = -(-n // min(block, n))
     assert [a for a, _ in bounds] == [0, *(b for _, b in bounds[:-1])]
