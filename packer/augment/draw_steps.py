@@ -132,17 +132,6 @@ class DrawPlan:
         """The images' shape, with arrays whose numbers mean nothing for heights and widths that differ."""
         return self._shapes[0]
 
-    def check_alike(self, sizes: Sequence[Any]) -> None:
-        """Raise UsageError unless the results, and those of each stage, have one size. sizes: (h, w) after each stage."""
-        if isinstance(self._shapes[-1][1], np.ndarray):
-            raise UsageError(f"Pipeline: the images differ in size; {EQUAL_SIZES}. Add one of them.")
-        if any(np.ndim(height) for height, _ in sizes):
-            raise UsageError(
-                "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with "
-                "two colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and "
-                "give all operations before it the same fill."
-            )
-
     def checked_sizes(self, sizes: Any, count: int) -> NDArray[np.int64]:
         """Return sizes as int64 [N, 2]. Raises UsageError for others."""
         found = np.asarray(sizes)

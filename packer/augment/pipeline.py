@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment.annotations import begin_layers, mixed_labels, move_layers, move_places, soft_labels
-from packer.augment.draw_steps import DrawPlan, steps
+from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.pass_stages import (
     CPU_STAGE_BYTES,
     IMPLEMENTATIONS,
@@ -82,7 +82,11 @@ class Pipeline:
         self._plan = DrawPlan(drawing, shape)
         source = PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
         self._stages = staged(self._plan.parts, source, split and self.ragged)
-        self._plan.check_alike([stage.result.size for stage in self._stages])
+        if any(np.ndim(stage.result.size[0]) for stage in self._stages) or (self.ragged and not self._stages):
+            raise UsageError(
+                "Pipeline: the images differ in size, and one pass has to make them alike: by one resize, and with one fill. "
+                f"{EQUAL_SIZES}. Put one of them first."
+            )
 
     def __repr__(self) -> str:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"

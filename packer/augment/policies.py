@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,8 +51,32 @@ _UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")
 _SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
 
 
+class _Policy(Transform):
+    """Operations drawn for each image, `num_ops` one after the other."""
+
+    num_ops: Any = 1
+    interpolation: validation.Word
+    fill: validation.Colour
+
+    def parts(self) -> Sequence[TransformPart]:
+        """Return the parts of each operation, whichever it is: each part leaves the others' images as they are."""
+        kinds = _PolicyFilter, _PolicyGeometry, _PolicyColor
+        return [kind(self, slot) for slot in range(self.num_ops) for kind in kinds]
+
+    def drawn(self, draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]) -> Params:
+        """Draw an operation and its sign for each slot. table: magnitudes, float64 [14, bins]. bins: of each slot, int64 [N]."""
+        operation = np.zeros((len(draws), len(bins)), np.int64)
+        magnitude = np.zeros((len(draws), len(bins)))
+        for slot, column in enumerate(bins):
+            number = draws.integers(f"operation {slot}", len(OPERATIONS))
+            negative = draws.happens(f"sign {slot}", 0.5) & _SIGNED[number]
+            operation[:, slot] = number
+            magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, column]
+        return {"operation": operation, "magnitude": magnitude}
+
+
 @dataclass(eq=False)
-class TrivialAugmentWide(Transform):
+class TrivialAugmentWide(_Policy):
     """A policy of one operation of random strength for each image, as torchvision.transforms.v2.TrivialAugmentWide.
 
     num_magnitude_bins: how many strengths there are. interpolation: "nearest" or "bilinear". fill: beyond the image's edges,
@@ -64,17 +89,14 @@ class TrivialAugmentWide(Transform):
     interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
     fill: validation.Colour = Parameter(validation.colour, 0)
 
-    def parts(self) -> Sequence[TransformPart]:
-        return _slot_parts(self, 0, self.interpolation, self.fill)
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
         table = wide_magnitudes(self.num_magnitude_bins)
-        return _drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
+        return self.drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
 
 
 @dataclass(eq=False)
-class RandAugment(Transform):
+class RandAugment(_Policy):
     """Some operations of one strength, as torchvision.transforms.v2.RandAugment, drawn for each image.
 
     num_ops: operations, one after the other. magnitude: the strength, from 0 to below num_magnitude_bins.
@@ -93,18 +115,11 @@ class RandAugment(Transform):
     def __post_init__(self) -> None:
         validation.whole("RandAugment", "magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
 
-    def parts(self) -> Sequence[TransformPart]:
-        return [
-            part
-            for slot in range(self.num_ops)
-            for part in _slot_parts(self, slot, self.interpolation, self.fill)
-        ]
-
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw operation: int64 [N, num_ops]; magnitude: float64 [N, num_ops]; see TrivialAugmentWide."""
         table = rand_magnitudes(self.num_magnitude_bins, shape[1], shape[2])
         same = np.full(len(draws), self.magnitude)
-        return _drawn(draws, table, [same] * self.num_ops)
+        return self.drawn(draws, table, [same] * self.num_ops)
 
 
 def wide_magnitudes(bins: int) -> NDArray[np.float64]:
@@ -132,41 +147,18 @@ def _magnitudes(
     return table
 
 
-def _drawn(draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]) -> Params:
-    operation = np.zeros((len(draws), len(bins)), np.int64)
-    magnitude = np.zeros((len(draws), len(bins)))
-    for slot, column in enumerate(bins):
-        number = draws.integers(f"operation {slot}", len(OPERATIONS))
-        negative = draws.happens(f"sign {slot}", 0.5) & _SIGNED[number]
-        operation[:, slot] = number
-        magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, column]
-    return {"operation": operation, "magnitude": magnitude}
-
-
-def _slot_parts(
-    policy: Transform, slot: int, interpolation: str, fill: float | Sequence[float]
-) -> list[TransformPart]:
-    """Return the parts of one operation of a policy, whichever it is: each part leaves the others' images as they are."""
-    name = type(policy).__name__
-    return [
-        _PolicyFilter(name, slot),
-        _PolicyGeometry(name, slot, interpolation, fill),
-        _PolicyColor(name, slot),
-    ]
-
-
 class _PolicyPart(TransformPart):
     """A part of the policy's operation number `slot`."""
 
-    def __init__(self, name: str, slot: int) -> None:
-        self._name, self._slot = name, slot
+    def __init__(self, policy: _Policy, slot: int) -> None:
+        self._policy, self._slot = policy, slot
 
     @property
     def name(self) -> str:
-        return self._name
+        return type(self._policy).__name__
 
     def check(self, shape: Shape) -> Shape:
-        validation.check_channels(self._name, shape)
+        validation.check_channels(self.name, shape)
         return shape
 
     def magnitudes(self, params: Params, name: str) -> NDArray[np.float64]:
@@ -196,9 +188,9 @@ class _PolicyGeometry(_PolicyPart, GeometryPart):
     turns = True
     outside: Outside | None = "fill"
 
-    def __init__(self, name: str, slot: int, interpolation: str, fill: float | Sequence[float]) -> None:
-        super().__init__(name, slot)
-        self.sampling, self.fill = SAMPLINGS[interpolation], fill
+    def __init__(self, policy: _Policy, slot: int) -> None:
+        super().__init__(policy, slot)
+        self.sampling, self.fill = SAMPLINGS[policy.interpolation], policy.fill
 
     def place(self, placement: AffinePlacement, params: Params) -> None:
         """Shear about the top left corner, turn about the middle, or move by whole pixels."""
@@ -219,21 +211,19 @@ class _PolicyColor(_PolicyPart, ColorPart):
     needs_means = True
 
     def accept(self, limit: float) -> None:
-        color.bytes_needed(self._name, limit)
+        color.bytes_needed(self.name, limit)
 
     def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
-        """Return a step for those that drew one of the five: float32 [count, 1, 13]."""
+        """Return a step for those that drew one of the five: float32 [count, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
         for name, made in (
-            ("Brightness", color.brightness),
-            ("Color", color.saturation),
-            ("Contrast", color.contrast),
+            ("Brightness", lambda m: color.brightness(1 + m)),
+            ("Color", lambda m: color.saturation(1 + m)),
+            ("Contrast", lambda m: color.contrast(1 + m)),
+            ("Posterize", lambda m: color.posterize(m.astype(np.int64))),
+            ("Solarize", lambda m: color.solarize((pixels.limit or 1.0) * m)),
         ):
             drew = self.drew(params, name)
-            step[drew] = made(1 + magnitude[drew])
-        drew = self.drew(params, "Posterize")
-        step[drew] = color.posterize(magnitude[drew].astype(np.int64))
-        drew = self.drew(params, "Solarize")
-        step[drew] = color.solarize((pixels.limit or 1.0) * magnitude[drew])
-        return step[:, None]
+            step[drew] = made(magnitude[drew])
+        return step

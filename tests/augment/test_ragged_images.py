@@ -206,11 +206,9 @@ ALIKE = (
     "RandomResizedCrop(size), Resize((height, width)), LetterBox(size), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
     "make them alike"
 )
-ADD = f"Pipeline: the images differ in size; {ALIKE}. Add one of them."
-TWICE = (
-    "Pipeline: the images differ in size, and one pass cannot make them alike: they are resized twice, or filled with two "
-    "colours, or sampled in two ways, before they are; once is allowed. Make them alike by the first resize, and give all "
-    "operations before it the same fill."
+FIRST = (
+    "Pipeline: the images differ in size, and one pass has to make them alike: by one resize, and with one fill. "
+    f"{ALIKE}. Put one of them first."
 )
 BEFORE = f"takes images of one size, and these differ in size; {ALIKE}. Put one of them before it."
 
@@ -218,9 +216,9 @@ BEFORE = f"takes images of one size, and these differ in size; {ALIKE}. Put one 
 @pytest.mark.parametrize(
     ("transforms", "sentence"),
     [
-        ([], ADD),
-        ([RandomHorizontalFlip(), Resize(9)], ADD),
-        ([Resize(30), RandomResizedCrop(9)], TWICE),
+        ([], FIRST),
+        ([RandomHorizontalFlip(), Resize(9)], FIRST),
+        ([Resize(30), RandomResizedCrop(9)], FIRST),
         ([ColorJitter(0.1), CenterCrop(9)], f"ColorJitter: {BEFORE}"),
         ([RandomApply([RandomHorizontalFlip()]), CenterCrop(9)], f"RandomApply: {BEFORE}"),
     ],
