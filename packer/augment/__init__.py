@@ -1,18 +1,16 @@
 """Augmentation of whole batches, on whichever device they are, with torchvision.transforms.v2's names and meanings.
 
     pipeline.py          Pipeline: draw for rows, apply to images, masks, boxes, keypoints and labels
-    draw_steps.py        the transforms as a pipeline draws for them, those within others too
+    draw_steps.py        RandomApply, RandomChoice; the transforms as a pipeline draws for them
     pass_stages.py       parts of transforms joined to as few stages as keep their meaning, and the numbers that stages need
-    ragged_images.py     images that differ in size, in one memory
     annotations.py       masks, boxes, keypoints and labels moved as the images are
     transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
-    placement.py         where results lie in their sources: one affine matrix a sample
+    placement.py         where results lie in their sources: one affine matrix a sample; images that differ in size in one memory
     geometric.py         flips, crops, resizes, padding, rotations and affine maps
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing, Cutout
     filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment
-    containers.py        RandomApply, RandomChoice
     validation.py        parameters of transforms, and checks of draws and images
     transform_text.py    transforms from a text
     passes/              one pass over a batch: in torch, in C, in Triton
@@ -31,8 +29,8 @@ from packer.augment.color import RandomInvert as RandomInvert
 from packer.augment.color import RandomPosterize as RandomPosterize
 from packer.augment.color import RandomSolarize as RandomSolarize
 from packer.augment.color import ToDtype as ToDtype
-from packer.augment.containers import RandomApply as RandomApply
-from packer.augment.containers import RandomChoice as RandomChoice
+from packer.augment.draw_steps import RandomApply as RandomApply
+from packer.augment.draw_steps import RandomChoice as RandomChoice
 from packer.augment.filters import GaussianBlur as GaussianBlur
 from packer.augment.filters import RandomAdjustSharpness as RandomAdjustSharpness
 from packer.augment.filters import RandomAutocontrast as RandomAutocontrast

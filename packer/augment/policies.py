@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,13 +217,15 @@ class _PolicyColor(_PolicyPart, ColorPart):
         """Return a step for those that drew one of the five: float32 [count, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
-        for name, made in (
-            ("Brightness", lambda m: color.brightness(1 + m)),
-            ("Color", lambda m: color.saturation(1 + m)),
-            ("Contrast", lambda m: color.contrast(1 + m)),
-            ("Posterize", lambda m: color.posterize(m.astype(np.int64))),
-            ("Solarize", lambda m: color.solarize((pixels.limit or 1.0) * m)),
-        ):
+        limit = pixels.limit or 1.0
+        steps: dict[str, Callable[[NDArray[Any]], Columns]] = {
+            "Brightness": lambda m: color.brightness(1 + m),
+            "Color": lambda m: color.saturation(1 + m),
+            "Contrast": lambda m: color.contrast(1 + m),
+            "Posterize": lambda m: color.posterize(m.astype(np.int64)),
+            "Solarize": lambda m: color.solarize(limit * m),
+        }
+        for name, made in steps.items():
             drew = self.drew(params, name)
             step[drew] = made(magnitude[drew])
         return step

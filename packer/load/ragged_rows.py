@@ -16,7 +16,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import REDUCTIONS, placed, reductions, rows_seen
+from packer.augment.placement import REDUCTIONS, placed, reductions, rows_seen
 from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult

@@ -40,7 +40,9 @@ class WindowCut(NamedTuple):
     def windows_of(self, positions: Any) -> NDArray[np.int64]:
         """Return the window that each position lies in."""
         slots, wide = positions // self.block, self.extra * (self.each + 1)
-        return np.where(slots < wide, slots // (self.each + 1), self.extra + (slots - wide) // self.each)
+        wider, narrower = slots // (self.each + 1), self.extra + (slots - wide) // self.each
+        windows: NDArray[np.int64] = np.where(slots < wide, wider, narrower)
+        return windows
 
     def slots(self, window: int) -> tuple[int, int]:
         """Return the blocks [first, last + 1) of a window."""
@@ -72,7 +74,7 @@ class BlockEpoch:
 
     def rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of some numbers: int64 [k], at least one."""
-        block = self._cut.block
+        block, rows = self._cut.block, np.empty(len(numbers), np.int64)
         if self._window_key is None:
             places = numbers + self._missing * (numbers >= self._edge)
             slots = places // block
@@ -85,7 +87,7 @@ class BlockEpoch:
                 rows = self._mixed(window, numbers + (low - first))
             else:
                 places = numbers + self._missing * (numbers >= self._edge)
-                windows, rows = self._cut.windows_of(places), np.empty(len(numbers), np.int64)
+                windows = self._cut.windows_of(places)
                 for window in np.unique(windows).tolist():
                     own = np.flatnonzero(windows == window)
                     rows[own] = self._mixed(window, places[own])

@@ -32,7 +32,7 @@ from packer.augment import (
     Transform,
 )
 from packer.augment.pass_stages import run_pass
-from packer.augment.ragged_images import reduce, reductions
+from packer.augment.placement import reduce, reductions
 from packer.errors import UsageError
 from tests.augment.conftest import RaggedImages, begin, noise_images, side_by_side, smooth_images
 
