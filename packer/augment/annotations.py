@@ -116,36 +116,17 @@ def move_layers(
     """
     if not any(stage.moves or stage.mixing is not None for stage in stages):
         return layers
-    planes, filling = _planes(_dense(layers.permute(0, 2, 3, 1)), fill, soft)
+    planes, filling = planes_of(_dense(layers.permute(0, 2, 3, 1)), fill, soft)
     planes = planes.permute(0, 3, 1, 2)
     for stage, mine in each_stage(stages, columns):
         if isinstance(stage, PassStage):
             planes = stage.run_masks(planes, mine, filling, implementation) if stage.moves else planes
         elif stage.mixing is not None:
             planes = stage.mixing.mix_masks(planes, mine)
-    return _values(planes.permute(0, 2, 3, 1), layers.dtype, soft).permute(0, 3, 1, 2)
+    return values_of(planes.permute(0, 2, 3, 1), layers.dtype, soft).permute(0, 3, 1, 2)
 
 
-def begin_layers(
-    stage: PassStage,
-    columns: Tensor,
-    layers: Tensor,
-    fill: float,
-    implementation: str,
-    soft: bool,
-    out: Tensor,
-) -> None:
-    """Make masks or soft maps of images that differ in size alike.
-
-    columns: float32 [N, P], of the ragged pass over them. layers: [P, 1], masks of up to 4 bytes a number. fill, soft: as for
-    move_layers. out: [N, h, w] of their dtype; filled.
-    """
-    planes, filling = _planes(layers, fill, soft)
-    moved = stage.run_masks(planes, columns, filling, implementation)
-    out.copy_(_values(moved.permute(0, 2, 3, 1), layers.dtype, soft)[..., 0])
-
-
-def _planes(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[float, ...]]:
+def planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[float, ...]]:
     """Return what a pass moves of masks or soft maps [..., K], contiguous, and the fill: uint8 or float32 [..., B], B numbers.
 
     Raises UsageError if they hold no such number as the fill.
@@ -169,7 +150,7 @@ def _dense(pixels: Tensor) -> Tensor:
     return pixels.reshape(-1).contiguous().view(pixels.shape)
 
 
-def _values(planes: Tensor, dtype: torch.dtype, soft: bool) -> Tensor:
+def values_of(planes: Tensor, dtype: torch.dtype, soft: bool) -> Tensor:
     """Return the masks or soft maps of moved planes [N, h, w, B]: [N, h, w, K] of this dtype, whole numbers rounded."""
     if not soft:
         return _dense(planes).view(dtype)

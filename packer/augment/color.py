@@ -19,6 +19,7 @@ from packer.augment.transform import (
     Columns,
     Draws,
     ErasePart,
+    Factors,
     Params,
     PixelFormat,
     RandomChange,
@@ -298,9 +299,7 @@ class Normalize(SinglePartTransform, ScalePart):
             )
         return shape
 
-    def factors(
-        self, limit: float | None, channels: int
-    ) -> tuple[Sequence[float], Sequence[float], float | None]:
+    def factors(self, limit: float | None, channels: int) -> Factors:
         """1 / std and -mean / std, in the images' scale."""
         if limit is None:
             raise UsageError(
@@ -339,9 +338,7 @@ class ToDtype(SinglePartTransform, ScalePart):
     dtype: Any = Parameter(_dtype, torch.float32)
     scale: validation.Flag = Parameter(_true, True)
 
-    def factors(
-        self, limit: float | None, channels: int
-    ) -> tuple[Sequence[float], Sequence[float], float | None]:
+    def factors(self, limit: float | None, channels: int) -> Factors:
         """1 / 255 for uint8, 1 / 65,535 for uint16; floating-point images keep their values."""
         if limit is None:
             return [1.0] * channels, [0.0] * channels, None

@@ -15,7 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment.annotations import begin_layers, mixed_labels, move_layers, move_places, soft_labels
+from packer.augment.annotations import (
+    mixed_labels,
+    move_layers,
+    move_places,
+    planes_of,
+    soft_labels,
+    values_of,
+)
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.pass_stages import (
     CPU_STAGE_BYTES,
@@ -273,7 +280,9 @@ class Pipeline:
         out: [N, h, w] of their dtype, contiguous; filled.
         """
         fill = self.soft_fill if soft else self.mask_fill
-        begin_layers(self.first, columns, masks, fill, self.implementation, soft, out)
+        planes, filling = planes_of(masks, fill, soft)
+        moved = self.first.run_masks(planes, columns, filling, self.implementation)
+        out.copy_(values_of(moved.permute(0, 2, 3, 1), masks.dtype, soft)[..., 0])
 
     def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.

@@ -74,18 +74,13 @@ class AffinePlacement:
         """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
         height, width = self.size
         a, b, c, d, e, f = self.matrix
-        if across is not None:
-            c += np.where(across, a * width, 0)
-            f += np.where(across, d * width, 0)
-            sign = np.where(across, -1.0, 1.0)
-            a *= sign
-            d *= sign
-        if down is not None:
-            c += np.where(down, b * height, 0)
-            f += np.where(down, e * height, 0)
-            sign = np.where(down, -1.0, 1.0)
-            b *= sign
-            e *= sign
+        for some, x, y, length in ((across, a, d, width), (down, b, e, height)):
+            if some is not None:
+                c += np.where(some, x * length, 0)
+                f += np.where(some, y * length, 0)
+                sign = np.where(some, -1.0, 1.0)
+                x *= sign
+                y *= sign
 
     def cut(self, left: Numbers, top: Numbers, size: tuple[Any, Any], read_only: bool = True) -> None:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -43,8 +43,10 @@ Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
 
 Columns = NDArray[np.float32]
+Factors = tuple[Sequence[float], Sequence[float], float | None]
 
 
+@dataclass(eq=False)
 class Draws:
     """The draws of one operation for rows of one epoch.
 
@@ -52,26 +54,22 @@ class Draws:
     the places in the epoch, so that repetitions differ. The same counter draws the same numbers, whatever is drawn beside it.
     """
 
-    def __init__(
-        self,
-        rows: NDArray[np.int64],
-        seed: int,
-        epoch: int,
-        place: int | str,
-        name: str,
-        counters: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.rows, self.seed, self.epoch = rows, seed, epoch
-        self.counters = rows if counters is None else counters
-        self._place, self._name = place, name
+    rows: NDArray[np.int64]
+    seed: int
+    epoch: int
+    place: int | str
+    name: str
+    counters: Any = None
+
+    def __post_init__(self) -> None:
+        self.counters = self.rows if self.counters is None else self.counters
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
         """Return the same draws for some of the rows."""
-        rows, counters = self.rows[samples], self.counters[samples]
-        return Draws(rows, self.seed, self.epoch, self._place, self._name, counters)
+        return replace(self, rows=self.rows[samples], counters=self.counters[samples])
 
     def uniform(self, what: str, low: float = 0.0, high: float = 1.0) -> Floats:
         """Fractions in [low, high): float64 [N]."""
@@ -89,7 +87,7 @@ class Draws:
     def every_epoch(self, what: str) -> Floats:
         """Fractions in [0, 1) that a row has in every epoch, however often it comes: float64 [N]."""
         return randomness.uniform(
-            self.rows, randomness.key(self.seed, "augment", self._place, self._name, what)
+            self.rows, randomness.key(self.seed, "augment", self.place, self.name, what)
         )
 
     def permutations(self, what: str, length: int) -> NDArray[np.int64]:
@@ -134,7 +132,7 @@ class Draws:
         return result
 
     def _key(self, what: str) -> int:
-        return _key(self.seed, self.epoch, "augment", self._place, self._name, what)
+        return _key(self.seed, self.epoch, "augment", self.place, self.name, what)
 
 
 # Asked for once a batch, all through an epoch.
@@ -224,9 +222,7 @@ class ScalePart(TransformPart, ABC):
     dtype: Any
 
     @abstractmethod
-    def factors(
-        self, limit: float | None, channels: int
-    ) -> tuple[Sequence[float], Sequence[float], float | None]:
+    def factors(self, limit: float | None, channels: int) -> Factors:
         """x -> x * scale + shift, by channel, and the limit after it.
 
         limit: the largest value of a pixel, 255, 65535 or 1; None after Normalize.
