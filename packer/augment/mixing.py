@@ -6,6 +6,7 @@ before it. So none is mixed with itself, unless it is alone, and none has the sa
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +15,15 @@ import torch
 from torch import Tensor
 
 from packer.augment import validation
-from packer.augment.transform import Columns, Draws, MixPart, Params, PixelFormat, Shape, SinglePartTransform
+from packer.augment.transform import (
+    Columns,
+    DrawnPart,
+    Draws,
+    Params,
+    PixelFormat,
+    Shape,
+    SinglePartTransform,
+)
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
@@ -22,13 +31,23 @@ _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
 @dataclass(eq=False)
-class _Ring(SinglePartTransform, MixPart):
-    """The last columns are the other image's share, and `partner`."""
+class MixPart(SinglePartTransform, DrawnPart):
+    """Combines each image of a batch with another one of it. The last columns are the other image's share, and `partner`."""
 
+    blends = False  # makes values between those of two images
     alpha: validation.Number = Parameter(validation.number, 1.0, 1e-3)
     num_classes: validation.OptionalWhole = Parameter(validation.whole, None, 1)
 
+    @abstractmethod
+    def mix(self, images: Tensor, columns: Tensor) -> Tensor:
+        """Return the mixed images: [N, C, H, W], same dtype; images may be overwritten."""
+
+    def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
+        """Return mixed masks, uint8 [N, K, H, W], or soft maps, float32. Raises UsageError if masks cannot be mixed so."""
+        return self.mix(masks.clone(), columns)
+
     def share(self, columns: Tensor) -> Tensor:
+        """Return the image's own share of each result: float32 [N]."""
         return 1 - columns[:, -2]
 
     def partners(self, columns: Tensor) -> Tensor:
@@ -40,7 +59,8 @@ class _Ring(SinglePartTransform, MixPart):
         return torch.empty_like(order).scatter_(0, order, order.roll(1))
 
 
-class MixUp(_Ring):
+@dataclass(eq=False)
+class MixUp(MixPart):
     """Blend each image with another one of the batch, as torchvision.transforms.v2.MixUp, each in its own proportion.
 
     alpha: both parameters of the beta distribution of proportions. num_classes: of the labels; None: whoever asks for mixed
@@ -75,7 +95,8 @@ class MixUp(_Ring):
         return super().mix_masks(masks, columns)
 
 
-class CutMix(_Ring):
+@dataclass(eq=False)
+class CutMix(MixPart):
     """Put a rectangle of another image of the batch into each, as torchvision.transforms.v2.CutMix, each its own.
 
     alpha: both parameters of the beta distribution of the image's own share, before the rectangle is cut at the edges.

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import native
+from packer.augment.mixing import MixPart
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 from packer.augment.placement import AffinePlacement
@@ -30,7 +31,6 @@ from packer.augment.transform import (
     DrawnPart,
     ErasePart,
     GeometryPart,
-    MixPart,
     Params,
     PixelFormat,
     ScalePart,

@@ -24,6 +24,7 @@ from packer.augment.annotations import (
     values_of,
 )
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
+from packer.augment.mixing import MixPart
 from packer.augment.pass_stages import (
     CPU_STAGE_BYTES,
     IMPLEMENTATIONS,
@@ -34,7 +35,7 @@ from packer.augment.pass_stages import (
     run_stages,
     staged,
 )
-from packer.augment.transform import MixPart, PixelFormat, Shape, Transform, check_transform
+from packer.augment.transform import PixelFormat, Shape, Transform, check_transform
 from packer.augment.validation import check_images, check_range, check_tensor, number, one_of, whole
 from packer.errors import UsageError
 

@@ -8,7 +8,7 @@ Part kinds, in the order in which one pass takes them:
     ErasePart      boxes that are filled (before ScalePart or after it)
 
 and two that stand alone between passes: WholeImagePart works on the images as a batch of tensors, each by itself (a blur),
-MixPart combines the images of a batch, and their labels.
+MixPart (mixing.py) combines the images of a batch, and their labels.
 """
 
 from __future__ import annotations
@@ -254,29 +254,6 @@ class WholeImagePart(DrawnPart):
         device. known: the same numbers on the host, for what must be known without waiting for the device.
         Returns: the same shape and dtype.
         """
-
-
-class MixPart(DrawnPart):
-    """Combines each image of a batch with another one of it."""
-
-    num_classes: Any = None
-    blends: bool = False  # makes values between those of two images
-
-    @abstractmethod
-    def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        """Return the mixed images: [N, C, H, W], same dtype; images may be overwritten."""
-
-    def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        """Return mixed masks, uint8 [N, K, H, W], or soft maps, float32. Raises UsageError if masks cannot be mixed so."""
-        return self.mix(masks.clone(), columns)
-
-    @abstractmethod
-    def partners(self, columns: Tensor) -> Tensor:
-        """Return the image that each is combined with: int64 [N]."""
-
-    @abstractmethod
-    def share(self, columns: Tensor) -> Tensor:
-        """Return the image's own share of each result: float32 [N]."""
 
 
 class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but one of them

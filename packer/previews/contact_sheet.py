@@ -182,7 +182,7 @@ def augmented(
     from packer.load.augmenting import pipeline_of  # it says when torch is missing
 
     pipeline = pipeline_of(augment, pack.header)
-    from packer.augment.transform import MixPart
+    from packer.augment.mixing import MixPart
     from packer.load.batch_dataset import PackedBatchDataset
 
     fields = drawn_fields(pack)
