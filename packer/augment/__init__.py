@@ -4,7 +4,8 @@
     draw_steps.py        RandomApply, RandomChoice; the transforms as a pipeline draws for them
     pass_stages.py       parts of transforms joined to as few stages as keep their meaning, and the numbers that stages need
     annotations.py       masks, boxes, keypoints and labels moved as the images are
-    transform.py         Transform, the parts it may consist of, and Draws, random numbers keyed by seed, epoch and row
+    transform.py         Transform, and Draws, random numbers keyed by seed, epoch and row
+    kinds.py             the kinds of parts that transforms consist of
     placement.py         where results lie in their sources: one affine matrix a sample; images that differ in size in one memory
     geometric.py         flips, crops, resizes, padding, rotations and affine maps
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing, Cutout

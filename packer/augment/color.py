@@ -11,22 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import validation
+from packer.augment import kinds, validation
 from packer.augment.geometric import draw_rectangles
 from packer.augment.passes import pass_spec
-from packer.augment.transform import (
-    ColorPart,
-    Columns,
-    Draws,
-    ErasePart,
-    Factors,
-    Params,
-    PixelFormat,
-    RandomChange,
-    ScalePart,
-    Shape,
-    SinglePartTransform,
-)
+from packer.augment.transform import Draws, RandomChange, SinglePartTransform
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
@@ -34,7 +22,7 @@ _UNCHANGED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "h
 
 
 @dataclass(eq=False)
-class ColorJitter(SinglePartTransform, ColorPart):
+class ColorJitter(SinglePartTransform, kinds.ColorPart):
     """Change brightness, contrast, saturation and hue, in random order, as torchvision.transforms.v2.ColorJitter.
 
     brightness, contrast, saturation: (least, most) factor, from 0 up; one number v stands for (max(0, 1 - v), 1 + v).
@@ -57,7 +45,7 @@ class ColorJitter(SinglePartTransform, ColorPart):
         }
         self.width, self.needs_means = pass_spec.STEP_WIDTH * len(self.ranges), "contrast" in self.ranges
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
 
         order says which of them comes first, second …, numbered in the order of the arguments, without those that are None.
@@ -69,7 +57,7 @@ class ColorJitter(SinglePartTransform, ColorPart):
             params["order"] = draws.permutations("order", len(self.ranges))
         return params
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         if not self.ranges:
             return np.zeros((count, 0, pass_spec.STEP_WIDTH), np.float32)
         made = np.stack([STEPS[what](params[what]) for what in self.ranges], axis=1)
@@ -77,7 +65,7 @@ class ColorJitter(SinglePartTransform, ColorPart):
 
 
 @dataclass(eq=False)
-class RandomGrayscale(RandomChange, ColorPart):
+class RandomGrayscale(RandomChange, kinds.ColorPart):
     """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
@@ -86,7 +74,7 @@ class RandomGrayscale(RandomChange, ColorPart):
     p: validation.Number = Parameter(validation.number, 0.1, 0, 1)
     drawn = "gray"
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(saturation(np.zeros(count)), params["gray"])
 
 
@@ -97,49 +85,49 @@ def without_alpha(pixels: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.cat([change(pixels[..., :3].contiguous()), pixels[..., 3:]], dim=-1)
 
 
-def brightness(factor: NDArray[np.float64]) -> Columns:
+def brightness(factor: NDArray[np.float64]) -> kinds.Columns:
     """x -> factor x. Returns float32 [N, 13]; so do all below."""
     return matrix(factor[:, None, None] * np.eye(3), np.zeros(3))
 
 
-def contrast(factor: NDArray[np.float64]) -> Columns:
+def contrast(factor: NDArray[np.float64]) -> kinds.Columns:
     """x -> factor x + (1 - factor) times the image's mean grey."""
     return _step(pass_spec.CONTRAST, factor)
 
 
-def saturation(factor: NDArray[np.float64]) -> Columns:
+def saturation(factor: NDArray[np.float64]) -> kinds.Columns:
     """x -> factor x + (1 - factor) times the pixel's grey."""
     weights = factor[:, None, None]
     return matrix(weights * np.eye(3) + (1 - weights) * np.array(pass_spec.GREY), np.zeros(3))
 
 
-def hue(turns: NDArray[np.float64]) -> Columns:
+def hue(turns: NDArray[np.float64]) -> kinds.Columns:
     """Move the hue, in HSV."""
     return _step(pass_spec.HUE, turns)
 
 
-def solarize(threshold: NDArray[np.float64]) -> Columns:
+def solarize(threshold: NDArray[np.float64]) -> kinds.Columns:
     """Invert values from the threshold up. threshold: [N], in the images' scale."""
     return _step(pass_spec.SOLARIZE, threshold)
 
 
-def inverted(count: int, limit: float) -> Columns:
+def inverted(count: int, limit: float) -> kinds.Columns:
     """x -> limit - x."""
     return matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
 
 
-def posterize(bits: NDArray[np.int64]) -> Columns:
+def posterize(bits: NDArray[np.int64]) -> kinds.Columns:
     """Keep the upper bits of uint8 values. bits: [N], 0 to 8."""
     return _step(pass_spec.POSTERIZE, 2.0 ** (8 - bits))
 
 
-def _step(kind: int, numbers: NDArray[Any]) -> Columns:
+def _step(kind: int, numbers: NDArray[Any]) -> kinds.Columns:
     step = np.zeros((len(numbers), pass_spec.STEP_WIDTH), np.float32)
     step[:, 0], step[:, 1] = kind, numbers
     return step
 
 
-def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> Columns:
+def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> kinds.Columns:
     """Any 3x4 matrix: factors [N, 3, 3], offsets [N, 3] or [3]."""
     step = np.empty((len(factors), pass_spec.STEP_WIDTH), np.float32)
     step[:, 0] = pass_spec.MATRIX
@@ -153,7 +141,7 @@ STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturatio
 
 
 @dataclass(eq=False)
-class RandomSolarize(RandomChange, ColorPart):
+class RandomSolarize(RandomChange, kinds.ColorPart):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
     threshold: in the images' scale where it stands. p: 0 <= p <= 1.
@@ -169,12 +157,12 @@ class RandomSolarize(RandomChange, ColorPart):
                 "allowed. Pass it in the images' own scale."
             )
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(solarize(np.full(count, self.threshold)), params["change"])
 
 
 @dataclass(eq=False)
-class RandomPosterize(RandomChange, ColorPart):
+class RandomPosterize(RandomChange, kinds.ColorPart):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
     bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
@@ -186,12 +174,12 @@ class RandomPosterize(RandomChange, ColorPart):
     def accept(self, limit: float) -> None:
         bytes_needed("RandomPosterize", limit)
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
 @dataclass(eq=False)
-class RandomInvert(RandomChange, ColorPart):
+class RandomInvert(RandomChange, kinds.ColorPart):
     """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
@@ -199,7 +187,7 @@ class RandomInvert(RandomChange, ColorPart):
 
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(inverted(count, pixels.limit or 1.0), params["change"])
 
 
@@ -212,7 +200,7 @@ def bytes_needed(name: str, limit: float) -> None:
         )
 
 
-def chosen(step: Columns, change: NDArray[np.bool_]) -> Columns:
+def chosen(step: kinds.Columns, change: NDArray[np.bool_]) -> kinds.Columns:
     """Return the step for some samples, none for the others. step: float32 [N, 13]. Returns float32 [N, 1, 13]."""
     return np.where(change[:, None], step, np.float32(0))[:, None]
 
@@ -240,7 +228,7 @@ def _dtype(name: str, what: str, dtype: Any) -> torch.dtype:
 
 
 @dataclass(eq=False)
-class Normalize(SinglePartTransform, ScalePart):
+class Normalize(SinglePartTransform, kinds.ScalePart):
     """Subtract each channel's mean and divide by its deviation, as torchvision.transforms.v2.Normalize.
 
     mean, std: one number a channel, or one for all, in the scale of 0 to 1, as the pack's own statistics are; tensors and
@@ -286,7 +274,7 @@ class Normalize(SinglePartTransform, ScalePart):
         """Return this transform with a pack's mean and std; a std of 0, of a channel that never changes, counts as 1."""
         return Normalize(statistics["mean"], [std or 1.0 for std in statistics["std"]], self.dtype)
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         if not self.known:
             raise UsageError(
                 "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset passes on"
@@ -299,7 +287,7 @@ class Normalize(SinglePartTransform, ScalePart):
             )
         return shape
 
-    def factors(self, limit: float | None, channels: int) -> Factors:
+    def factors(self, limit: float | None, channels: int) -> kinds.Factors:
         """1 / std and -mean / std, in the images' scale."""
         if limit is None:
             raise UsageError(
@@ -329,7 +317,7 @@ def _true(name: str, what: str, value: Any) -> bool:
 
 
 @dataclass(eq=False)
-class ToDtype(SinglePartTransform, ScalePart):
+class ToDtype(SinglePartTransform, kinds.ScalePart):
     """Make floating-point images of uint8 or uint16 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
 
     dtype: float32, float16 or bfloat16. scale: must be True, as torchvision's default, False, leaves 0 to 255.
@@ -338,7 +326,7 @@ class ToDtype(SinglePartTransform, ScalePart):
     dtype: Any = Parameter(_dtype, torch.float32)
     scale: validation.Flag = Parameter(_true, True)
 
-    def factors(self, limit: float | None, channels: int) -> Factors:
+    def factors(self, limit: float | None, channels: int) -> kinds.Factors:
         """1 / 255 for uint8, 1 / 65,535 for uint16; floating-point images keep their values."""
         if limit is None:
             return [1.0] * channels, [0.0] * channels, None
@@ -357,7 +345,7 @@ def _erase_value(name: str, what: str, value: Any) -> float | tuple[float, ...] 
 
 
 @dataclass(eq=False)
-class RandomErasing(SinglePartTransform, ErasePart):
+class RandomErasing(SinglePartTransform, kinds.ErasePart):
     """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
 
     p: 0 <= p <= 1. scale: least and largest area, as shares of the image's. ratio: least and largest height / width, its
@@ -370,7 +358,7 @@ class RandomErasing(SinglePartTransform, ErasePart):
     ratio: validation.Interval = Parameter(validation.interval, (0.3, 3.3), 1e-3, 1e3)
     value: Any = Parameter(_erase_value, 0.0)
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
         found = {name: np.zeros(len(draws), np.int64) for name in ("top", "left", "height", "width")}
 
@@ -380,13 +368,14 @@ class RandomErasing(SinglePartTransform, ErasePart):
             found["seed"] = draws.integers("seed", 1 << 24)
         return found
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         left, top = params["left"], params["top"]
-        return _boxes(left, top, left + params["width"], top + params["height"], params.get("seed"))
+        edges = left, top, left + params["width"], top + params["height"]
+        return _boxes(edges, params.get("seed"))
 
 
 @dataclass(eq=False)
-class Cutout(SinglePartTransform, ErasePart):
+class Cutout(SinglePartTransform, kinds.ErasePart):
     """Fill a square about a random pixel of each image.
 
     size: side in pixels. value: one number or one a channel, in the images' scale where it stands.
@@ -398,7 +387,7 @@ class Cutout(SinglePartTransform, ErasePart):
     size: validation.Whole = Parameter(validation.whole, MISSING, 1)
     value: validation.Colour = Parameter(validation.colour, 0.0)
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         if self.size >= 2 * max(shape[1:]):
             raise UsageError(
                 f"Cutout: size is {self.size} and the images are {shape[1]}x{shape[2]}; less than twice their side "
@@ -406,22 +395,21 @@ class Cutout(SinglePartTransform, ErasePart):
             )
         return shape
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw y and x, the square's middle: int64 [N] each."""
         return {"y": draws.integers("y", shape[1]), "x": draws.integers("x", shape[2])}
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
+        height, width = pixels.size
         left, top = params["x"] - self.size // 2, params["y"] - self.size // 2
-        right, bottom = (
-            np.minimum(left + self.size, pixels.size[1]),
-            np.minimum(top + self.size, pixels.size[0]),
-        )
-        return _boxes(np.maximum(left, 0), np.maximum(top, 0), right, bottom, None)
+        right, bottom = (np.minimum(at + self.size, side) for at, side in ((left, width), (top, height)))
+        return _boxes((np.maximum(left, 0), np.maximum(top, 0), right, bottom), None)
 
 
-def _boxes(left: Columns, top: Columns, right: Columns, bottom: Columns, seed: Columns | None) -> Columns:
-    boxes = np.zeros((len(left), 1, pass_spec.BOX_WIDTH), np.float32)
-    boxes[:, 0, :4] = np.stack([left, top, right, bottom], axis=1)
+def _boxes(edges: Sequence[NDArray[Any]], seed: NDArray[Any] | None) -> kinds.Columns:
+    """Return boxes of left, top, right and bottom edges, [N] each."""
+    boxes = np.zeros((len(edges[0]), pass_spec.BOX_WIDTH), np.float32)
+    boxes[:, :4] = np.stack(edges, axis=1)
     if seed is not None:
-        boxes[:, 0, 4] = seed
+        boxes[:, 4] = seed
     return boxes

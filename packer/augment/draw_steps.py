@@ -12,18 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import validation
+from packer.augment import kinds, validation
 from packer.augment.filters import CustomPart
-from packer.augment.transform import (
-    ANY_SIDES,
-    Draws,
-    GeometryPart,
-    ScalePart,
-    Shape,
-    Transform,
-    TransformPart,
-    check_transform,
-)
+from packer.augment.transform import Draws, Transform, check_transform
 from packer.augment.validation import Parameter, ParamLayout, check_drawn, check_params
 from packer.errors import UsageError
 
@@ -41,7 +32,7 @@ def _listed(name: str, what: str, value: Any) -> tuple[Transform, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise UsageError(f"{name}: {what} is {value!r}; a list of transforms is allowed. Put it in brackets.")
     for transform in value:
-        if isinstance(check_transform(name, transform), GatedTransforms | ScalePart):
+        if isinstance(check_transform(name, transform), GatedTransforms | kinds.ScalePart):
             raise UsageError(
                 f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "
                 "allowed, not ToDtype, Normalize, RandomApply or RandomChoice. Put it outside."
@@ -58,7 +49,7 @@ class GatedTransforms(Transform, ABC):
     def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
         """Return the rows that get transform `number`: bool [N]."""
 
-    def output_shape(self, shape: Shape) -> Shape:
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         for transform in self.transforms:
             made = transform.output_shape(shape)
             if made != shape:
@@ -68,7 +59,7 @@ class GatedTransforms(Transform, ABC):
                 )
         return shape
 
-    def parts(self) -> Sequence[TransformPart]:
+    def parts(self) -> Sequence[kinds.TransformPart]:
         return [part for transform in self.transforms for part in transform.parts()]
 
 
@@ -138,7 +129,7 @@ class DrawStep(NamedTuple):
         rows: NDArray[np.int64],
         seed: int,
         epoch: int,
-        shape: Shape,
+        shape: kinds.Shape,
         counters: NDArray[np.int64] | None = None,
     ) -> dict[str, Tensor]:
         """Draw for rows, int64 [N]: tensors on the CPU. counters: as Draws has them."""
@@ -155,7 +146,7 @@ class DrawStep(NamedTuple):
             params["apply"] = gated.decide(draws, number)
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
-    def layout(self, shape: Shape) -> ParamLayout:
+    def layout(self, shape: kinds.Shape) -> ParamLayout:
         """Return the shapes and dtypes of the draws for images of a shape. Raises UsageError unless they have an entry a row."""
         rows, name = np.zeros(2, np.int64), type(self.transform).__name__
         drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
@@ -164,7 +155,7 @@ class DrawStep(NamedTuple):
             key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
         }
 
-    def parts(self, layout: ParamLayout) -> Sequence[TransformPart]:
+    def parts(self, layout: ParamLayout) -> Sequence[kinds.TransformPart]:
         """Return the parts of the transform."""
         return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
 
@@ -205,7 +196,7 @@ class DrawPlan:
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
-        now: Any = (shape[0], ANY_SIDES, ANY_SIDES) if self.ragged else shape
+        now: Any = (shape[0], kinds.ANY_SIDES, kinds.ANY_SIDES) if self.ragged else shape
         self._shapes, self._layouts, self.parts = [now], [], []
         for number, step in enumerate(steps):
             if isinstance(now[1], np.ndarray):
@@ -302,7 +293,7 @@ class DrawPlan:
 def _check_any_size(step: DrawStep) -> None:
     """Raise UsageError unless a transform takes images that differ in size."""
     parts = step.transform.parts()
-    level = parts and all(isinstance(part, GeometryPart) and not part.turns for part in parts)
+    level = parts and all(isinstance(part, kinds.GeometryPart) and not part.turns for part in parts)
     if step.gate is None and level and not _has_apply(step.transform):
         return
     name = type(step.transform if step.gate is None else step.gate[0]).__name__

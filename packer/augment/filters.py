@@ -12,31 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import validation
+from packer.augment import kinds, validation
 from packer.augment.color import without_alpha
-from packer.augment.transform import (
-    Columns,
-    Draws,
-    Params,
-    PixelFormat,
-    RandomChange,
-    Shape,
-    SinglePartTransform,
-    Transform,
-    WholeImagePart,
-)
+from packer.augment.transform import Draws, RandomChange, SinglePartTransform, Transform
 from packer.augment.validation import Parameter, ParamLayout
 from packer.errors import UsageError
 
 # Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
 _CPU_BYTES, _GPU_BYTES = 512 << 10, 64 << 20
 
-Change = Callable[[Tensor, Tensor, Columns], Tensor]
+Change = Callable[[Tensor, Tensor, kinds.Columns], Tensor]
 """(pixels [n, H, W, C], contiguous; their columns float32 [n, P]; the same on the host) -> changed pixels, a new tensor."""
 
 
 def changed(
-    images: Tensor, columns: Tensor, known: Columns, changes: Sequence[tuple[NDArray[np.bool_], Change]]
+    images: Tensor, columns: Tensor, known: kinds.Columns, changes: Sequence[tuple[NDArray[np.bool_], Change]]
 ) -> Tensor:
     """Change the images that were chosen; each by at most one of the changes.
 
@@ -72,7 +62,7 @@ def _sent(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
     return sent.to(device, non_blocking=True)
 
 
-class FilterPart(WholeImagePart):
+class FilterPart(kinds.WholeImagePart):
     """One of FILTERS for each image, or none.
 
     Columns: the filter's number, 0 for images that stay as they are; the smoothed image's share for sharpness.
@@ -81,7 +71,7 @@ class FilterPart(WholeImagePart):
     width = 2
     bytes_only = True
 
-    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         chosen = [(known[:, 0] == number, change) for number, change in enumerate(FILTERS.values(), 1)]
         return changed(images, columns, known, chosen)
 
@@ -92,7 +82,7 @@ class _RandomFilter(RandomChange, FilterPart):
     filter = ""
     share = 0.0
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         number = 1 + list(FILTERS).index(self.filter)
         change = np.asarray(params[self.drawn])
         return np.stack([number * change, self.share * change], axis=1).astype(np.float32)
@@ -138,7 +128,7 @@ class RandomEqualize(_RandomFilter):
     filter = "Equalize"
 
 
-def sharpened(pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+def sharpened(pixels: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
     """Change sharpness; the last column is the smoothed image's share."""
     return without_alpha(pixels, lambda some: smoothed_by(some, columns[:, -1]))
 
@@ -235,7 +225,7 @@ def _sigma(name: str, what: str, value: Any) -> tuple[float, float]:
 
 
 @dataclass(eq=False)
-class GaussianBlur(SinglePartTransform, WholeImagePart):
+class GaussianBlur(SinglePartTransform, kinds.WholeImagePart):
     """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma of its own.
 
     kernel_size: odd number of pixels, or two of them (across, down). sigma: (least, most) standard deviation in pixels,
@@ -247,11 +237,11 @@ class GaussianBlur(SinglePartTransform, WholeImagePart):
     sigma: validation.Around = Parameter(_sigma, (0.1, 2.0))
     width = 1
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw sigma, in pixels: float64 [N]."""
         return {"sigma": draws.uniform("sigma", *self.sigma)}
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         across, down = self.kernel_size
         if across // 2 >= shape[2] or down // 2 >= shape[1]:
             raise UsageError(
@@ -260,13 +250,13 @@ class GaussianBlur(SinglePartTransform, WholeImagePart):
             )
         return shape
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return params["sigma"].astype(np.float32)[:, None]
 
-    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         return changed(images, columns, known, [(known[:, 0] > 0, self._blurred)])
 
-    def _blurred(self, pixels: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    def _blurred(self, pixels: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         far = math.ceil(_DEVIATIONS * float(known.max()))
         across, down = (_middle(kernels(columns[:, 0], size), far) for size in self.kernel_size)
         result = torch.empty_like(pixels)
@@ -345,7 +335,7 @@ def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
     return torch.minimum(number, 2 * (length - 1) - number)
 
 
-class CustomPart(WholeImagePart):
+class CustomPart(kinds.WholeImagePart):
     """A user's transform, which has `apply`. layout: of its draws.
 
     The first column says whether an image is changed at all: RandomApply makes it 0.
@@ -360,7 +350,7 @@ class CustomPart(WholeImagePart):
     def name(self) -> str:
         return type(self._transform).__name__
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         pieces = [np.ones((count, 1), np.float32)]
         for name, (shape, dtype) in self._layout.items():
             drawn = np.asarray(params[name])
@@ -372,12 +362,12 @@ class CustomPart(WholeImagePart):
             pieces.append(_rounded_in(drawn.reshape(count, math.prod(shape))))
         return np.concatenate(pieces, axis=1)
 
-    def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         chosen = known[:, 0] != 0
         if chosen.all():
             return self._made(images, columns)
 
-        def some(pixels: Tensor, mine: Tensor, _: Columns) -> Tensor:
+        def some(pixels: Tensor, mine: Tensor, _: kinds.Columns) -> Tensor:
             return self._made(pixels.permute(0, 3, 1, 2), mine).permute(0, 2, 3, 1)
 
         return changed(images, columns, known, [(chosen, some)])
@@ -403,7 +393,7 @@ class CustomPart(WholeImagePart):
         return made
 
 
-def _rounded_in(drawn: NDArray[Any]) -> Columns:
+def _rounded_in(drawn: NDArray[Any]) -> kinds.Columns:
     """Return float32, rounded towards zero: a fraction below 1 must not become 1."""
     with np.errstate(over="ignore"):
         near = drawn.astype(np.float32)

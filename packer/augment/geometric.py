@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.augment import validation
+from packer.augment import kinds, validation
 from packer.augment.passes.pass_spec import OUTSIDES, Sampling
 from packer.augment.placement import AffinePlacement, transform_about
-from packer.augment.transform import Draws, GeometryPart, Params, RandomChange, Shape, SinglePartTransform
+from packer.augment.transform import Draws, RandomChange, SinglePartTransform
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
@@ -28,7 +28,7 @@ RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
 _ATTEMPTS = 10
 
 
-class _Sampled(SinglePartTransform, GeometryPart):
+class _Sampled(SinglePartTransform, kinds.GeometryPart):
     """Geometry that interpolates."""
 
     interpolation: validation.Word
@@ -43,7 +43,7 @@ class _Sampled(SinglePartTransform, GeometryPart):
 
 
 @dataclass(eq=False)
-class RandomHorizontalFlip(RandomChange, GeometryPart):
+class RandomHorizontalFlip(RandomChange, kinds.GeometryPart):
     """Mirror each image left to right with probability p, as torchvision.transforms.v2.RandomHorizontalFlip.
 
     p: 0 <= p <= 1.
@@ -52,12 +52,12 @@ class RandomHorizontalFlip(RandomChange, GeometryPart):
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     drawn = "flip"
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(across=params["flip"])
 
 
 @dataclass(eq=False)
-class RandomVerticalFlip(RandomChange, GeometryPart):
+class RandomVerticalFlip(RandomChange, kinds.GeometryPart):
     """Mirror each image top to bottom with probability p, as torchvision.transforms.v2.RandomVerticalFlip.
 
     p: 0 <= p <= 1.
@@ -66,11 +66,11 @@ class RandomVerticalFlip(RandomChange, GeometryPart):
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     drawn = "flip"
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(down=params["flip"])
 
 
-class AlternatingHorizontalFlip(SinglePartTransform, GeometryPart):
+class AlternatingHorizontalFlip(SinglePartTransform, kinds.GeometryPart):
     """Mirror each image left to right in every second epoch: half of them in the even ones, half in the odd ones.
 
     In two epochs each image is seen both ways, where random flips show a quarter of them the same way four times in a
@@ -78,16 +78,16 @@ class AlternatingHorizontalFlip(SinglePartTransform, GeometryPart):
     K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw flip: bool [N]."""
         return {"flip": (draws.every_epoch("flip") < 0.5) ^ bool(draws.epoch % 2)}
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(across=params["flip"])
 
 
 @dataclass(eq=False)
-class RandomCrop(SinglePartTransform, GeometryPart):
+class RandomCrop(SinglePartTransform, kinds.GeometryPart):
     """Cut one rectangle from each image, all places equally likely, as torchvision.transforms.v2.RandomCrop.
 
     size: side in pixels, or (height, width).
@@ -109,7 +109,7 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         if any(self.padding or ()) or self.pad_if_needed:
             self.outside = OUTSIDES[self.padding_mode]
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         channels, height, width = shape
         left, top, right, bottom = margins = self._margins(height, width)
         validation.check_padding("RandomCrop", margins, self.padding_mode, height, width)
@@ -118,7 +118,7 @@ class RandomCrop(SinglePartTransform, GeometryPart):
         _check_fits("RandomCrop", self.size, (height + top + bottom, width + left + right), padded, remedy)
         return channels, *self.size
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top and left, where the crop lies in the image, padded on both sides by what it needs: int64 [N] each."""
         _, height, width = shape
         left, top, right, bottom = self._margins(height, width)
@@ -127,7 +127,7 @@ class RandomCrop(SinglePartTransform, GeometryPart):
             "left": draws.integers("left", width + left + right - self.size[1] + 1),
         }
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         left, top, _, _ = self._margins(*placement.size)
         placement.cut_padded(params["left"] - left, params["top"] - top, self.size, self.outside)
 
@@ -152,7 +152,7 @@ def _check_fits(name: str, size: tuple[int, int], image: tuple[Any, Any], padded
 
 
 @dataclass(eq=False)
-class CenterCrop(SinglePartTransform, GeometryPart):
+class CenterCrop(SinglePartTransform, kinds.GeometryPart):
     """Cut the middle of each image, as torchvision.transforms.v2.CenterCrop, without its padding of smaller images.
 
     size: side in pixels, or (height, width). Where the middle lies between two pixels, the rest is rounded to even.
@@ -160,11 +160,11 @@ class CenterCrop(SinglePartTransform, GeometryPart):
 
     size: validation.Sides = Parameter(validation.sides)
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         _check_fits("CenterCrop", self.size, shape[1:], "", "Pass a smaller size, or Resize first.")
         return shape[0], *self.size
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         top, left = (np.rint((side - own) / 2) for side, own in zip(placement.size, self.size, strict=True))
         placement.cut(left, top, self.size)
 
@@ -202,10 +202,10 @@ class Resize(_Sampled):
                 "number, or None. Leave max_size out, or pass a larger one."
             )
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         return (shape[0], *self._size(shape[1:]))
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         height, width = placement.size
         size = self._size((height, width))
         if isinstance(height, np.ndarray) or size != placement.size:
@@ -254,10 +254,10 @@ class RandomResizedCrop(_Sampled):
                 "RandomResizedCrop: scale is (0, 0); shares above 0 are allowed. Pass for example (0.08, 1)."
             )
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         return (shape[0], *self.size)
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top, left, height and width of the rectangle in the image: int64 [N] each."""
         _, height, width = shape
         ratio = np.clip(width / height, *self.ratio)
@@ -268,7 +268,7 @@ class RandomResizedCrop(_Sampled):
         draw_rectangles(draws, everybody, shape, self.scale, self.ratio, ("width", "height"), 1, found)
         return found
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         left, top, width, height = (params[name] for name in ("left", "top", "width", "height"))
         placement.stretch(left, top, width, height, self.size, self.antialias, self.sampling)
 
@@ -276,7 +276,7 @@ class RandomResizedCrop(_Sampled):
 def draw_rectangles(
     draws: Draws,
     waiting: Whole,
-    shape: Shape,
+    shape: kinds.Shape,
     scale: tuple[float, float],
     ratio: tuple[float, float],
     sides: tuple[str, str],
@@ -314,7 +314,7 @@ def draw_rectangles(
 
 
 @dataclass(eq=False)
-class Pad(SinglePartTransform, GeometryPart):
+class Pad(SinglePartTransform, kinds.GeometryPart):
     """Add pixels on all sides of each image, as torchvision.transforms.v2.Pad.
 
     padding: pixels: on all sides, or (left and right, top and bottom), or (left, top, right, bottom).
@@ -332,12 +332,12 @@ class Pad(SinglePartTransform, GeometryPart):
     def __post_init__(self) -> None:
         self.outside = OUTSIDES[self.padding_mode] if any(self.padding) else None
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         channels, height, width = shape
         validation.check_padding("Pad", self.padding, self.padding_mode, height, width)
         return (channels, *self._size(height, width))
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         left, top, _, _ = self.padding
         placement.cut_padded(-left, -top, self._size(*placement.size), self.outside)
 
@@ -365,10 +365,10 @@ class LetterBox(_Sampled):
     antialias: validation.Flag = Parameter(validation.flag, True)
     outside = "fill"
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         return (shape[0], *self.size)
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         height, width = placement.size
         factor = np.minimum(self.size[0] / height, self.size[1] / width)
         if not self.scaleup:
@@ -396,11 +396,11 @@ class RandomRotation(_Sampled):
     turns = True
     outside = "fill"
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw angle, in degrees, counter-clockwise: float64 [N]."""
         return {"angle": draws.uniform("angle", *self.degrees)}
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         transform_about(placement, self.center, angle=-params["angle"])
 
 
@@ -438,7 +438,7 @@ class RandomAffine(_Sampled):
     turns = True
     outside = "fill"
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""
         _, height, width = shape
         across, down = self.translate or (0.0, 0.0)
@@ -453,6 +453,6 @@ class RandomAffine(_Sampled):
             "move_y": np.rint(draws.uniform("move_y", -most_y, most_y)),
         }
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         drawn = {name: values for name, values in params.items() if name != "apply"}
         transform_about(placement, self.center, **drawn)

@@ -14,16 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from packer.augment import validation
-from packer.augment.transform import (
-    Columns,
-    DrawnPart,
-    Draws,
-    Params,
-    PixelFormat,
-    Shape,
-    SinglePartTransform,
-)
+from packer.augment import kinds, validation
+from packer.augment.transform import Draws, SinglePartTransform
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
@@ -31,7 +23,7 @@ _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
 @dataclass(eq=False)
-class MixPart(SinglePartTransform, DrawnPart):
+class MixPart(SinglePartTransform, kinds.DrawnPart):
     """Combines each image of a batch with another one of it. The last columns are the other image's share, and `partner`."""
 
     blends = False  # makes values between those of two images
@@ -72,11 +64,11 @@ class MixUp(MixPart):
     width = 2
     blends = True
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw lam, the image's own share, and partner, which orders the batch: float64 [N] each."""
         return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return np.stack([1 - params["lam"], params["partner"]], axis=1).astype(np.float32)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
@@ -108,7 +100,7 @@ class CutMix(MixPart):
 
     width = 6
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw left, top, right, bottom of the rectangle, the last two exclusive: int64 [N] each; partner: float64 [N]."""
         _, height, width = shape
         half = 0.5 * np.sqrt(1 - draws.beta("lam", self.alpha))
@@ -122,7 +114,7 @@ class CutMix(MixPart):
             "partner": draws.uniform("partner"),
         }
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         left, top, right, bottom = (params[name] for name in ("left", "top", "right", "bottom"))
         area = (right - left) * (bottom - top) / (pixels.size[0] * pixels.size[1])
         return np.stack([left, top, right, bottom, area, params["partner"]], axis=1).astype(np.float32)

@@ -21,22 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import native
+from packer.augment import kinds
 from packer.augment.mixing import MixPart
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 from packer.augment.placement import AffinePlacement
-from packer.augment.transform import (
-    ColorPart,
-    Columns,
-    DrawnPart,
-    ErasePart,
-    GeometryPart,
-    Params,
-    PixelFormat,
-    ScalePart,
-    TransformPart,
-    WholeImagePart,
-)
 from packer.errors import UsageError
 
 # Images that go through several stages on a CPU at a time, in bytes: what lies between two stages then stays in the
@@ -88,7 +77,7 @@ class PassStage:
 
     mixing: MixPart | None = None
 
-    def __init__(self, source: PixelFormat, moves_only: bool = False) -> None:
+    def __init__(self, source: kinds.PixelFormat, moves_only: bool = False) -> None:
         self.source = self.result = source
         self.what = Pass(
             channels=source.channels,
@@ -98,8 +87,8 @@ class PassStage:
             ragged=isinstance(source.size[0], np.ndarray),
         )
         self._moves_only = moves_only
-        self._geometry: list[tuple[GeometryPart, int]] = []
-        self._drawn: list[tuple[ColorPart | ErasePart, int]] = []
+        self._geometry: list[tuple[kinds.GeometryPart, int]] = []
+        self._drawn: list[tuple[kinds.ColorPart | kinds.ErasePart, int]] = []
 
     @property
     def empty(self) -> bool:
@@ -126,20 +115,22 @@ class PassStage:
         """True if it has geometry, which masks, boxes and points follow."""
         return bool(self._geometry)
 
-    def take(self, part: TransformPart, transform: int) -> bool:
+    def take(self, part: kinds.TransformPart, transform: int) -> bool:
         """Take one more part if that keeps the meaning; False if a new stage must begin. transform: its number in the pipeline."""
-        if isinstance(part, GeometryPart):
+        if isinstance(part, kinds.GeometryPart):
             return self._take_geometry(part, transform)
         if self._moves_only:
             return False
-        if isinstance(part, ColorPart):
+        if isinstance(part, kinds.ColorPart):
             return self._take_colour(part, transform)
-        if isinstance(part, ScalePart):
+        if isinstance(part, kinds.ScalePart):
             return self._take_scale(part)
-        assert isinstance(part, ErasePart)
+        assert isinstance(part, kinds.ErasePart)
         return self._take_erase(part, transform)
 
-    def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
+    def columns(
+        self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
+    ) -> kinds.Columns:
         """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew.
 
         sizes: int64 [count, 2], (h, w) of each image where they differ. Where they lie is left to be filled in.
@@ -179,7 +170,7 @@ class PassStage:
             numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
         return run_pass(what, masks, numbers, None, None, implementation)
 
-    def _take_geometry(self, part: GeometryPart, transform: int) -> bool:
+    def _take_geometry(self, part: kinds.GeometryPart, transform: int) -> bool:
         if self._drawn or self.what.scaled:
             return False
         mine = [p for p, _ in self._geometry]
@@ -210,7 +201,7 @@ class PassStage:
         )
         return True
 
-    def _take_colour(self, part: ColorPart, transform: int) -> bool:
+    def _take_colour(self, part: kinds.ColorPart, transform: int) -> bool:
         if self.result.limit is None:
             raise UsageError(
                 f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
@@ -226,7 +217,7 @@ class PassStage:
         self.what = replace(self.what, steps=steps, contrast=contrast)
         return True
 
-    def _take_scale(self, part: ScalePart) -> bool:
+    def _take_scale(self, part: kinds.ScalePart) -> bool:
         channels = self.source.channels
         part.check((channels, *self.result.size))
         scale, shift, limit = part.factors(self.result.limit, channels)
@@ -241,7 +232,7 @@ class PassStage:
         )
         return True
 
-    def _take_erase(self, part: ErasePart, transform: int) -> bool:
+    def _take_erase(self, part: kinds.ErasePart, transform: int) -> bool:
         noise = part.value is None
         if noise and self.result.limit is not None:
             raise UsageError(
@@ -257,7 +248,7 @@ class PassStage:
         return True
 
 
-def _colour(name: str, value: Any, pixels: PixelFormat, what: str = "fill") -> tuple[float, ...]:
+def _colour(name: str, value: Any, pixels: kinds.PixelFormat, what: str = "fill") -> tuple[float, ...]:
     """Return one number a channel. Raises UsageError if images of this format do not have such values."""
     numbers = (value,) * pixels.channels if isinstance(value, int | float) else tuple(value)
     if len(numbers) != pixels.channels:
@@ -281,9 +272,11 @@ class PartStage:
 
     moves = False
 
-    def __init__(self, source: PixelFormat, part: WholeImagePart | MixPart, transform: int) -> None:
+    def __init__(
+        self, source: kinds.PixelFormat, part: kinds.WholeImagePart | MixPart, transform: int
+    ) -> None:
         part.check((source.channels, *source.size))
-        bytes_only = isinstance(part, WholeImagePart) and part.bytes_only
+        bytes_only = isinstance(part, kinds.WholeImagePart) and part.bytes_only
         if source.dtype == torch.uint16 or (bytes_only and source.dtype != torch.uint8):
             remedy = "Put ToDtype() or Normalize before it."
             if bytes_only:
@@ -298,12 +291,14 @@ class PartStage:
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
 
-    def columns(self, draws: Sequence[Params], count: int, sizes: NDArray[np.int64] | None = None) -> Columns:
+    def columns(
+        self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
+    ) -> kinds.Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""
         params = draws[self._transform]
         return _columns(self.part, params, count, self.source)
 
-    def run(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
+    def run(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         """Return the changed images; mixing may overwrite those given."""
         if isinstance(self.part, MixPart):
             return self.part.mix(images, columns)
@@ -314,7 +309,7 @@ Stage = PassStage | PartStage
 
 
 def staged(
-    parts: Sequence[tuple[TransformPart, int]], source: PixelFormat, moves_first: bool = False
+    parts: Sequence[tuple[kinds.TransformPart, int]], source: kinds.PixelFormat, moves_first: bool = False
 ) -> list[Stage]:
     """Put parts of transforms, each with its transform's number in the pipeline, into stages.
 
@@ -323,12 +318,12 @@ def staged(
     stages: list[Stage] = []
     current = PassStage(source, moves_first)
     for part, transform in parts:
-        whole = isinstance(part, WholeImagePart | MixPart)
+        whole = isinstance(part, kinds.WholeImagePart | MixPart)
         if not whole and current.take(part, transform):
             continue
         if not current.empty:
             stages.append(current)
-        if isinstance(part, WholeImagePart | MixPart):
+        if isinstance(part, kinds.WholeImagePart | MixPart):
             stages.append(PartStage(current.result, part, transform))
         current = PassStage(current.result)
         if not whole and not current.take(part, transform):
@@ -371,7 +366,9 @@ def each_stage(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage
         at += stage.width
 
 
-def _columns(part: DrawnPart, params: Params, count: int, pixels: PixelFormat) -> Columns:
+def _columns(
+    part: kinds.DrawnPart, params: kinds.Params, count: int, pixels: kinds.PixelFormat
+) -> kinds.Columns:
     """Return the columns of a part: float32 [count, width]; zeros, which change nothing, where RandomApply decided so."""
     columns = part.columns(params, count, pixels).reshape(count, part.width)
     if "apply" in params:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from packer.augment import kinds
 from packer.augment.annotations import (
     mixed_labels,
     move_layers,
@@ -35,7 +36,7 @@ from packer.augment.pass_stages import (
     run_stages,
     staged,
 )
-from packer.augment.transform import PixelFormat, Shape, Transform, check_transform
+from packer.augment.transform import Transform, check_transform
 from packer.augment.validation import check_images, check_range, check_tensor, number, one_of, whole
 from packer.errors import UsageError
 
@@ -62,7 +63,7 @@ class Pipeline:
     def __init__(
         self,
         transforms: Sequence[Transform] | str,
-        shape: Shape | tuple[int, None, None] | None = None,
+        shape: kinds.Shape | tuple[int, None, None] | None = None,
         *,
         seed: int = 0,
         dtype: torch.dtype = torch.uint8,
@@ -88,7 +89,7 @@ class Pipeline:
         if shape is None:
             return
         self._plan = DrawPlan(drawing, shape)
-        source = PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
+        source = kinds.PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
         self._stages = staged(self._plan.parts, source, split and self.ragged)
         if any(np.ndim(stage.result.size[0]) for stage in self._stages) or (self.ragged and not self._stages):
             raise UsageError(
@@ -100,7 +101,7 @@ class Pipeline:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
         return f"Pipeline({list(self.transforms)}, {about})"
 
-    def at(self, shape: Shape | tuple[int, None, None] | None, **changes: Any) -> Pipeline:
+    def at(self, shape: kinds.Shape | tuple[int, None, None] | None, **changes: Any) -> Pipeline:
         """Return the same pipeline for images of this (C, H, W), and with other arguments if given."""
         names = ("transforms", "seed", "dtype", "mask_fill", "soft_fill", "implementation", "split")
         return Pipeline(**{name: getattr(self, name) for name in names} | changes, shape=shape)
@@ -118,7 +119,7 @@ class Pipeline:
         return stage
 
     @property
-    def output_shape(self) -> Shape:
+    def output_shape(self) -> kinds.Shape:
         """(C, H, W) of the results."""
         shape = self._known()
         return (self._stages[-1].result.channels, *self._stages[-1].result.size) if self._stages else shape
@@ -339,12 +340,12 @@ class Pipeline:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
         return self.apply(images, self.sample(rows, epoch))
 
-    def _known(self) -> Shape:
+    def _known(self) -> kinds.Shape:
         if self.shape is None:
             raise UsageError(
                 "Pipeline: the images' shape is not known. Pass shape=(C, H, W), or call at(shape) first."
             )
-        shape: Shape = self.shape
+        shape: kinds.Shape = self.shape
         return shape
 
     def _after_begin(self, prepared: PreparedDraws) -> tuple[list[Stage], PreparedDraws]:

@@ -10,23 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from packer.augment import color, validation
+from packer.augment import color, kinds, validation
 from packer.augment.filters import FILTERS, FilterPart
 from packer.augment.geometric import SAMPLINGS
 from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside
 from packer.augment.placement import AffinePlacement, transform_about
-from packer.augment.transform import (
-    ColorPart,
-    Columns,
-    Draws,
-    GeometryPart,
-    Params,
-    PixelFormat,
-    Shape,
-    Transform,
-    TransformPart,
-)
+from packer.augment.transform import Draws, Transform
 from packer.augment.validation import Parameter
 
 OPERATIONS = (
@@ -58,12 +48,14 @@ class _Policy(Transform):
     interpolation: validation.Word
     fill: validation.Colour
 
-    def parts(self) -> Sequence[TransformPart]:
+    def parts(self) -> Sequence[kinds.TransformPart]:
         """Return the parts of each operation, whichever it is: each part leaves the others' images as they are."""
         kinds = _PolicyFilter, _PolicyGeometry, _PolicyColor
         return [kind(self, slot) for slot in range(self.num_ops) for kind in kinds]
 
-    def drawn(self, draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]) -> Params:
+    def drawn(
+        self, draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]
+    ) -> kinds.Params:
         """Draw an operation and its sign for each slot. table: magnitudes, float64 [14, bins]. bins: of each slot, int64 [N]."""
         operation = np.zeros((len(draws), len(bins)), np.int64)
         magnitude = np.zeros((len(draws), len(bins)))
@@ -89,7 +81,7 @@ class TrivialAugmentWide(_Policy):
     interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
     fill: validation.Colour = Parameter(validation.colour, 0)
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
         table = wide_magnitudes(self.num_magnitude_bins)
         return self.drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
@@ -115,7 +107,7 @@ class RandAugment(_Policy):
     def __post_init__(self) -> None:
         validation.whole("RandAugment", "magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
 
-    def sample(self, draws: Draws, shape: Shape) -> Params:
+    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw operation: int64 [N, num_ops]; magnitude: float64 [N, num_ops]; see TrivialAugmentWide."""
         table = rand_magnitudes(self.num_magnitude_bins, shape[1], shape[2])
         same = np.full(len(draws), self.magnitude)
@@ -147,7 +139,7 @@ def _magnitudes(
     return table
 
 
-class _PolicyPart(TransformPart):
+class _PolicyPart(kinds.TransformPart):
     """A part of the policy's operation number `slot`."""
 
     def __init__(self, policy: _Policy, slot: int) -> None:
@@ -157,15 +149,15 @@ class _PolicyPart(TransformPart):
     def name(self) -> str:
         return type(self._policy).__name__
 
-    def check(self, shape: Shape) -> Shape:
+    def check(self, shape: kinds.Shape) -> kinds.Shape:
         validation.check_channels(self.name, shape)
         return shape
 
-    def magnitudes(self, params: Params, name: str) -> NDArray[np.float64]:
+    def magnitudes(self, params: kinds.Params, name: str) -> NDArray[np.float64]:
         """Magnitudes for the samples that drew this operation: float64 [N]."""
         return np.where(self.drew(params, name), params["magnitude"][:, self._slot], 0.0)
 
-    def drew(self, params: Params, name: str) -> NDArray[np.bool_]:
+    def drew(self, params: kinds.Params, name: str) -> NDArray[np.bool_]:
         """Return the samples that drew this operation: bool [N]."""
         drew: NDArray[np.bool_] = params["operation"][:, self._slot] == OPERATIONS.index(name)
         return drew
@@ -174,7 +166,7 @@ class _PolicyPart(TransformPart):
 class _PolicyFilter(_PolicyPart, FilterPart):
     """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image."""
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         columns = np.zeros((count, 2), np.float32)
         for number, name in enumerate(FILTERS, 1):
             columns[self.drew(params, name), 0] = number
@@ -182,7 +174,7 @@ class _PolicyFilter(_PolicyPart, FilterPart):
         return columns
 
 
-class _PolicyGeometry(_PolicyPart, GeometryPart):
+class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
     """ShearX, ShearY, TranslateX, TranslateY, Rotate."""
 
     turns = True
@@ -192,7 +184,7 @@ class _PolicyGeometry(_PolicyPart, GeometryPart):
         super().__init__(policy, slot)
         self.sampling, self.fill = SAMPLINGS[policy.interpolation], policy.fill
 
-    def place(self, placement: AffinePlacement, params: Params) -> None:
+    def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         """Shear about the top left corner, turn about the middle, or move by whole pixels."""
         across, down = (np.rad2deg(np.arctan(self.magnitudes(params, name))) for name in ("ShearX", "ShearY"))
         transform_about(placement, (0, 0), shear_x=across, shear_y=down)
@@ -205,7 +197,7 @@ class _PolicyGeometry(_PolicyPart, GeometryPart):
         )
 
 
-class _PolicyColor(_PolicyPart, ColorPart):
+class _PolicyColor(_PolicyPart, kinds.ColorPart):
     """Brightness, Color, Contrast, Posterize, Solarize."""
 
     needs_means = True
@@ -213,12 +205,12 @@ class _PolicyColor(_PolicyPart, ColorPart):
     def accept(self, limit: float) -> None:
         color.bytes_needed(self.name, limit)
 
-    def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+    def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         """Return a step for those that drew one of the five: float32 [count, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
         magnitude = params["magnitude"][:, self._slot]
         limit = pixels.limit or 1.0
-        steps: dict[str, Callable[[NDArray[Any]], Columns]] = {
+        steps: dict[str, Callable[[NDArray[Any]], kinds.Columns]] = {
             "Brightness": lambda m: color.brightness(1 + m),
             "Color": lambda m: color.saturation(1 + m),
             "Contrast": lambda m: color.contrast(1 + m),

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from packer.augment import Pipeline, Transform
 from packer.augment.draw_steps import steps
+from packer.augment.kinds import PixelFormat
 from packer.augment.pass_stages import PassStage, run_pass, staged
 from packer.augment.placement import placed
-from packer.augment.transform import PixelFormat
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
