@@ -163,31 +163,12 @@ def _by_pixels(images: Tensor) -> bool:
 @lru_cache(maxsize=64)
 def _packed(what: Pass, dtype: str, pixel: int) -> bytes:
     """Pack what augment_loops.h reads as What. dtype: of the source. pixel: numbers of a source's pixel."""
-    height, width = what.size
-    return struct.pack(
-        "17i17f",
-        what.channels,
-        height,
-        width,
-        _SAMPLINGS.index(what.sampling),
-        _OUTSIDES.index(what.outside),
-        what.framed,
-        what.steps,
-        what.contrast,
-        what.scaled,
-        what.boxes,
-        what.noise,
-        _DTYPES.index(what.dtype),
-        _DTYPES.index(dtype),
-        *what.strides,
-        what.ragged,
-        pixel,
-        what.limit,
-        *_four(what.fill, what),
-        *_four(what.scale, what),
-        *_four(what.shift, what),
-        *_four(what.box_fill, what),
-    )
+    words = [_SAMPLINGS.index(what.sampling), _OUTSIDES.index(what.outside), what.framed, what.steps]
+    words += [what.contrast, what.scaled, what.boxes, what.noise]
+    words += [_DTYPES.index(what.dtype), _DTYPES.index(dtype), *what.strides, what.ragged, pixel]
+    colours = (what.fill, what.scale, what.shift, what.box_fill)
+    numbers = [number for colour in colours for number in _four(colour, what)]
+    return struct.pack("17i17f", what.channels, *what.size, *words, what.limit, *numbers)
 
 
 def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:

@@ -288,24 +288,25 @@ def _weight(tap, middle, over, first, last, CUBIC: tl.constexpr, REFLECT: tl.con
 
 
 @triton.jit
-def _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C: tl.constexpr, REFLECT: tl.constexpr):
+def _triangle(image, row_stride, x, y, box, half, C: tl.constexpr, REFLECT: tl.constexpr):
+    x0, y0, x1, y1 = box
+    sx, sy = half
     if not REFLECT:
         x, y = tl.minimum(tl.maximum(x, x0), x1), tl.minimum(tl.maximum(y, y0), y1)
     if (sx <= 1.0) & (sy <= 1.0):
-        red, green, blue, alpha = _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C, REFLECT)
+        red, green, blue, alpha = _bilinear(image, row_stride, x, y, box, C, REFLECT)
     else:
-        red, green, blue, alpha = _wide(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, False, REFLECT)
+        red, green, blue, alpha = _wide(image, row_stride, x, y, box, half, C, False, REFLECT)
     return red, green, blue, alpha
 
 
 @triton.jit
-def _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT: tl.constexpr, REFLECT: tl.constexpr):
+def _cubic(image, row_stride, x, y, box, half, WHAT: tl.constexpr, REFLECT: tl.constexpr):
     MOST: tl.constexpr = WHAT.limit
+    x0, y0, x1, y1 = box
     if not REFLECT:
         x, y = tl.minimum(tl.maximum(x, x0 - 0.5), x1 + 0.5), tl.minimum(tl.maximum(y, y0 - 0.5), y1 + 0.5)
-    red, green, blue, alpha = _wide(
-        image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT.channels, True, REFLECT
-    )
+    red, green, blue, alpha = _wide(image, row_stride, x, y, box, half, WHAT.channels, True, REFLECT)
     if MOST > 1:
         red, green = tl.minimum(tl.maximum(red, 0.0), MOST), tl.minimum(tl.maximum(green, 0.0), MOST)
         blue, alpha = tl.minimum(tl.maximum(blue, 0.0), MOST), tl.minimum(tl.maximum(alpha, 0.0), MOST)
@@ -313,8 +314,9 @@ def _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT: tl.constexpr, 
 
 
 @triton.jit
-def _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C: tl.constexpr, REFLECT: tl.constexpr):
+def _bilinear(image, row_stride, x, y, box, C: tl.constexpr, REFLECT: tl.constexpr):
     """Sample by a triangle of half width 1: two taps by two, whose weights sum to 1. A second tap beyond the box weighs nothing."""
+    x0, y0, x1, y1 = box
     i, j = tl.floor(x), tl.floor(y)
     right, below = x - i, y - j
     left, above = 1.0 - right, 1.0 - below
@@ -335,22 +337,10 @@ def _bilinear(image, row_stride, x, y, x0, y0, x1, y1, C: tl.constexpr, REFLECT:
 
 
 @triton.jit
-def _wide(
-    image,
-    row_stride,
-    x,
-    y,
-    x0,
-    y0,
-    x1,
-    y1,
-    sx,
-    sy,
-    C: tl.constexpr,
-    CUBIC: tl.constexpr,
-    REFLECT: tl.constexpr,
-):
-    """Sample by a filter of any width."""
+def _wide(image, row_stride, x, y, box, half, C: tl.constexpr, CUBIC: tl.constexpr, REFLECT: tl.constexpr):
+    """Sample by a filter of any width. box: the first and last pixel that may be read; half: half the filter's width."""
+    x0, y0, x1, y1 = box
+    sx, sy = half
     first_x, first_y = tl.floor(x - sx) + 1.0, tl.floor(y - sy) + 1.0
     count_x, count_y = tl.ceil(2.0 * sx).to(tl.int32), tl.ceil(2.0 * sy).to(tl.int32)
     over_x, over_y = 1.0 / sx, 1.0 / sy
@@ -394,6 +384,7 @@ def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
     REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
     x, y = a * u + (b * v + c), d * u + (e * v + f)
+    box, half = (x0, y0, x1, y1), (sx, sy)
     if WHAT.framed:
         if LINEAR or CUBIC:
             cover = _edge((x - left) * kx) * _edge((right - x) * kx)
@@ -402,9 +393,9 @@ def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
             xn, yn = x + TIE, y + TIE
             cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).to(tl.float32)
     if LINEAR:
-        red, green, blue, alpha = _triangle(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, C, REFLECT)
+        red, green, blue, alpha = _triangle(image, row_stride, x, y, box, half, C, REFLECT)
     elif CUBIC:
-        red, green, blue, alpha = _cubic(image, row_stride, x, y, x0, y0, x1, y1, sx, sy, WHAT, REFLECT)
+        red, green, blue, alpha = _cubic(image, row_stride, x, y, box, half, WHAT, REFLECT)
     else:
         i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
         j = _number(y + (TIE + 0.5), y0, y1, REFLECT)
