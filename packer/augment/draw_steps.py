@@ -124,36 +124,24 @@ class DrawStep(NamedTuple):
     place: int | str
     gate: tuple[GatedTransforms, int, int] | None
 
-    def sample(
-        self,
-        rows: NDArray[np.int64],
-        seed: int,
-        epoch: int,
-        shape: kinds.Shape,
-        counters: NDArray[np.int64] | None = None,
-    ) -> dict[str, Tensor]:
-        """Draw for rows, int64 [N]: tensors on the CPU. counters: as Draws has them."""
+    def sample(self, draws: Draws, shape: kinds.Shape) -> dict[str, Tensor]:
+        """Draw for the rows of `draws`, by this step's own keys: tensors on the CPU."""
         name = type(self.transform).__name__
-        draws = Draws(rows, seed, epoch, self.place, name, counters)
-        params = dict(self.transform.sample(draws, shape))
+        params = dict(self.transform.sample(draws.keyed(self.place, name), shape))
         if "apply" in params:
             raise UsageError(
                 f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one."
             )
         if self.gate is not None:
             gated, place, number = self.gate
-            draws = Draws(rows, seed, epoch, place, type(gated).__name__, counters)
-            params["apply"] = gated.decide(draws, number)
+            params["apply"] = gated.decide(draws.keyed(place, type(gated).__name__), number)
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
     def layout(self, shape: kinds.Shape) -> ParamLayout:
         """Return the shapes and dtypes of the draws for images of a shape. Raises UsageError unless they have an entry a row."""
-        rows, name = np.zeros(2, np.int64), type(self.transform).__name__
-        drawn = self.transform.sample(Draws(rows, 0, 0, self.place, name), shape)
-        check_drawn(name, drawn, len(rows))
-        return {
-            key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(rows, 0, 0, shape).items()
-        }
+        draws, name = Draws(np.zeros(2, np.int64), 0, 0), type(self.transform).__name__
+        check_drawn(name, self.transform.sample(draws.keyed(self.place, name), shape), len(draws))
+        return {key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(draws, shape).items()}
 
     def parts(self, layout: ParamLayout) -> Sequence[kinds.TransformPart]:
         """Return the parts of the transform."""
@@ -225,31 +213,15 @@ class DrawPlan:
             )
         return found.astype(np.int64)
 
-    def sample(
-        self,
-        given: Any,
-        seed: int,
-        epoch: int,
-        sizes: Any,
-        counters: NDArray[np.int64] | None,
-    ) -> list[dict[str, Tensor]]:
-        """Draw for rows: see Pipeline.sample."""
-        rows = given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
-        if rows.ndim != 1 or not (np.issubdtype(rows.dtype, np.integer) or not rows.size):
-            raise UsageError(
-                f"Pipeline: rows are {rows.dtype} {list(rows.shape)}; whole numbers [N] are allowed. Pass row numbers."
-            )
-        rows = rows.astype(np.int64)
+    def sample(self, draws: Draws, sizes: Any) -> list[dict[str, Tensor]]:
+        """Draw for rows. sizes: of images that differ in size, [N, 2]."""
         shapes = self._shapes[:-1]
         if sizes is not None or self.ragged:
-            found = self.checked_sizes(sizes, len(rows))
+            found = self.checked_sizes(sizes, len(draws))
             if (refused := self.first_refused(found)) is not None:
                 raise refused[1]
             shapes = self._own_shapes(found.T)
-        return [
-            step.sample(rows, seed, epoch, shape, counters)
-            for step, shape in zip(self.steps, shapes, strict=True)
-        ]
+        return [step.sample(draws, shape) for step, shape in zip(self.steps, shapes, strict=True)]
 
     def first_refused(self, sizes: NDArray[np.int64]) -> tuple[int, UsageError] | None:
         """Return the number of the first image that is too small, and why; None if there is none. sizes: int64 [N, 2]."""

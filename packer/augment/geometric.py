@@ -209,7 +209,7 @@ class Resize(_Sampled):
         height, width = placement.size
         size = self._size((height, width))
         if isinstance(height, np.ndarray) or size != placement.size:
-            placement.stretch(0, 0, width, height, size, self.antialias, self.sampling)
+            placement.stretch((0, 0, width, height), size, self.antialias, self.sampling)
 
     def _size(self, size: tuple[Any, ...]) -> tuple[Any, Any]:
         if isinstance(self.size, tuple):
@@ -269,8 +269,8 @@ class RandomResizedCrop(_Sampled):
         return found
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        left, top, width, height = (params[name] for name in ("left", "top", "width", "height"))
-        placement.stretch(left, top, width, height, self.size, self.antialias, self.sampling)
+        box = tuple(params[name] for name in ("left", "top", "width", "height"))
+        placement.stretch(box, self.size, self.antialias, self.sampling)
 
 
 def draw_rectangles(
@@ -374,7 +374,7 @@ class LetterBox(_Sampled):
         if not self.scaleup:
             factor = np.minimum(factor, 1)
         down, across = (np.maximum(np.rint(side * factor), 1) for side in (height, width))
-        placement.stretch(0, 0, width, height, (down, across), self.antialias, self.sampling)
+        placement.stretch((0, 0, width, height), (down, across), self.antialias, self.sampling)
         top, left = ((self.size[0] - down) // 2, (self.size[1] - across) // 2) if self.center else (0, 0)
         placement.cut_padded(-left, -top, self.size, self.outside)
 

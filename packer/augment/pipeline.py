@@ -36,7 +36,7 @@ from packer.augment.pass_stages import (
     run_stages,
     staged,
 )
-from packer.augment.transform import Transform, check_transform
+from packer.augment.transform import Draws, Transform, check_transform
 from packer.augment.validation import check_images, check_range, check_tensor, number, one_of, whole
 from packer.errors import UsageError
 
@@ -168,7 +168,12 @@ class Pipeline:
         self._known()
         epoch = whole("Pipeline", "epoch", epoch, 0)
         seed = self.seed if seed is None else whole("Pipeline", "seed", seed, None)
-        return self._plan.sample(rows, seed, epoch, sizes, counters)
+        found = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+        if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
+            raise UsageError(
+                f"Pipeline: rows are {found.dtype} {list(found.shape)}; whole numbers [N] are allowed. Pass row numbers."
+            )
+        return self._plan.sample(Draws(found.astype(np.int64), seed, epoch, counters=counters), sizes)
 
     def first_refused(self, sizes: Sizes) -> tuple[int, UsageError] | None:
         """Return the number of the first image that is too small, and why; None if there is none.

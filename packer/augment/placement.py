@@ -102,20 +102,14 @@ class AffinePlacement:
             self.continue_outside()
 
     def stretch(
-        self,
-        left: Numbers,
-        top: Numbers,
-        width: Numbers,
-        height: Numbers,
-        size: tuple[Any, Any],
-        antialias: bool,
-        sampling: Sampling = "linear",
+        self, box: tuple[Numbers, ...], size: tuple[Any, Any], antialias: bool, sampling: Sampling
     ) -> None:
         """Cut a rectangle of whole pixels and resize it.
 
-        left, top, width, height: [N]. size: (h, w) that it becomes. antialias: widen the filter where it shrinks; a cubic one
+        box: left, top, width, height, [N] each. size: (h, w) that it becomes. antialias: widen the filter where it shrinks; a cubic one
         always.
         """
+        left, top, width, height = box
         self._read_only(left, top, left + width, top + height)
         self._forget_edges(left, top, left + width, top + height)
         self._compose(width / size[1], 0.0, left, 0.0, height / size[0], top)

@@ -24,14 +24,15 @@ class Draws:
     """The draws of one operation for rows of one epoch.
 
     rows: int64 [N], the images' row numbers. counters: int64 [N], what keys the draws: the rows, or where an order repeats rows
-    the places in the epoch, so that repetitions differ. The same counter draws the same numbers, whatever is drawn beside it.
+    the places in the epoch, so that repetitions differ. The same counter draws the same numbers, whatever is drawn beside it. place, name:
+    of the operation in its pipeline, which key its draws too.
     """
 
     rows: NDArray[np.int64]
     seed: int
     epoch: int
-    place: int | str
-    name: str
+    place: int | str = 0
+    name: str = ""
     counters: Any = None
 
     def __post_init__(self) -> None:
@@ -39,6 +40,10 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def keyed(self, place: int | str, name: str) -> Draws:
+        """Return the draws of an operation for the same rows."""
+        return Draws(self.rows, self.seed, self.epoch, place, name, self.counters)
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
         """Return the same draws for some of the rows."""

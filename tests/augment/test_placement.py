@@ -44,7 +44,7 @@ def test_operations_are_products_of_matrices() -> None:
             elif way == 2:
                 left, top = draws.integers(0, 5, (2, 4))
                 w, h = draws.integers(1, 9, (2, 4))
-                placement.stretch(left, top, w, h, (11, 19), True)
+                placement.stretch((left, top, w, h), (11, 19), True, "linear")
                 made = [
                     matrix(ww / 19, 0, x, 0, hh / 11, y) for x, y, ww, hh in zip(left, top, w, h, strict=True)
                 ]
@@ -72,7 +72,8 @@ def test_a_resize_reads_only_what_was_cut_before_it() -> None:
     placement = AffinePlacement(2, (20, 30))
     placement.mirror(across=np.array([False, True]))
     placement.cut(np.array([4, 4]), np.array([2, 2]), (10, 12))
-    placement.stretch(np.array([1, 1]), np.array([3, 3]), np.array([5, 5]), np.array([6, 6]), (24, 10), True)
+    box = np.array([1, 1]), np.array([3, 3]), np.array([5, 5]), np.array([6, 6])
+    placement.stretch(box, (24, 10), True, "linear")
     columns = placement.columns()
     # The second is mirrored: its columns are counted from the right.
     assert columns[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].tolist() == [[5, 5, 9, 10], [20, 5, 24, 10]]
@@ -83,7 +84,7 @@ def test_there_is_always_a_pixel_to_read() -> None:
     placement = AffinePlacement(4, (20, 30))
     left, top = np.array([-40, 60, 3, -3]), np.array([5, 30, -25, -3])
     placement.cut(left, top, (8, 8), read_only=False)
-    placement.stretch(0, 0, 8, 8, (4, 4), True)
+    placement.stretch((0, 0, 8, 8), (4, 4), True, "linear")
     taps = placement.columns()[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].tolist()
     assert taps == [[0, 5, 0, 12], [29, 19, 29, 19], [3, 0, 10, 0], [0, 0, 4, 4]]
 
@@ -91,7 +92,7 @@ def test_there_is_always_a_pixel_to_read() -> None:
 @pytest.mark.parametrize(("antialias", "support"), [(True, [3, 2]), (False, [1, 1])])
 def test_the_filter_widens_where_it_shrinks(antialias: bool, support: list[float]) -> None:
     placement = AffinePlacement(1, (20, 30))
-    placement.stretch(0, 0, 30, 20, (10, 10), antialias)
+    placement.stretch((0, 0, 30, 20), (10, 10), antialias, "linear")
     assert placement.columns()[0, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].tolist() == support
     # What shrinks without a resize keeps the filter, as torchvision's affine.
     placement.turn(2.0, 0.0, 0.0, 0.0, 2.0, 0.0)
@@ -122,13 +123,13 @@ def test_the_picture_ends_where_it_was_cut_and_never_begins_again() -> None:
 
 def test_an_edge_is_as_wide_as_a_pixel_of_the_picture_that_ends() -> None:
     small = AffinePlacement(1, (20, 30))
-    small.stretch(0, 0, 30, 20, (80, 60), True)
+    small.stretch((0, 0, 30, 20), (80, 60), True, "linear")
     small.see_outside()
     assert small.columns()[0, pass_spec.SHARPNESS_AT : pass_spec.STEPS_AT].tolist() == [2, 4]
     large = AffinePlacement(1, (20, 30))
     large.see_outside()
     assert large.columns()[0, pass_spec.SHARPNESS_AT : pass_spec.STEPS_AT].tolist() == [1, 1]
-    large.stretch(0, 0, 30, 20, (10, 60), True)
+    large.stretch((0, 0, 30, 20), (10, 60), True, "linear")
     assert large.columns()[0, pass_spec.SHARPNESS_AT : pass_spec.STEPS_AT].tolist() == [1, 0.5]
 
 
@@ -139,7 +140,7 @@ def test_what_was_undone_did_not_happen() -> None:
     untouched = before.columns().copy()
     placement.see_outside()
     placement.turn(0.5, 0.5, 1.0, -0.5, 0.5, 2.0)
-    placement.stretch(1, 2, 10, 10, (20, 20), True)
+    placement.stretch((1, 2, 10, 10), (20, 20), True, "linear")
     changed = placement.columns()
     placement.restore(np.array([True, False, True]), before)
     found = placement.columns()
@@ -153,5 +154,5 @@ def test_no_samples_have_no_columns() -> None:
     placement.mirror(np.zeros(0, bool), np.zeros(0, bool))
     placement.cut(2, 3, (8, 8))
     placement.see_outside()
-    placement.stretch(0, 0, 8, 8, (4, 4), True)
+    placement.stretch((0, 0, 8, 8), (4, 4), True, "linear")
     assert placement.columns().shape == (0, pass_spec.STEPS_AT)
