@@ -55,7 +55,7 @@ class Pipeline:
     seed: of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
     mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there.
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
-    split: images that differ in size are made alike by `begin` in their own dtype, and all else is left to `apply`, which may then run
+    split: images that differ in size are made alike in their own dtype, and all else is left to `apply`, which may then run
         on another device: less is copied there.
     Raises UsageError if a transform cannot take the images it would get.
     """
@@ -225,8 +225,8 @@ class Pipeline:
     ) -> Tensor:
         """Apply what was drawn.
 
-        images: [N, C, H, W], any device, best with channels_last strides; not modified. Of images that differ in size what `begin`
-            returned.
+        images: [N, C, H, W], any device, best with channels_last strides; not modified. Of images that differ in size what the first
+            stage made.
         params: what `sample` or `prepare` returned for these images.
         rows: int64 [N] on the images' device, the images to take (not checked there); they are then [M, C, H, W], a whole
             field for example, and no batch is put together before it is augmented.
@@ -354,7 +354,7 @@ class Pipeline:
         return shape
 
     def _after_begin(self, prepared: PreparedDraws) -> tuple[list[Stage], PreparedDraws]:
-        """Return the stages that `begin` leaves, and their draws."""
+        """Return the stages after the one that made images alike, and their draws."""
         return (
             (self._stages[1:], prepared[:, self.first.width :]) if self.ragged else (self._stages, prepared)
         )
