@@ -335,9 +335,9 @@ class ToDtype(SinglePartTransform, kinds.ScalePart):
 
 def _erase_value(name: str, what: str, value: Any) -> float | tuple[float, ...] | None:
     """Return a number, one a channel, or None for "random"."""
-    if value == "random":
-        return None
     if isinstance(value, str):
+        if value == "random":
+            return None
         raise UsageError(
             f"{name}: {what} is {value!r}; 'random', a number, or one a channel, is allowed. Pass such."
         )

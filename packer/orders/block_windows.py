@@ -133,14 +133,15 @@ class BlockEpoch:
 
     def _table(self, window: int) -> NDArray[np.int64]:
         """Return the first row of each block of a window, counted on the ring."""
-        if window not in self._tables:
+        table = self._tables.get(window)
+        if table is None:
             if len(self._tables) >= _TABLES:
                 self._tables.clear()
             own = randomness.permute(np.arange(*self._cut.slots(window)), self._blocks, self._key)
             if self._short == window:
                 own = np.append(own[own != self._blocks - 1], self._blocks - 1)
-            self._tables[window] = own * self._cut.block
-        return self._tables[window]
+            self._tables[window] = table = own * self._cut.block
+        return table
 
 
 def all_runs(found: list[Runs]) -> Runs:
