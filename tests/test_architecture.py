@@ -47,8 +47,6 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.repacking",
         "packer.format",
         "packer.inputs",
-        "packer.load",
-        "packer.orders",
         "packer.previews",
         "packer.progress",
         "packer.reports",

@@ -6,8 +6,8 @@
     reworking.py          append, merge, split, repack, export, verify, seal
     console.py            the group of commands; text for people, JSON for programs; what a conversion did
 
-Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, load, orders, previews, progress,
-reports, samples, tables, tables.transform.
+Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, previews, progress, reports, samples,
+tables, tables.transform.
 """
 
 from __future__ import annotations
