@@ -250,15 +250,6 @@ def test_names_that_are_not_utf8_are_packed_and_printed(
     assert r"caf\udce9" in run("info", "p").out
 
 
-def test_two_files_with_one_stem_are_both_packed_and_noted(photos: Path, run: Run):
-    Image.new("RGB", (9, 9)).save(photos / "blue" / "0.png")
-    done = run("convert", photos, "p", "--size", 8)
-    assert done.code == 0
-    assert "note: " in done.out
-    assert "blue/0.jpg" in done.out
-    assert open_pack("p").rows == 25
-
-
 def test_a_folder_that_may_not_be_written(photos: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write anywhere
     done = run("convert", photos, "p.h5")

@@ -58,24 +58,6 @@ def test_arrays(arguments: list[str]) -> None:
     np.testing.assert_array_equal(pack.read("label"), LABELS[keys])
 
 
-def test_keras_layout_becomes_splits() -> None:
-    told = run("data.h5", "out.h5")
-    first, found, splits = told.splitlines()[:3]
-    assert first == ("data.h5: 25 rows -> out.h5: image uint8[8,8,3], label int64[]; about 70.5 kB")
-    assert found.startswith("note: found x uint8[25, 8, 8, 3], y int64[25]: x is 'image', y is 'label'.")
-    assert splits.startswith(
-        "note: The splits are train, test, by the names of x_test uint8[5, 8, 8, 3], x_train"
-    )
-    pack = open_pack("out.h5")
-    assert {name: [list(span) for span in spans] for name, spans in pack.header.splits.items()} == {
-        "train": [[0, 20]],
-        "test": [[20, 25]],
-    }
-    keys = [int(key) for key in pack.keys()]
-    np.testing.assert_array_equal(pack.read("image"), np.concatenate([IMAGES, IMAGES[:5]])[keys])
-    np.testing.assert_array_equal(pack.read("label"), np.concatenate([LABELS, LABELS[:5]])[keys])
-
-
 def test_arrays_are_resized() -> None:
     run("data.npz", "out.h5", "--size", "4", "--fit", "stretch")
     assert open_pack("out.h5").header.field("image").shape == (4, 4, 3)
@@ -94,8 +76,8 @@ def test_what_was_found_is_said() -> None:
     ("arguments", "said"),
     [
         (
-            ["data.h5", "out.h5", "--split", "train=0.9,val=0.1"],
-            "data.h5: its arrays are the splits train, test, and split= makes others. Leave it out, or name the arrays of one",
+            ["data.h5", "out.h5"],
+            "more than one set of samples, and a pack is made of one. Name its arrays: fields=Fields(rename={'x_train': 'image'}).",
         ),
         (["data.h5", "out.h5", "--rename", "z=image"], "rename: data.h5 has no 'z'; there is"),
         (["data.h5", "out.h5", "--rename", "image"], "--rename image: is not NAME=FIELD"),

@@ -37,7 +37,6 @@ OPTIONS = {
 }
 """Keyword -> the option, where that has another name."""
 # Values that the command line spells otherwise.
-_BARS = Option("Labels.separator", "|;")
 _SPELLED = {("Csv.quote", ""): "none"}
 # The one option in reasons that packs record, which hold text.
 _RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
@@ -94,8 +93,6 @@ def _typed_option(option: Option) -> str:
         name = "shard-rows" if isinstance(option.value, int) else "shard-size"
     elif option.name == "store" and option.value in COMPRESS:
         name = "compress"
-    elif option == _BARS:
-        return "--multi-label"
     name = f"--{name}"
     match option.value:
         case None | True:

@@ -131,7 +131,6 @@ def _convert_arrays(
     output: Output,
     *,
     rename: Mapping[str, str],
-    boxes_unit: str | None = None,
     **options: Any,
 ) -> None:
     """Run packer.pack_dataset on files of arrays and tell of it."""
@@ -148,22 +147,17 @@ def _convert_arrays(
         output.say(notes[0])
         output.note(notes[1:])
 
-    form = Fields(rename=dict(rename), boxes_unit=boxes_unit)
-    report = pack_dataset(list(sources), out, fields=form, on_plan=announce, **options)
+    report = pack_dataset(list(sources), out, fields=Fields(rename=dict(rename)), on_plan=announce, **options)
     tell_report(output, report, "row")
 
 
 def _labels(options: dict[str, Any]) -> Labels:
     """Return the value of `labels`, made of the options about labels, which are removed."""
     from packer.inputs.label_options import Labels
-    from packer.inputs.label_values import BARS
 
     names = {field.name: OPTIONS.get(f"Labels.{field.name}", field.name) for field in fields(Labels)}
     typed = {member: name.replace("-", "_") for member, name in names.items()}
-    given = {member: options.pop(name) for member, name in typed.items() if name in options}
-    if options.pop("multi_label"):
-        given.setdefault("separator", BARS)
-    return Labels(**given)
+    return Labels(**{member: options.pop(name) for member, name in typed.items() if name in options})
 
 
 def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str | Soft]:

@@ -30,7 +30,6 @@ from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
 from packer.inputs.image_sources import Source, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import BARS
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import MAX_PIXELS, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -253,7 +252,7 @@ def plan_conversion(
         options = replace(options, channels=_bands_of_first(opened, options.max_pixels))
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
-    targets = _targets(opened, options, asked, skip, made is not None)
+    targets = _targets(opened, options, asked, skip)
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(
@@ -277,8 +276,6 @@ def plan_conversion(
     order = _order(opened, targets, options)
     row_bytes = estimate(maker, storing, order)
     options = replace(options, storing=storing.with_rows(row_bytes))
-    if made is None and targets.separator is not None:
-        options = replace(options, labels=replace(options.labels, separator=targets.separator))
     task = _task(opened, maker, order, asked if made is not None else options, targets)
     plan = ConversionPlan(
         rows=len(order.samples),
@@ -437,19 +434,15 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     raise UsageError(reason)
 
 
-def _targets(
-    source: ImageSource, options: ImageOptions, asked: ImageOptions, skip: bool, known: bool
-) -> ImageTargets:
+def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions, skip: bool) -> ImageTargets:
     """Return what is known of each image: from the CSV, or else from the folders.
 
-    asked: the options as they were given; known: they are those of a pack that is there.
+    asked: the options as they were given.
     """
     labels = options.labels
     chosen = labels.record()
     unit = chosen.pop("boxes_unit", None)
     if labels.file is not None:
-        if labels.separator == BARS and not known:
-            del chosen["label_separator"]  # either one, and it is looked whether cells have any
         targets = read_labels(labels, source.keys, **chosen, skip=skip)
     else:
         for option in labels.about_csv():
@@ -458,7 +451,7 @@ def _targets(
                     f"{option}: is about columns of a CSV, and there is none. Pass "
                     f"{Option('labels', 'FILE')}."
                 )
-        if source.classes is not None and asked.labels.as_ in ("float", "number"):
+        if source.classes is not None and asked.labels.as_ == "float":
             raise UsageError(
                 f"{Option('Labels.as_', asked.labels.as_)}: is about labels that are numbers, and "
                 f"{source.name} has classes. Leave it out."

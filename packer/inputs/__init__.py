@@ -2,9 +2,8 @@
 
     image_sources.py   opens a folder, list or archive of images, or a data set in a layout of its own
     opened_source.py   what that gives: keys, bytes, sizes, labels of images, wherever they lie
-    image_archives.py  opens archives of images, and reads tars
+    image_archives.py  opens archives of images, and reads tars and zip files
     archive_members.py what archives have in common: keys of their members, reading at their places
-    zip_archive.py     zip files
     remote_images.py   a folder of images in a store, read ahead
     dataset_layouts.py recognises data sets in layouts of their own, and opens them:
     webdataset_tars.py   WebDataset's tars: labels beside images of the same name

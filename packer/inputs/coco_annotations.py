@@ -155,33 +155,30 @@ class _Reading:
             if index < 0:
                 index = by_name.get(normal.rpartition("/")[2], -1)
             images[identity] = index
+            height, width = entry.get("height"), entry.get("width")
             if index < 0:
-                self._missing(part.path, name)
+                found = f"is called {shorten(name)}, and no file is, or several are"
+                self._leave_out(part.path, f"image {place}", found)
             elif self._parts[index] >= 0:
                 raise SourceError(
                     f"{part.path}: {shorten(self._keys[index])} is listed twice, here or in {self._files[self._parts[index]]}; "
                     "each image is listed once. Correct it."
                 )
-            else:
+            elif type(height) is type(width) is int and 0 < min(height, width) <= max(height, width) < 2**31:
+                self._sizes[index] = height, width
+            if index >= 0:
                 self._parts[index] = number
-                height, width = entry.get("height"), entry.get("width")
-                if (
-                    type(height) is int
-                    and type(width) is int
-                    and 0 < min(height, width) <= max(height, width) < 2**31
-                ):
-                    self._sizes[index] = height, width
         return images
 
-    def _missing(self, path: str, name: str) -> None:
+    def _leave_out(self, path: str, called: str, found: str, image: int = -1) -> None:
+        """Raise SourceError about an entry, unless such are skipped: then it is noted, or its image is refused."""
         if not self._skip:
-            raise SourceError(
-                f"{path}: lists {shorten(name)}, and there is no such image, or there are several of "
-                f"that name. Add it, or pass {Option('on_error', 'skip')}."
-            )
-        self._skipped.append(
-            {"key": shorten(name), "reason": f"is in {os.path.basename(path)} and not among the images."}
-        )
+            raise SourceError(f"{path}: {called} {found}. Correct it, or pass {Option('on_error', 'skip')}.")
+        file = os.path.basename(path)
+        if image < 0:
+            self._skipped.append({"key": f"{file} {called}", "reason": f"{found}."})
+        else:
+            self._refused.setdefault(image, f"its {called} ({file}) {found}.")
 
     def _annotation(
         self,
@@ -191,36 +188,22 @@ class _Reading:
         images: Mapping[Any, int],
         ids: Mapping[Any, int],
     ) -> None:
-        image = entry.get("image_id")
+        image, category = entry.get("image_id"), entry.get("category_id")
         index = images.get(image) if type(image) in (int, str) else None
+        called = f"annotation {name}"
         if index is None:
-            found = (
-                "no image_id" if image is None else f"the image_id {shorten(str(image))}, which no image has"
-            )
-            if not self._skip:
-                raise self._wrong(path, name, found)
-            self._skipped.append(
-                {"key": f"{os.path.basename(path)} annotation {name}", "reason": f"has {found}."}
-            )
+            self._leave_out(path, called, f"has the image_id {shorten(str(image))}, which no image has")
             return
         if index < 0:
             return
-        category = entry.get("category_id")
         label = ids.get(category) if type(category) in (int, str) else None
         corners = _corners(entry.get("bbox"))
-        if label is None or corners is None:
-            found = (
-                "no bbox of four finite numbers"
-                if label is not None
-                else (
-                    "no category_id"
-                    if category is None
-                    else f"the category_id {shorten(str(category))}, which no category has"
-                )
-            )
-            if not self._skip:
-                raise self._wrong(path, name, found)
-            self._refused.setdefault(index, f"its annotation {name} ({os.path.basename(path)}) has {found}.")
+        if label is None:
+            found = f"has the category_id {shorten(str(category))}, which no category has"
+            self._leave_out(path, called, found, index)
+            return
+        if corners is None:
+            self._leave_out(path, called, "has no bbox of four finite numbers", index)
             return
         if entry.get("iscrowd"):
             self._crowds += 1
@@ -231,12 +214,6 @@ class _Reading:
             self._owners.append(index)
             self._labels.append(label)
             self._ids.append(name)
-
-    def _wrong(self, path: str, name: int, found: str) -> SourceError:
-        return SourceError(
-            f"{path}: annotation {name} has {found}; image_id, category_id and bbox are needed. "
-            f"Correct it, or pass {Option('on_error', 'skip')}."
-        )
 
     def targets(self, subject: str, classes: list[str]) -> tuple[ImageTargets, NDArray[np.int64]]:
         """Return what `read_coco` does."""

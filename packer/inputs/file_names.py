@@ -146,40 +146,30 @@ class FolderLayout(NamedTuple):
 
 
 def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
-    """Return the splits that the folders at the top are, {} if they are none.
+    """Return the splits that the folders at the top are, in their order; {} unless all are splits and hold all images.
 
     subject: what to call the source in messages; keys: the images' paths, in `image_order`; folders: at the top, not hidden, as
     paths below it. Raises: SourceError when a split has no images, UsageError when two folders are one split.
     """
-    folder_of = _split_folders(subject, folders)
-    if not folder_of or any("/" not in key for key in keys):
-        return {}
-    number = {folder: k for k, folder in enumerate(folder_of.values())}
-    owners = np.fromiter((number[key.partition("/")[0]] for key in keys), np.int64, len(keys))
-    splits = {name: np.flatnonzero(owners == number[folder]) for name, folder in folder_of.items()}
-    empty = next((name for name, members in splits.items() if not len(members)), None)
-    if empty is not None:
-        raise SourceError(
-            f"{subject}/{folder_of[empty]}: a split without images; each needs some. Add some, or remove the folder."
-        )
-    return splits
-
-
-def _split_folders(subject: str, folders: Collection[str]) -> dict[str, str]:
-    """Return split -> its folder, in the order of splits; {} unless every folder at the top is one. Raises: UsageError."""
     tops = sorted(folder for folder in folders if "/" not in folder)
-    found: dict[str, str] = {}
-    for top in tops:
-        name = split_called(top)
-        if name is None:
-            return {}
-        if name in found:
-            raise UsageError(
-                f"{subject}: its folders {found[name]} and {top} are both the split {name}; each split is one folder. "
-                "Put their images into one."
-            )
-        found[name] = top
-    return {name: found[name] for name in dict.fromkeys(SPLIT_NAMES.values()) if name in found}
+    named = [split_called(top) for top in tops]
+    if None in named or any("/" not in key for key in keys):
+        return {}
+    if len(set(named)) < len(named):
+        raise UsageError(
+            f"{subject}: two of its folders ({', '.join(tops)}) are the same split. Put their images into one."
+        )
+    owners = np.fromiter((tops.index(key.partition("/")[0]) for key in keys), np.int64, len(keys))
+    splits = {}
+    for name in dict.fromkeys(SPLIT_NAMES.values()):
+        if name in named:
+            splits[name] = np.flatnonzero(owners == named.index(name))
+            if not len(splits[name]):
+                folder = tops[named.index(name)]
+                raise SourceError(
+                    f"{subject}/{folder}: a split without images; each needs some. Add some, or remove the folder."
+                )
+    return splits
 
 
 def class_folders(
@@ -202,146 +192,93 @@ def class_folders(
     if not keys:
         raise no_images(subject)
     splits = folder_splits(subject, keys, folders)
-    if not splits:
-        tops = {f for f in folders if "/" not in f}
-        _check_beside(subject, tops)
-        labels, classes = _classes(subject, "", keys, tops, listed, empty)
-        return FolderLayout(labels, classes, {})
-    classes_found: set[str] = set()
+    level = 1 if splits else 0
+    parts = [keys[members[0]].partition("/")[0] + "/" for members in splits.values()] or [""]
+    classes: set[str] = set()
     flat: list[str] = []
-    for members in splits.values():
-        folder = keys[members[0]].partition("/")[0]
-        inner = [keys[index].partition("/")[2] for index in members]
-        below = {f.partition("/")[2] for f in folders if f.startswith(folder + "/") and f.count("/") == 1}
-        _, found = _classes(subject, f"{folder}/", inner, below, listed, empty)
-        if found is not None and len(found) == 1 and split_called(found[0]):
-            raise UsageError(
-                f"{subject}/{folder}: holds a folder {found[0]} and nothing else, which would be its only class; the folders in a "
-                f"split are classes. Move what is in {folder}/{found[0]} up into {folder}."
+    for part in parts:
+        inner = [key.removeprefix(part) for key in keys if key.startswith(part)]
+        below = {f.removeprefix(part) for f in folders if f.startswith(part) and f.count("/") == level}
+        found = _classes(f"{subject}/{part}".rstrip("/"), inner, below, listed)
+        without = sorted(below.difference(found, listed)) if found else []
+        if without and empty is None:
+            raise SourceError(
+                f"{subject}/{part}{without[0]}: a class folder without images; each needs at least one. "
+                f"Add some, remove the folder, or pass {Option('on_error', 'skip')}."
             )
-        classes_found.update(found or ())
-        flat += [] if found else [folder]
-    if not classes_found:
+        if empty is not None:
+            empty += [part + name for name in without]
+        classes |= found
+        flat += [] if found else [part.rstrip("/")]
+    if not classes:
         return FolderLayout(None, None, splits)
     if flat:
         raise SourceError(
             f"{subject}/{flat[0]}: holds no class folders, as other splits do; all or none may. Sort its images into classes."
         )
-    classes = sorted(classes_found)
-    numbers = {name: number for number, name in enumerate(classes)}
-    labels = np.fromiter((numbers[key.split("/", 2)[1]] for key in keys), np.int64, len(keys))
-    return FolderLayout(labels, classes, splits)
+    numbers = {name: number for number, name in enumerate(sorted(classes))}
+    labels = np.fromiter((numbers[key.split("/", level + 1)[level]] for key in keys), np.int64, len(keys))
+    return FolderLayout(labels, list(numbers), splits)
 
 
-def _check_beside(subject: str, tops: Collection[str]) -> None:
-    """Raise UsageError if training and test folders lie beside folders that are no splits, or all are called nearly as splits are."""
-    words = {top: split_begun(top) for top in sorted(tops)}
-    if len(set(words.values())) > 1 and "train" in words.values() and None not in words.values():
-        shown = list(words)[:3]
-        raise UsageError(
-            f"{subject}: its folders {' and '.join(shown)} are called nearly as splits are; they would be classes. "
-            f"Call them {' and '.join(str(words[top]) for top in shown)}, or pass one of them."
+def _classes(place: str, keys: list[str], folders: Collection[str], listed: Collection[str]) -> set[str]:
+    """Return the class folders that hold the images of `place`, empty for a flat folder. Raises: SourceError, UsageError."""
+    held = {key.partition("/")[0] for key in keys if "/" in key}
+    loose = next((key for key in keys if "/" not in key), None)
+    if held and loose is not None:
+        raise SourceError(
+            f"{place}: holds images at its top ({loose}) and in folders ({min(held)}); all or none may be "
+            f"in class folders. Move some, or pass {Option('labels')}."
         )
-    called = {top: split_called(top) for top in sorted(tops)}
-    parts = [top for top, name in called.items() if name]
-    others = [top for top, name in called.items() if not name]
-    if others and "train" in called.values() and len(parts) > 1:
+    reason = "" if held <= set(listed) else _no_classes(keys, sorted(held), {*held, *folders})
+    if reason:
         raise UsageError(
-            f"{subject}: holds {' and '.join(parts)}, which are splits, and {others[0]} beside them; splits have no other folders "
-            f"beside them. Pass {subject}/{parts[-1]} alone, or move {' and '.join(others[:3])} away."
+            f"{place}: {reason}; its folders would be classes. Pass one of its folders, masks by "
+            f"{Option('pairs', {'mask': 'DIR'})}, or if they are the classes, "
+            f"{Option('classes', ','.join(sorted(held)))}."
         )
+    return held
 
 
-def _check_classes(place: str, keys: list[str], tops: Collection[str], listed: Collection[str]) -> None:
-    """Raise UsageError if folders are parts of samples, or of the data set, and no classes.
+def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> str:
+    """Say why folders are parts of samples, or of the data set, and no classes; "" if they may be classes.
 
-    place: what holds the folders; keys: of its images, tops: of folders, both below it; all images lie in folders. listed: what the
-    user calls classes.
+    keys: of images, all in folders; held: the folders at the top that hold them; folders: all at the top.
     """
-    held = sorted({key.partition("/")[0] for key in keys})
-    if set(held) <= set(listed):
-        return
-    are_classes = Option("classes", ",".join(held))
-    pictures = next((top for top in held if top.lower() in _PICTURES), None)
-    if pictures is not None and len(held) == 1 < len({*held, *tops}):
-        beside = min(top for top in tops if top != pictures)
-        raise UsageError(
-            f"{place}: {pictures} lies beside {beside}, which holds no images, and would be the only "
-            f"class. Pass {place}/{pictures}, or {are_classes}."
+    called = {folder: split_called(folder) or split_begun(folder) for folder in sorted(folders)}
+    parts = [folder for folder, split in called.items() if split]
+    if "train" in called.values() and len({called[part] for part in parts}) > 1:
+        beside = next((folder for folder in called if folder not in parts), None)
+        more = (
+            f", and {beside} lies beside them"
+            if beside
+            else ", and all are splits only if called train, val, test"
         )
-    masks = _masks_of(pictures, keys) if pictures is not None else None
-    if masks is not None:
-        raise UsageError(
-            f"{place}: {pictures} lies beside {masks}, as images beside their masks do; they would be "
-            f"classes. Pass {place}/{pictures}, and masks by "
-            f"{Option('pairs', {'mask': f'{place}/{masks}'})}, or {are_classes}."
-        )
-    if any(key.count("/") < 2 for key in keys):
-        return
-    inner: dict[str, set[str]] = {top: set() for top in held}
+        return f"its folders {' and '.join(parts[:3])} are called as splits are{more}"
+    pictures = next((folder for folder in held if folder.lower() in _PICTURES), None)
+    if pictures is not None and len(held) == 1 < len(folders):
+        return f"{pictures} lies beside {min(f for f in folders if f != pictures)}, which holds no images"
+    if pictures is not None:
+        stems = {os.path.splitext(key)[0].partition("/")[2] for key in keys if key.startswith(pictures + "/")}
+        for key in keys:
+            top, _, name = key.partition("/")
+            if top != pictures and (top.lower() in _MASKS or os.path.splitext(name)[0] in stems):
+                return f"{pictures} lies beside {top}, as images beside their masks do"
+    if len(held) == 1 and split_called(held[0]):
+        return f"its only folder is called {held[0]}, as splits are"
+    inner: dict[str, set[str]] = {folder: set() for folder in held}
     for key in keys:
+        if key.count("/") < 2:
+            return ""
         top, name, _ = key.split("/", 2)
         inner[top].add(name)
-    first, *rest = inner.values()
-    if not rest and len(first) > 1 and all(map(split_called, first)):
-        raise UsageError(
-            f"{place}: holds the folder {held[0]} alone, which would be the only class, and its folders "
-            f"({', '.join(sorted(first))}) are splits. Pass {place}/{held[0]}."
-        )
+    first, *rest = inner.values() or [set()]
+    if len(first) > 1 and not rest and all(map(split_called, first)):
+        return f"its only folder {held[0]} holds splits ({', '.join(sorted(first))})"
     # One folder in each ("n01443537/images") says nothing: the folders above it are the classes then.
-    if rest and len(first) > 1 and all(names == first for names in rest):
-        some = ", ".join(sorted(first)[:2]) + (" ..." if len(first) > 2 else "")
-        raise UsageError(
-            f"{place}: {held[0]} and {held[1]} hold the same folders ({some}), as parts of a data set, "
-            "or images and their masks, do; classes are the folders at the top. Put the parts into "
-            f"one folder, and draw splits with {Option('split', 'train=0.9,val=0.1')}, or pass one of "
-            f"them, with masks by {Option('pairs', {'mask': f'{place}/{held[1]}'})}, or if they are "
-            f"the classes, {are_classes}."
-        )
-
-
-def _masks_of(pictures: str, keys: list[str]) -> str | None:
-    """Return the folder that holds masks of the images in `pictures`: it is called so, or has files of the same names."""
-    stems = {os.path.splitext(key)[0].partition("/")[2] for key in keys if key.startswith(pictures + "/")}
-    for key in keys:
-        top, _, name = key.partition("/")
-        if top != pictures and (top.lower() in _MASKS or os.path.splitext(name)[0] in stems):
-            return top
-    return None
-
-
-def _classes(
-    subject: str,
-    split: str,
-    keys: list[str],
-    folders: Collection[str],
-    listed: Collection[str],
-    empty: list[str] | None,
-) -> tuple[NDArray[np.int64] | None, list[str] | None]:
-    """Return labels, int64 [N], and the classes they number; (None, None) for a flat folder. split: its path, or ""."""
-    tops = [key.partition("/")[0] for key in keys if "/" in key]
-    if not tops:
-        return None, None
-    if len(tops) < len(keys):
-        loose = next(key for key in keys if "/" not in key)
-        raise SourceError(
-            f"{subject}/{split}".rstrip("/")
-            + f": holds images at its top ({loose}) and in folders ({tops[0]}); all or none may be in "
-            "class folders. Move some, or pass ",
-            f"{Option('labels')}.",
-        )
-    _check_classes(f"{subject}/{split}".rstrip("/"), keys, folders, listed)
-    classes = sorted(set(tops))
-    without = sorted(set(folders).difference(classes, listed))
-    if without and empty is None:
-        raise SourceError(
-            f"{subject}/{split}{without[0]}: a class folder without images; each needs at least one. "
-            f"Add some, remove the folder, or pass {Option('on_error', 'skip')}."
-        )
-    if empty is not None:
-        empty += [split + name for name in without]
-    numbers = {name: number for number, name in enumerate(classes)}
-    return np.fromiter((numbers[top] for top in tops), np.int64, len(keys)), classes
+    if len(first) > 1 and rest and all(names == first for names in rest):
+        return f"{held[0]} and {held[1]} hold the same folders ({', '.join(sorted(first)[:3])}), as parts of a data set do"
+    return ""
 
 
 def no_images(subject: str) -> SourceError:
@@ -360,9 +297,8 @@ def note_left_out(counts: Mapping[str, int]) -> list[str]:
     """Say which files of a folder are no images that are read; none if there are none. counts: suffix -> files."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in ordered[:_SHOWN_SUFFIXES]]
-    if rest := sum(count for _, count in ordered[_SHOWN_SUFFIXES:]):
-        shown.append(f"{rest:,} others")
-    return [f"Not read as images: {', '.join(shown)}."] if shown else []
+    more = " ..." if len(ordered) > len(shown) else ""
+    return [f"Not read as images: {', '.join(shown)}{more}."] if shown else []
 
 
 def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> list[str]:
@@ -371,22 +307,15 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
     if not labels_given:
         notes.append(
             Sentence(
-                f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to add "
-                "some."
+                f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
+                "add some."
             )
         )
     if classes is not None and len(classes) == 1:
-        notes.append(f"All images are in one class folder ({classes[0]}).")
-    stems: dict[str, str] = {}
-    twins = []
-    for key in keys:
-        folder, slash, name = key.rpartition("/")
-        first = stems.setdefault(f"{folder}{slash}{name.rpartition('.')[0]}", key)
-        if first is not key:
-            twins.append(f"{first} and {key}")
-    if twins:
-        more = f"; there are {len(twins):,} such pairs" if len(twins) > 1 else ""
-        notes.append(f"{twins[0]} differ only in their extension, and both are packed{more}.")
+        inner = all(key.count("/") > 1 and key.startswith(f"{classes[0]}/") for key in keys)
+        more = "; if the folders in it are the classes, pass that" if inner else ""
+        notes.append(f"All images are in one class folder ({classes[0]}){more}.")
+    stems = {os.path.splitext(key)[0]: key for key in keys}
     masks = [
         (key, stems[image])
         for stem, key in stems.items()
@@ -396,9 +325,9 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
         mask, image = masks[0]
         notes.append(
             Sentence(
-                f"{units.count(len(masks), 'image')} called as another with a word for masks behind it, such as "
-                f"{mask} beside {image}: packed as images. If they are masks, move them into a folder of their "
-                f"own, and pass it by {Option('pairs', {'mask': 'DIR'})}."
+                f"{units.count(len(masks), 'image')} called as another with a word for masks behind it, such "
+                f"as {mask} beside {image}: packed as images. If they are masks, move them into a folder of "
+                f"their own, and pass it by {Option('pairs', {'mask': 'DIR'})}."
             )
         )
     return notes
@@ -423,23 +352,6 @@ def notes_on_classes(classes: Sequence[str]) -> list[str]:
             f"{classes[place]} has the label {place}."
         )
     return notes
-
-
-def notes_on_splits(layout: FolderLayout) -> list[str]:
-    """Say which classes splits have that the first of them has not."""
-    labels, classes, splits = layout
-    if labels is None or classes is None or len(splits) < 2:
-        return []
-    (first, members), *others = splits.items()
-    known = set(np.unique(labels[members]).tolist())
-    for name, rows in others:
-        new = sorted(set(np.unique(labels[rows]).tolist()) - known)
-        if new:
-            more = f" and {len(new) - 1:,} more" if len(new) > 1 else ""
-            return [
-                f"The split {name} has the class {classes[new[0]]}{more}, of which {first} has no images."
-            ]
-    return []
 
 
 def same_for_people(name: str) -> str:

@@ -1,6 +1,6 @@
-"""Archives of images, read in any order without unpacking: tar and compressed tar here, zip in zip_archive.py.
+"""Archives of images, read in any order without unpacking: tar, compressed tar and zip.
 
-A tar file is read at its members' offsets. A compressed tar cannot be, so its images are decompressed once
+A tar file is read at its members' offsets. A compressed tar cannot be, so it is decompressed once
 into an unnamed temporary file, which vanishes with the process. A zip file is read at its members' offsets,
 too, each of them stored or deflated by itself. All reads are `pread`: any number of threads share one
 descriptor.
@@ -12,6 +12,7 @@ import errno
 import lzma
 import os
 import shutil
+import stat
 import struct
 import tarfile
 import tempfile
@@ -19,13 +20,13 @@ import zipfile
 import zlib
 from array import array
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 from typing import IO, Any, cast
 
-from packer.errors import SourceError, SpaceError, UsageError
+from packer.errors import ImageError, SourceError, SpaceError, UsageError
 from packer.inputs.archive_members import Archive
-from packer.inputs.file_names import is_image
-from packer.inputs.zip_archive import ZipArchive
+from packer.inputs.file_names import is_image, shorten
 from packer.source_kinds import COMPRESSED_TARS
 
 _DAMAGE = (
@@ -44,11 +45,16 @@ _TAR_HEADER = 1 << 20
 """Bytes of a tar header for long names and PAX records; libarchive reads no longer ones."""
 _TAR_GLOBAL_HEADER = 64 << 10
 """Bytes of a PAX header for all members that follow: each of them costs time for every record."""
-_TAR_END = 64 << 20
-"""Bytes behind the end of a tar; writers fill up to 10 KiB, some to a few MiB."""
-_LARGEST = 4 << 30
-"""Bytes of an image file in a compressed tar; larger ones are not decompressed to the disk."""
 _SEEN = 1 << 20
+_LARGE, _MOST_RATIO = 256 << 20, 100
+"""Bytes up to which a member may be any number of times as large as in the archive, and how many times above.
+
+zlib makes 1 GB of 1 MB. Compressed images gain nothing; uncompressed masks of that size, almost all of one value, are refused.
+"""
+_ZIP_ENCRYPTED = 1
+_ZIP_UTF8 = 0x800
+_ZIP_LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
+"""Signature, flags, method, lengths of name and extra field: 30 bytes (PKWARE's APPNOTE 6.3.10, section 4.3.7)."""
 
 
 def open_archive(
@@ -153,7 +159,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 class TarArchive(Archive):
-    """A tar file, read at its members' offsets; a compressed one through a temporary file of its images."""
+    """A tar file, read at its members' offsets; a compressed one through a temporary file."""
 
     def __init__(
         self,
@@ -168,48 +174,32 @@ class TarArchive(Archive):
         self._offsets = array("q")
         headers = type("_TarInfo", (_StrictTarInfo,), {})
         try:
-            with open(self._fd, "rb", closefd=False) as file:
-                if opens is None:
-                    with tarfile.open(fileobj=file, mode="r:", tarinfo=headers, encoding="utf-8") as tar:
-                        self._list(tar, None)
-                    file.seek(tar.offset)
-                    self._check_end(lambda: file.read(_SEEN), whole=False)
-                    return
-                with tempfile.TemporaryFile(dir=spool_dir) as spool:
-                    with (
-                        opens(file) as stream,
-                        tarfile.open(fileobj=stream, mode="r|", tarinfo=headers, encoding="utf-8") as tar,
-                    ):
-                        self._list(tar, spool)
-                        rest = cast(IO[bytes], tar.fileobj)
-                        self._check_end(lambda: rest.read(_SEEN), whole=True)
+            with ExitStack() as stack:
+                file: IO[bytes] = stack.enter_context(open(self._fd, "rb", closefd=False))
+                if opens is not None:
+                    spool = stack.enter_context(tempfile.TemporaryFile(dir=spool_dir))
+                    with opens(file) as stream:
+                        shutil.copyfileobj(stream, spool, _SEEN)
                     spool.flush()
                     self._check_unchanged()
-                    os.close(self._fd)
-                    self._fd = -1
-                    self._fd = os.dup(spool.fileno())
+                    fd, self._fd = self._fd, os.dup(spool.fileno())
+                    os.close(fd)
                     self._status = os.fstat(self._fd)
+                    file = spool
+                    file.seek(0)
+                with tarfile.open(fileobj=file, mode="r:", tarinfo=headers, encoding="utf-8") as tar:
+                    self._list(tar)
+                file.seek(tar.offset)
+                if file.read(_SEEN).strip(b"\0"):
+                    raise SourceError(
+                        f"{path}: goes on behind its end, as several archives in one file do; one is read. Unpack it with tar "
+                        "--ignore-zeros, or make it anew."
+                    )
         except BaseException:
             self.close()
             raise
 
-    def _check_end(self, read: Callable[[], bytes], *, whole: bool) -> None:
-        """Raise SourceError if something lies behind the end of the listing: the images of another tar would be missing.
-
-        read: gives the next bytes, up to _SEEN. whole: read on to the end, as a compressor's checksum comes last.
-        """
-        left = _TAR_END
-        while data := read():
-            left -= len(data)
-            if left < 0 or data.strip(b"\0"):
-                raise SourceError(
-                    f"{self.path}: goes on behind its end, as several archives in one file do; one is read. "
-                    "Unpack it with tar --ignore-zeros, or make it anew."
-                )
-            if not whole:
-                return
-
-    def _list(self, tar: tarfile.TarFile, spool: IO[bytes] | None) -> None:
+    def _list(self, tar: tarfile.TarFile) -> None:
         headers = cast(type[_StrictTarInfo], tar.tarinfo)
         while not headers.ended and (member := tar.next()) is not None:
             # The list would grow to 1 KB a member; tarfile needs it only to find members by name.
@@ -221,48 +211,121 @@ class TarArchive(Archive):
                 refused = "is not an ordinary file"
             key = self._key(member.name, member.isdir(), None if member.isdir() else refused)
             if key is None:
-                if spool is not None:
-                    _pass_over(tar)
                 continue
-            offset = member.offset_data if spool is None else self._spool(tar, member, spool)
             if not is_image(key):
-                self.others[key] = offset, member.size
+                self.others[key] = member.offset_data, member.size
                 continue
             self.keys.append(key)
-            self._offsets.append(offset)
+            self._offsets.append(member.offset_data)
             self.sizes.append(member.size)
         if not headers.ended:
             raise tarfile.ReadError("no end")
-
-    def _spool(self, tar: tarfile.TarFile, member: tarfile.TarInfo, spool: IO[bytes]) -> int:
-        """Decompress a member to the end of ``spool``, and return where it begins there. Raises: SourceError, OSError, EOFError."""
-        if member.size > _LARGEST:
-            raise SourceError(
-                f"{self.path}: {member.name} has {member.size:,} bytes; images of up to {_LARGEST:,} are read. "
-                "Make the archive without it."
-            )
-        offset = spool.tell()
-        if member.size > _SEEN and member.size > _free(spool):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), spool)
-        if spool.tell() - offset != member.size:
-            raise EOFError
-        return offset
 
     def read(self, index: int) -> bytes:
         """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
         return self._pread(self.sizes[index], self._offsets[index])
 
 
-def _pass_over(tar: tarfile.TarFile) -> None:
-    """Read a stream up to the next header; tarfile's own seek goes on for ever where the stream ends before it."""
-    stream = cast(IO[bytes], tar.fileobj)
-    while (left := tar.offset - 1 - stream.tell()) > 0:
-        if not stream.read(min(left, _SEEN)):
-            raise EOFError
+def _zip_name(member: zipfile.ZipInfo) -> str:
+    """Return the name of a member: where it is not marked as UTF-8, it is that all the same if its bytes are (macOS marks none)."""
+    name = member.orig_filename  # unlike filename not cut off at a NUL
+    if member.flag_bits & _ZIP_UTF8:
+        return name
+    try:
+        return name.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return name
 
 
-def _free(file: IO[bytes]) -> int:
-    """Return the bytes that its disk has left."""
-    status = os.fstatvfs(file.fileno())
-    return status.f_bavail * status.f_frsize
+class ZipArchive(Archive):
+    """A zip file, read at its members' offsets."""
+
+    def __init__(self, path: str, inside: str) -> None:
+        """List ``path``."""
+        super().__init__(path, inside)
+        self._headers, self._packed, self._sums = array("q"), array("q"), array("L")
+        self._names = array("L")  # checksums of the names as the archive has them
+        self._deflated = bytearray()
+        try:
+            with open(self._fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as listing:
+                members = listing.infolist()
+                self._check_places(members)
+                for member in members:
+                    self._add(member)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_places(self, members: list[zipfile.ZipInfo]) -> None:
+        """Raise SourceError where members lie outside the archive, or two share bytes, as those of bombs do."""
+        end, last = 0, ""
+        for member in sorted(members, key=lambda member: member.header_offset):
+            name = shorten(member.orig_filename)
+            if member.header_offset < end:
+                raise SourceError(
+                    f"{self.path}: {last} and {name} share bytes of it; each member has its own. Make the archive anew."
+                )
+            end = member.header_offset + _ZIP_LOCAL_HEADER.size + member.compress_size
+            if member.header_offset < 0 or end > self._status.st_size:
+                raise SourceError(
+                    f"{self.path}: {name} would lie behind its end; a whole archive is needed. Fetch it again."
+                )
+            last = name
+
+    def _add(self, member: zipfile.ZipInfo) -> None:
+        """List one member."""
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        name = member.orig_filename  # unlike filename not cut off at a NUL
+        refused = None
+        if kind == stat.S_IFLNK:
+            refused = "is a link"
+        elif kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            refused = "is not an ordinary file"
+        elif "\0" in name or "\\" in name:
+            refused = "has a zero byte or a backslash in its name"
+        elif member.flag_bits & _ZIP_ENCRYPTED:
+            refused = "is encrypted"
+        elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            refused = f"is compressed by method {member.compress_type}, not stored or deflated"
+        key = self._key(_zip_name(member), member.is_dir(), refused)
+        if key is None:
+            return
+        self.keys.append(key)
+        self.sizes.append(member.file_size)
+        self._headers.append(member.header_offset)
+        self._packed.append(member.compress_size)
+        self._sums.append(member.CRC)
+        self._names.append(zlib.crc32(name.encode("utf-8" if member.flag_bits & _ZIP_UTF8 else "cp437")))
+        self._deflated.append(member.compress_type == zipfile.ZIP_DEFLATED)
+
+    def read(self, index: int) -> bytes:
+        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
+        start, size = self._headers[index], self.sizes[index]
+        if size > max(_LARGE, _MOST_RATIO * self._packed[index]):
+            raise ImageError(
+                f"{size:,} bytes, made of {self._packed[index]:,} in the archive; above {_LARGE:,} at most {_MOST_RATIO} times as many"
+                " are. Unpack the archive if it is meant."
+            )
+        header = self._pread(_ZIP_LOCAL_HEADER.size, start)
+        signature, flags, method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
+        start += _ZIP_LOCAL_HEADER.size
+        data = self._pread(name_bytes + extra_bytes + self._packed[index], start)
+        name, data = data[:name_bytes], data[name_bytes + extra_bytes :]
+        deflated = self._deflated[index]
+        told = (signature, flags & _ZIP_ENCRYPTED, method, zlib.crc32(name))
+        if told != (
+            b"PK\3\4",
+            0,
+            zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED,
+            self._names[index],
+        ):
+            raise ImageError("is another member where it lies than in the archive's directory.")
+        try:
+            if deflated:
+                # One byte more than announced is enough to see a lie, and no bomb gets further.
+                data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
+        except zlib.error:
+            data = b""
+        if len(data) != size or zlib.crc32(data) != self._sums[index]:
+            raise ImageError("damaged inside the archive.")
+        return data

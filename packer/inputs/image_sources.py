@@ -125,7 +125,7 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
     layout, skipped = arrange(name, found.keys, found.folders, options)
     source = _of_files(name, as_text(name), found, layout, options.labelled, skipped=skipped)
     source.notes += note_left_out(found.left_out)
-    return source if options.labelled else _hint(source, name)
+    return source
 
 
 def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSource:
@@ -145,18 +145,6 @@ def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSo
         source.notes.append(
             f"{len(found.keys) - len(own):,} images lie in other folders than the annotations', and are left out."
         )
-    return source
-
-
-def _hint(source: ImageSource, place: str) -> ImageSource:
-    """Note that the only class may be a folder of classes; ``place`` is what holds it, as a user would pass it."""
-    if (
-        source.classes is not None
-        and len(source.classes) == 1
-        and not source.splits
-        and all(key.count("/") > 1 for key in source.keys)
-    ):
-        source.notes.append(f"If the folders in it are the classes, pass {place}/{source.classes[0]}.")
     return source
 
 
@@ -343,7 +331,7 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
         skipped=skipped,
     )
     source.notes += note_left_out(archive.left_out)
-    return source if options.labelled else _hint(source, place)
+    return source
 
 
 # Lists

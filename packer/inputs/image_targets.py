@@ -6,8 +6,7 @@ header (label_csv.py).
     chosen                                 fields, per image
     one label column                       label: int64 or float32 by the rules of label_values.py, classes where it holds names
     several label columns                  label: float32 [C], or uint8 [C] if all values are 0 or 1
-    one label column, multi_label          label: uint8 [C], cells hold class names parted by "|" or ";", or by what
-                                           label_separator says
+    one label column, label_separator      label: uint8 [C], cells hold class names with that between them
     boxes (left, top, right, bottom)       boxes: ragged float32 [n, 4], a row of the CSV each; rows whose four cells are empty,
                                            and images without rows, have none
     boxes and one label column             boxes, box_label: ragged int64 [n]
@@ -28,13 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.file_names import notes_on_classes
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_values import (
-    BARS,
-    check_bars,
     check_label_as,
     finite_numbers,
     multi_hot,
@@ -43,7 +41,7 @@ from packer.inputs.label_values import (
 )
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _SIZES = frozenset(("w", "width", "h", "height"))
 _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
@@ -152,8 +150,6 @@ class ImageTargets:
         """Rows of the CSV that are about no image: ({"key", "reason"}, ...)."""
         self.notes: list[str] = []
         """What the user may not expect, a sentence each."""
-        self.separator: str | None = None
-        """What stands between the names of a cell, with multi_label."""
         self.classes = classes
         """Names that labels, box labels or columns of a multi-hot label number; None where there are none."""
         self.fixed: dict[str, NDArray[Any]] = {}
@@ -234,69 +230,48 @@ class ImageTargets:
         skip: refuse the images of other classes, instead of raising.
         Raises: UsageError for a class that is not among them, and for labels that are no classes.
         """
-        label, boxes = self.fixed.get("label"), self._boxes
-        numbers = label if boxes is None else boxes.labels
+        boxes = self._boxes
+        numbers = self.fixed.get("label") if boxes is None else boxes.labels
         if numbers is None:
             return self
         own, values = self.classes, numbers
-        allowed = (
-            f"{len(classes):,} {'class' if len(classes) == 1 else 'classes'}, {_shown(classes)}, are allowed"
-        )
         if own is None and numbers.dtype == np.int64:
             found, values = np.unique(numbers, return_inverse=True)
             own = [str(number) for number in found]
+        allowed = f"{units.count(len(classes), 'class')}, {_shown(classes)}, are allowed"
         if own is None:
             raise UsageError(
                 f"{subject}: holds labels that are no classes; {allowed}. Leave the classes out."
             )
-        place = {name: number for number, name in enumerate(classes)}
+        made, place = copy(self), {name: number for number, name in enumerate(classes)}
         places = np.array([place.get(name, -1) for name in own], np.int64)
-        held, refused = places >= 0, dict(self.refused)
-        strange = self._of(~held, values)
-        for image, number in strange.items():
-            if image in refused:
+        made.classes, made.fixed, made.refused = list(classes), dict(self.fixed), dict(self.refused)
+        images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
+        if boxes is not None:
+            images = boxes.owners()
+            made._boxes = boxes.relabelled(np.maximum(places, 0)[values])
+        elif values.ndim == 1:
+            made.fixed["label"] = np.maximum(places, 0)[values]
+        else:
+            held = places >= 0
+            made.fixed["label"] = np.zeros((len(values), len(classes)), values.dtype)
+            made.fixed["label"][:, places[held]] = values[:, held]
+            about = {"columns": list(classes)}
+            field = Field("label", values.dtype.str, (len(classes),), about)
+            made.fields = (field, *self.fields[1:])
+        strange = places[found] < 0
+        for image, number in zip(images[strange].tolist(), found[strange].tolist(), strict=True):
+            if image in made.refused:
                 continue
             if not skip:
                 raise UsageError(
-                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add "
-                    f"it, or pass {Option('on_error', 'skip')}."
+                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass "
+                    f"{Option('on_error', 'skip')}."
                 )
-            refused[image] = f"its class is {own[number]}, which is not among the {len(classes):,} given."
-        places = np.maximum(places, 0)
-        if boxes is not None:
-            moved = boxes.relabelled(places[values])
-            made = ImageTargets(None, list(classes), boxes=moved, keypoints=self._keypoints, refused=refused)
-        elif values.ndim == 1:
-            made = ImageTargets(places[values], list(classes), keypoints=self._keypoints, refused=refused)
-        else:
-            hot = np.zeros((len(values), len(classes)), values.dtype)
-            hot[:, places[held]] = values[:, held]
-            made = ImageTargets(
-                hot,
-                list(classes),
-                about={"columns": list(classes)},
-                keypoints=self._keypoints,
-                refused=refused,
+            made.refused[image] = (
+                f"its class is {own[number]}, which is not among the {len(classes):,} given."
             )
-        made.skipped, made.notes, made.separator = self.skipped, self.notes, self.separator
-        made._relative = self._relative
         return made
-
-    def _of(self, chosen: NDArray[np.bool_], values: NDArray[Any]) -> dict[int, int]:
-        """Return images that have some of the chosen classes: image -> the first such. chosen: bool [C]; values: numbers, or [N, C]."""
-        if not chosen.any():
-            return {}
-        if self._boxes is not None:
-            owners, numbers = self._boxes.owners(), values
-        elif values.ndim > 1:
-            owners, numbers = np.nonzero(values)
-        else:
-            owners, numbers = np.arange(len(values)), values
-        hits = chosen[numbers]
-        found: dict[int, int] = {}
-        for image, number in zip(owners[hits].tolist(), numbers[hits].tolist(), strict=True):
-            found.setdefault(image, number)
-        return found
 
     def fingerprint(self) -> bytes:
         """Return sixteen bytes that differ if anything that is stored does."""
@@ -319,7 +294,6 @@ def read_targets(
     label: Columns | None = None,
     boxes: Columns | None = None,
     keypoints: Columns | None = None,
-    multi_label: bool | None = False,
     label_as: str | None = None,
     label_separator: str | None = None,
     label_file_column: str | None = None,
@@ -330,8 +304,8 @@ def read_targets(
     path: the CSV, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
     keys: paths of the images. A row names one by its path, or by its stem, where only one image has that.
     label, boxes, keypoints: names of columns in the first row; None for all three: the second of two columns is the label.
-    label_as: as label_values.py tells, default "auto"; label_separator: what stands between names with multi_label (also "space", "tab",
-        "comma", "semicolon" or "bar"), default: a bar or a semicolon; label_file_column: the column that names files.
+    label_as: as label_values.py tells, default "auto"; label_separator: what stands between the names of a cell (also "space", "tab",
+        "comma", "semicolon" or "bar"); label_file_column: the column that names files.
     skip: refuse images whose labels cannot be used, and leave rows out that are about no image, instead of raising.
     Raises: UsageError for a choice of columns that makes no sense; SourceError when a row cannot be understood or names no
         image, when two rows of an image disagree, and when an image has no row (unless only boxes are read).
@@ -339,33 +313,23 @@ def read_targets(
     labels, corners, points = _split("column", label), _split("boxes", boxes), _split("keypoints", keypoints)
     label_as = label_as or "auto"
     check_label_as(label_as)
-    _check_choice(labels, corners, points, bool(multi_label))
-    _check_taken(labels, corners, points, bool(multi_label), label_as, label_separator)
+    _check_choice(labels, corners, points, label_as, label_separator)
     table = LabelTable(path, keys, (*labels, *corners, *points), file_column=label_file_column, skip=skip)
-    boxes_of, values, classes, about, separator = None, None, None, None, None
+    boxes_of, values, classes, about = None, None, None, None
     if corners:
         boxes_of, classes = _boxes(table, labels, corners, len(keys), label_as)
     moved = _keypoints(table, points) if points else None
+    separator = _SEPARATORS.get(label_separator or "", label_separator)
     if not corners and (labels or not points):
-        if multi_label:
-            separator = _SEPARATORS.get(label_separator or "", label_separator) or BARS
-            if label_separator is None:
-                check_bars(
-                    table.checked(), next(iter(table.columns.values())), labels[0] if labels else "the label"
-                )
         values, classes, about = _labels(table, labels, separator, label_as)
     targets = ImageTargets(
         values, classes, about=about, boxes=boxes_of, keypoints=moved, refused=table.refused
     )
-    targets.skipped, targets.separator = tuple(table.skipped), separator
+    targets.skipped = tuple(table.skipped)
     targets.notes += table.notes
     if separator is not None:
-        called = {BARS: '"|" or ";"', " ": "spaces"}.get(separator, f'"{separator}"')
         targets.notes.append(
-            Sentence(
-                f"Cells hold class names parted by {called}: {len(classes or ()):,} classes, "
-                f"{_shown(classes or ())}; {Option('Labels.separator')} names another separator."
-            )
+            f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
         )
     elif not corners:
         targets.notes += notes_on_classes(classes or ())
@@ -388,56 +352,36 @@ def _split(name: str, columns: Columns | None) -> list[str]:
     return chosen
 
 
-def _check_choice(labels: list[str], corners: list[str], points: list[str], multi_label: bool) -> None:
+def _check_choice(
+    labels: list[str], corners: list[str], points: list[str], label_as: str, separator: str | None
+) -> None:
+    """Refuse columns, and ways to take labels, that do not go together. Raises: UsageError."""
     chosen = [*labels, *corners, *points]
     twice = next((name for name in chosen if chosen.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"column {twice}: chosen twice; each column is one thing. Pass it once.")
-    if corners and len(corners) != 4:
+    if corners and (len(corners) != 4 or _SIZES.issuperset(name.lower() for name in corners[2:])):
         raise UsageError(
-            f"boxes {','.join(corners)}: {len(corners)} columns; four are needed: left, top, right, bottom. "
+            f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, no width and height. "
             "Pass for example xmin,ymin,xmax,ymax."
-        )
-    if corners and _SIZES.issuperset(name.lower() for name in corners[2:]):
-        raise UsageError(
-            f"boxes {','.join(corners)}: ends in a width and a height; corners are needed: left, top, right, bottom. "
-            "Add columns that hold right and bottom."
         )
     if len(points) % 2:
         raise UsageError(
             f"keypoints {','.join(points)}: {len(points)} columns; an x and a y for each point are needed. Pass both."
         )
-    if corners and len(labels) > 1:
+    if len(labels) > 1 and (corners or separator is not None):
         raise UsageError(
-            f"label {','.join(labels)}: {len(labels)} columns; boxes have one label each. Pass one."
+            f"label {','.join(labels)}: {len(labels)} columns; boxes, and cells of several names, have one. Pass one."
         )
-    if multi_label and (len(labels) > 1 or corners):
+    if separator == "" or (corners and separator is not None):
         raise UsageError(
-            f"{Option('Labels.separator')}: goes with one label column and no boxes, as its cells hold "
-            "several names. Drop one."
-        )
-
-
-def _check_taken(
-    labels: list[str],
-    corners: list[str],
-    points: list[str],
-    multi_label: bool,
-    label_as: str,
-    separator: str | None,
-) -> None:
-    """Refuse a way to take labels where there are none of that kind. Raises: UsageError."""
-    if separator == "":
-        raise UsageError(
-            f"{Option('Labels.separator', '')}: is empty; a text is needed. Pass for example "
-            f"{Option('Labels.separator', 'space')}, or leave it out."
+            f"{Option('Labels.separator', separator)}: stands between names in one column of labels, and of boxes each has "
+            f"one label. Pass for example {Option('Labels.separator', 'space')}, or leave it out."
         )
     none = (corners or points) and not labels
-    if label_as != "auto" and (multi_label or none or (corners and label_as != "classes")):
-        why = "names" if multi_label else "no labels" if none else "classes"
+    if label_as != "auto" and (separator is not None or none or (corners and label_as != "classes")):
         raise UsageError(
-            f"{Option('Labels.as_', label_as)}: is about labels that are numbers, and these are {why}. "
-            "Leave it out."
+            f"{Option('Labels.as_', label_as)}: is about labels that are numbers, and these are not. Leave it out."
         )
 
 

@@ -23,22 +23,16 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import changed, shorten
 from packer.inputs.label_values import CheckedRows
-from packer.sentence import Option, Part
+from packer.sentence import Option
 
 LONGEST = 16 << 20
 """Characters of a line; longer ones are taken for a file of another kind."""
 
-_AMBIGUOUS = -1
-
-
-class _UnusableRowError(Exception):
-    """A row that cannot be used: what was found, and what is allowed."""
-
-    def __init__(self, found: str, *allowed: Part) -> None:
-        self.found, self.allowed = found, allowed
+_UNKNOWN, _AMBIGUOUS = -1, -2
 
 
 class LabelTable:
@@ -89,26 +83,36 @@ class LabelTable:
             raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
         header = [name.strip() for name in first]
         file, places = self._find(header, start, chosen, file_column)
-        if not chosen and file_column is None and self._known(header[0]):  # a file without a header
+        if (
+            not chosen and file_column is None and self._image(header[0]) != _UNKNOWN
+        ):  # a file without a header
             rows = chain([(start, first)], rows)
         for line, row in rows:
-            try:
-                if len(row) != len(header):
-                    many = "column" if len(row) == 1 else "columns"
-                    raise _UnusableRowError(
-                        f"{len(row)} {many}", f"the first row has {len(header)}. Correct it."
-                    )
-                image = self._image(row[file].strip(), header)
-            except _UnusableRowError as error:
-                if not self._skip:
-                    raise SourceError(f"{self.path} line {line}: {error.found}; ", *error.allowed) from None
-                key = f"{os.path.basename(self.path)} line {line}"
-                self.skipped.append({"key": key, "reason": f"{error.found}."})
+            whole = len(row) == len(header)
+            name = row[file].strip() if whole else ""
+            image = self._image(name)
+            if not whole:
+                found = units.count(len(row), "column")
+                allowed = f"the first row has {len(header)}. Correct it."
+            elif image < 0:
+                found = (
+                    f"{'several images are' if image == _AMBIGUOUS else 'no image is'} called {shorten(name)}"
+                )
+                allowed = (
+                    "paths below the images' folder are read, and names without folder and extension that one image has, in "
+                    f"one of the columns {shorten(', '.join(header))}. Correct the row, or pass "
+                    f"{Option('Labels.file_column')} for another column, or {Option('on_error', 'skip')}."
+                )
+            else:
+                images.append(image)
+                lines.append(line)
+                for column, place in zip(self.columns.values(), places, strict=True):
+                    column.append(sys.intern(row[place].strip()))
                 continue
-            images.append(image)
-            lines.append(line)
-            for column, place in zip(self.columns.values(), places, strict=True):
-                column.append(sys.intern(row[place].strip()))
+            if not self._skip:
+                raise SourceError(f"{self.path} line {line}: {found}; {allowed}")
+            key = f"{os.path.basename(self.path)} line {line}"
+            self.skipped.append({"key": key, "reason": f"{found}."})
         return images, lines
 
     def _find(
@@ -137,36 +141,17 @@ class LabelTable:
             )
         return file, [header.index(name) for name in chosen] or others
 
-    def _known(self, name: str) -> bool:
-        return name.removeprefix("./") in self._paths or name in self._stems
-
-    def _image(self, name: str, header: list[str]) -> int:
-        """Return the index of the image called so. Raise _UnusableRowError unless there is exactly one."""
+    def _image(self, name: str) -> int:
+        """Return the index of the image called so, _UNKNOWN if there is none, _AMBIGUOUS if there are several."""
         index = self._paths.get(name.removeprefix("./"))
-        if index is None:
-            index = self._stems.get(name)
-        if index == _AMBIGUOUS:
-            both = [key for key in self._keys if _stem(key) == name]
-            raise _UnusableRowError(
-                f"{name} could be {both[0]} or {both[1]}",
-                "a name without folder and extension must be unique. Write the whole path.",
-            )
-        if index is None:
-            raise _UnusableRowError(
-                f"no image is called {shorten(name)}",
-                "paths below the images' folder are read, and names "
-                f"without folder and extension, in one of the columns {shorten(', '.join(header))}. "
-                f"Correct the row, or pass {Option('Labels.file_column')} for another column, or "
-                f"{Option('on_error', 'skip')}.",
-            )
-        return index
+        return self._stems.get(name, _UNKNOWN) if index is None else index
 
     @cached_property
     def _stems(self) -> dict[str, int]:
         """Images by their stems; made when it is needed first: for ten million images it takes two gigabytes."""
         found: dict[str, int] = {}
         for index, key in enumerate(self._keys):
-            stem = _stem(key)
+            stem = os.path.splitext(key.rpartition("/")[2])[0]
             found[stem] = _AMBIGUOUS if stem in found else index
         return found
 
@@ -211,10 +196,6 @@ class LabelTable:
             self.refused.setdefault(image, f"has no row in {os.path.basename(self.path)}.")
         first[missing] = 0
         return first
-
-
-def _stem(key: str) -> str:
-    return os.path.splitext(key.rpartition("/")[2])[0]
 
 
 def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:

@@ -26,8 +26,7 @@ class Labels:
     column
         Column of the label, or several columns (default: the second): names, or one text with commas between.
     separator
-        Cells hold several class names with this between them; also "space", "tab", "comma"; "|;" is either
-        one.
+        Cells hold several class names with this between them; also "space", "tab", "comma".
     file_column
         Column that names the files. Default: the first.
     as_
@@ -44,7 +43,7 @@ class Labels:
     --------
     >>> from packer import Labels
     >>> Labels("labels.csv", column="species", separator="|").record()
-    {'label': ['species'], 'multi_label': True, 'label_separator': '|'}
+    {'label': ['species'], 'label_separator': '|'}
     """
 
     file: str | os.PathLike[str] | None = None
@@ -70,7 +69,6 @@ class Labels:
             "label": _columns(self.column),
             "label_file_column": self.file_column,
             "label_as": None if self.as_ == "auto" else self.as_,
-            "multi_label": True if self.separator is not None else None,
             "label_separator": self.separator,
             "boxes": _columns(self.boxes),
             "keypoints": _columns(self.keypoints),

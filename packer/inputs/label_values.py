@@ -6,7 +6,7 @@
     anything else                     int64, numbering the class names in sorted order
 
 A whole number with leading zeros (007) is a class name, as a number would not tell it from 7. label_as="classes" takes numbers for
-class names, too, and "float" (or "number") makes float32 of them, whole or not.
+class names, too, and "float" makes float32 of them, whole or not.
 Whole numbers may stand among class names ("7" beside "seven"), other numbers may not: then one of the two is a mistake.
 Empty cells and the words nan, inf and infinity are mistakes always.
 """
@@ -26,10 +26,8 @@ from packer.inputs.file_names import shorten
 from packer.sentence import Option, Part, Sentence
 from packer.units import LEADING_ZEROS
 
-LABEL_AS = ("auto", "classes", "float", "number")
-"""How labels may be taken; "number" is another word for "float"."""
-BARS = "|;"
-"""The separator that stands for either one."""
+LABEL_AS = ("auto", "classes", "float")
+"""How labels may be taken."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
@@ -103,43 +101,33 @@ def number_labels(
     Raises: SourceError for a label that is refused, and for names and numbers that are not written plainly in one column.
     """
     check_label_as(label_as)
-    floats = label_as in ("float", "number")
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         first.setdefault(text, row)
     kinds = {text: _kind_of(text, label_as, padded=names is None) for text in first}
-    named = next((text for text, kind in kinds.items() if kind == "name"), None)
-    number = next((text for text, kind in kinds.items() if kind in ("number", "fraction")), None)
-    if named is not None and floats:
-        raise rows.error(
-            first[named],
-            f"{column} is {named}; with {Option('Labels.as_', label_as)} numbers are accepted. Correct "
-            "it, or leave that out.",
-        )
+    by_kind = {kind: text for text, kind in reversed(kinds.items())}
+    named, number = by_kind.get("name"), by_kind.get("number") or by_kind.get("fraction")
     if named is not None and number is not None:
         earlier, later = sorted((named, number), key=first.__getitem__)
         raise rows.error(
             first[later],
-            f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; numbers "
-            "or class names are accepted, not both. Correct one, or pass "
-            f"{Option('Labels.as_', 'classes')}.",
+            f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; numbers or class names are accepted, not"
+            f" both. Correct one, or pass {Option('Labels.as_', 'classes')}.",
         )
     are_names = named is not None or label_as == "classes"
-    whole = not (floats or (regression and "fraction" in kinds.values()))
-    known = names if whole and not are_names else None
-
-    def is_wrong(text: str, kind: str) -> bool:
-        if kind == "wrong" or are_names:
-            return kind == "wrong"
-        if not whole:
-            return abs(float(text)) > _FLOAT32_MAX
-        value = _whole(text)
-        return value is None or value not in (_INT64 if known is None else range(len(known)))
-
-    wrong = {text for text, kind in kinds.items() if is_wrong(text, kind)}
+    whole = not are_names and label_as != "float" and not (regression and "fraction" in by_kind)
+    known = names if whole else None
     allowed = f"{'finite numbers, whole ones' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or class names, are accepted"
     if known is not None:
         allowed = f"0 to {len(known) - 1} are classes"
+    span = _INT64 if known is None else range(len(known))
+    wrong = {text for text, kind in kinds.items() if kind == "wrong"}
+    if whole:
+        wrong |= {
+            text for text in kinds.keys() - wrong if (value := _whole(text)) is None or value not in span
+        }
+    elif not are_names:
+        wrong |= {text for text in kinds.keys() - wrong if abs(float(text)) > _FLOAT32_MAX}
     for row, text in enumerate(texts) if wrong else ():
         if text in wrong:
             rows.refuse(
@@ -170,20 +158,18 @@ def _kind_of(text: str, label_as: str, padded: bool) -> str:
     if not text or _NOT_FINITE.fullmatch(text):
         return "wrong"
     if label_as == "classes" or padded or not _NUMBER.fullmatch(text):
-        return "name"
+        return "wrong" if label_as == "float" else "name"
     return "fraction" if _whole(text) is None else "number"
 
 
 def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
     """Note that different numbers become equal as float32."""
-    found = np.unique(values)
-    stored = found.astype(np.float32)
-    equal = np.flatnonzero(stored[1:] == stored[:-1])
-    if len(equal) > _EQUAL_SHARE * len(found):
-        first, second = found[equal[0]].item(), found[equal[0] + 1].item()
+    different = len(np.unique(values))
+    equal = different - len(np.unique(values.astype(np.float32)))
+    if equal > _EQUAL_SHARE * different:
         rows.notes.append(
-            f"{column} is stored as float32, which makes {len(equal):,} of {len(found):,} different numbers "
-            f"equal to others, such as {first!r} and {second!r}. If that matters, subtract what they have in common."
+            f"{column} is stored as float32, which makes {equal:,} of {different:,} different numbers equal to others. If that matters, "
+            "subtract what they have in common."
         )
 
 
@@ -209,17 +195,13 @@ def _number_names(texts: Collection[str]) -> tuple[dict[str, int], list[str]]:
 def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
     """Say how labels that are numbers are taken, and which classes look like several; labels: of the images that are packed."""
     if classes is not None:
-        several = [name for name in classes if _BETWEEN_NAMES.search(name)]
-        return (
-            [
-                Sentence(
-                    f"{len(several):,} of the {len(classes):,} classes hold a | or ;, such as {several[0]!r}; "
-                    f"each is one class. Pass {Option('Labels.separator', '|')} if cells hold several."
-                )
-            ]
-            if several
-            else []
-        )
+        several = [name for name in classes if _BETWEEN_NAMES.search(name)][:1]
+        return [
+            Sentence(
+                f"Classes hold a | or ;, such as {name!r}; each is one class. Pass {Option('Labels.separator', '|')} if cells hold several."
+            )
+            for name in several
+        ]
     if not len(labels):
         return []
     as_classes = Option("Labels.as_", "classes")
@@ -259,7 +241,7 @@ def number_columns(
 
 
 def multi_hot(
-    subject: str, texts: Sequence[str], column: str, separator: str = BARS
+    subject: str, texts: Sequence[str], column: str, separator: str
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Turn cells of several class names into one entry a class.
 
@@ -285,27 +267,9 @@ def multi_hot(
     return hot, classes
 
 
-def check_bars(rows: CheckedRows, texts: Sequence[str], column: str) -> None:
-    """Raise UsageError if no cell holds a bar or a semicolon, and one holds a comma or a space: it may hold several names, or one."""
-    row = next((row for row, text in enumerate(texts) if "," in text or " " in text), None)
-    if row is not None and not any(map(_BETWEEN_NAMES.search, texts)):
-        raise UsageError(
-            f"{rows.subject} {rows.unit} {rows.line(row)}: {column} is {shorten(texts[row])!r}, and no "
-            "cell has a | or ;, which part names. Pass "
-            f"{Option('Labels.separator', 'comma' if ',' in texts[row] else 'space')}, or "
-            f"{Option('Labels.separator', 'bar')} if it is one name."
-        )
-
-
 def split_names(text: str, separator: str) -> list[str]:
-    """Split a cell into names, without blanks around them; separator: BARS stands for "|" and ";", " " for any run of blanks."""
-    parts = (
-        text.split()
-        if separator == " "
-        else _BETWEEN_NAMES.split(text)
-        if separator == BARS
-        else text.split(separator)
-    )
+    """Split a cell into names, without blanks around them; separator: " " stands for any run of blanks."""
+    parts = text.split(None if separator == " " else separator)
     return [name for part in parts if (name := part.strip())]
 
 

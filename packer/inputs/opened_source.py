@@ -19,7 +19,6 @@ from packer.inputs.file_names import (
     no_images,
     notes_on,
     notes_on_classes,
-    notes_on_splits,
 )
 from packer.inputs.image_targets import ImageTargets
 
@@ -110,7 +109,6 @@ class ImageSource:
         self.notes = [
             *notes_on(self.keys, labelled or self.labels is not None, self.classes),
             *notes_on_classes(self.classes or ()),
-            *notes_on_splits(layout),
         ]
 
     def __len__(self) -> int:

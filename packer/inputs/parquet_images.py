@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +34,9 @@ _BUFFER = 1 << 20
 _HEAD = 32
 """Bytes by which an image's format is told."""
 _NAMES = ("image", "img")
+_LABELS = ("int", "float", "text")
 
 Arrow = Any  # what pyarrow makes; it has no types
-
-
-class _Columns(NamedTuple):
-    """The columns that are read. names: of the classes that the label numbers, None without; others: that are left out, and of them
-    those that could be the label."""
-
-    image: str
-    label: str | None
-    names: list[str] | None
-    others: list[str]
-    usable: list[str]
 
 
 def find_images(path: str) -> list[str]:
@@ -60,21 +50,17 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     name: what to call them in messages.
     Raises: SourceError for what is damaged or cannot be used, SpaceError, UsageError, MissingDependencyError.
     """
-    for path in paths:
-        if not os.path.isfile(path):
-            raise UsageError(f"{path}: no such file; Parquet files of images are read. Check it.")
-    times = np.array([os.stat(path).st_mtime_ns for path in paths])
-    columns = _choose(paths[0], options)
+    times = [os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths]
     try:
         with tempfile.TemporaryFile(dir=options.spool_dir) as spool:
-            rows = _Spooled(spool, columns, options)
+            rows = _ParquetRows(spool, paths[0], options)
             for path in paths:
                 rows.add(path)
             spool.flush()
             if not rows.sizes:
                 raise SourceError(f"{name}: holds no rows; images are needed. Check it.")
             splits = file_splits(paths, [split_of(path) for path in paths], np.array(rows.owners, np.int64))
-            layout, notes = rows.labels(name)
+            labels, classes, notes = rows.labels(name)
             images = SpooledImages(os.dup(spool.fileno()), np.array(rows.sizes, np.int64))
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -88,20 +74,16 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
         rows.keys(splits),
         images,
         images.sizes,
-        times,
-        layout._replace(splits=splits),
+        np.array(times),
+        FolderLayout(labels, classes, splits),
         True,
         files=tuple(paths),
         refused=rows.refused,
         label_chosen=True,
     )
     files = "a Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
-    classes = "" if source.classes is None else f" in {len(source.classes):,} classes"
-    if columns.others:
-        notes.append(
-            f"Left out: {shorten(', '.join(columns.others))}; the column of images and one label are packed."
-        )
-    source.notes[:0] = [f"Read as images in {files}: {len(source):,} rows{classes}.", *notes]
+    named = "" if classes is None else f" in {len(classes):,} classes"
+    source.notes[:0] = [f"Read as images in {files}: {len(source):,} rows{named}.", *notes]
     return source
 
 
@@ -127,11 +109,14 @@ class SpooledImages(ImageFiles):
             os.close(fd)
 
 
-class _Spooled:
-    """The rows read so far: the images in a temporary file, everything else in memory."""
+class _ParquetRows:
+    """The rows read so far: the images in a temporary file, everything else in memory.
 
-    def __init__(self, spool: IO[bytes], columns: _Columns, options: SourceOptions) -> None:
-        self._spool, self._columns, self._options = spool, columns, options
+    first: the file that decides which columns are read, those of one image and one label.
+    """
+
+    def __init__(self, spool: IO[bytes], first: str, options: SourceOptions) -> None:
+        self._spool, self._first, self._options = spool, first, options
         self.sizes: list[int] = []
         self.owners: list[int] = []
         self.refused: dict[int, str] = {}
@@ -139,20 +124,23 @@ class _Spooled:
         self._endings: list[str] = []
         self._labels: list[Any] = []
         self._rows: list[int] = []
-        self._files: list[str] = []
-        self._told: dict[str, Any] = {}
+        self._files = 0
+        file = _opened(first)
+        schema = self._schema = file.schema_arrow
+        self._image = _image_column(first, file)
+        others = [field.name for field in schema if field.name != self._image]
+        self._usable = [name for name in others if _kind(schema.field(name).type) in _LABELS]
+        self._label = None if options.labelled else _label_column(first, schema, self._usable, options.label)
+        self._left_out = [name for name in others if name != self._label]
 
     def add(self, path: str) -> None:
         """Read a file. Raises: SourceError, OSError for a full disk, SpaceError."""
-        columns, before = self._columns, os.stat(path)
-        self._files.append(path)
-        file = _opened(path)
-        wanted = [columns.image, *([columns.label] if columns.label else [])]
+        file, before = _opened(path), os.stat(path)
+        wanted = [self._image, *([self._label] if self._label else [])]
         for name in wanted:
-            kind = _told(file.schema_arrow, name)
-            if kind is None or kind != self._told.setdefault(name, kind):
+            if _column(file.schema_arrow, name) != _column(self._schema, name):
                 raise SourceError(
-                    f"{path}: its column {name!r} is not as that of {self._files[0]}, or is not there; files of one data set have equal "
+                    f"{path}: its column {name!r} is not as that of {self._first}, or is not there; files of one data set have equal "
                     "columns. Pass those that belong together."
                 )
         row = 0
@@ -162,99 +150,91 @@ class _Spooled:
         after = os.stat(path)
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise changed(path)
+        self._files += 1
 
     def _take(self, path: str, batch: Arrow, row: int) -> int:
-        column = batch.column(batch.schema.get_field_index(self._columns.image))
+        column = batch.column(self._image)
         count = len(column)
         paths: list[str | None] = [None] * count
-        values = column
-        if _is_struct(column.type):
+        if str(column.type).startswith("struct<"):
             # flatten() gives null where the whole struct is null.
             parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
-            values = parts["bytes"]
+            column = parts["bytes"]
             if "path" in parts and _kind(parts["path"].type) == "text":
                 paths = parts["path"].to_pylist()
-        wide = str(values.type) == "large_binary"
-        _, offsets_of, data = values.buffers()
-        offsets = np.frombuffer(offsets_of, np.int64 if wide else np.int32)[
-            values.offset : values.offset + count + 1
-        ]
-        there = values.is_valid().to_pylist()
-        view = memoryview(data or b"")
-        for place, found in enumerate(there):
-            start, stop = int(offsets[place]), int(offsets[place + 1])
-            if not found:
-                start = stop
-                self._refuse(path, row + place, paths[place])
-            self._spool.write(view[start:stop])
-            self.sizes.append(stop - start)
-            name, _ = format_of_image(bytes(view[start : min(stop, start + _HEAD)]))
-            self._endings.append(IMAGES.get(name, (".bin",))[0])
+        for named, value in zip(paths, column, strict=True):
+            data = value.as_buffer()
+            row += 1
+            if data is None:
+                self._refuse(path, row, named)
+            head = b"" if data is None else data[:_HEAD].to_pybytes()
+            self._spool.write(data or b"")
+            self.sizes.append(0 if data is None else data.size)
+            self._endings.append(IMAGES.get(format_of_image(head)[0], (".bin",))[0])
+            self._rows.append(row)
         self._paths += paths
-        self._rows += range(row + 1, row + count + 1)
-        self.owners += [len(self._files) - 1] * count
-        if self._columns.label:
-            self._labels += batch.column(batch.schema.get_field_index(self._columns.label)).to_pylist()
-        return row + count
+        self.owners += [self._files] * count
+        if self._label:
+            self._labels += batch.column(self._label).to_pylist()
+        return row
 
     def _refuse(self, path: str, row: int, named: str | None) -> None:
-        name = (
-            None if named is None else shorten(os.path.basename(named))
-        )  # paths of a machine do not go into packs
-        found = "holds no image" if name is None else f"holds the name of an image ({name}) and not its bytes"
+        # Only the last part of the path, as those of a machine do not go into packs.
+        name = "" if named is None else shorten(os.path.basename(named))
+        found = (
+            "holds no image" if named is None else f"holds the name of an image ({name}) and not its bytes"
+        )
         if not self._options.skip:
             raise SourceError(
-                f"{path} row {row + 1}: {found}; the bytes of image files are read. Embed them, or "
-                f"pass {Option('on_error', 'skip')}."
+                f"{path} row {row}: {found}; the bytes of image files are read. Embed them, or pass "
+                f"{Option('on_error', 'skip')}."
             )
         self.refused[len(self.sizes)] = f"{found}."
 
-    def _without_label(self) -> Sentence:
-        """Say that no label is packed, and which columns could be one."""
-        usable = shorten(", ".join(self._columns.usable))
-        if not usable:
-            return Sentence(
-                f"No column can be a label, so the pack has none; pass {Option('labels')} to add some."
+    def labels(self, subject: str) -> tuple[NDArray[Any] | None, list[str] | None, list[str]]:
+        """Return labels and classes, and notes about the columns. Raises: SourceError."""
+        options, column = self._options, self._label
+        left_out = shorten(", ".join(self._left_out))
+        notes = [f"Left out: {left_out}; the column of images and one label are packed."] if left_out else []
+        if column is None:
+            usable = shorten(", ".join(self._usable)) or "none"
+            said = "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
+            return (
+                None,
+                None,
+                notes
+                if options.labelled
+                else [Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."), *notes],
             )
-        return Sentence(
-            f"No column is called label, or names classes, so the pack has no labels; {usable} can be "
-            f"one. Pass {Option('Labels.column', self._columns.usable[0])}."
-        )
-
-    def labels(self, subject: str) -> tuple[FolderLayout, list[str]]:
-        """Return labels and classes, and notes about them. Raises: SourceError."""
-        columns, options = self._columns, self._options
-        if columns.label is None:
-            return FolderLayout(None, None, {}), [] if options.labelled else [self._without_label()]
+        kind, names = _column(self._schema, column)
         rows = CheckedRows(subject, self._rows, skip=options.skip, unit="row")
         rows.refused.update(self.refused)
-        label_as = options.label_as if columns.names is None else "auto"
-        if label_as == "auto" and self._told[columns.label][0] == "float":
+        label_as = options.label_as if names is None else "auto"
+        if label_as == "auto" and kind == "float":
             label_as = "float"
         texts = ["" if value is None else str(value).strip() for value in self._labels]
-        labels, classes = number_labels(
-            rows, texts, column=columns.label, label_as=label_as, names=columns.names
-        )
-        self.refused = dict(rows.refused)
-        return FolderLayout(labels, classes, {}), rows.notes
+        labels, classes = number_labels(rows, texts, column=column, label_as=label_as, names=names)
+        self.refused = rows.refused
+        return labels, classes, [*rows.notes, *notes]
 
     def keys(self, splits: dict[str, NDArray[np.int64]]) -> list[str]:
         """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""
-        split_of = [""] * len(self.sizes)
+        below = [""] * len(self.sizes)
         for name, members in splits.items():
             for index in members.tolist():
-                split_of[index] = name
-        plain = all(path is not None and _is_plain(path) for path in self._paths)
-        keys = [str(path) for path in self._paths]
-        if plain and splits and not all(k.startswith(f"{s}/") for k, s in zip(keys, split_of, strict=True)):
-            keys = [f"{s}/{k}" for k, s in zip(keys, split_of, strict=True)]
-        if plain and len(set(keys)) == len(keys):
-            return keys
+                below[index] = f"{name}/"
         width = max(6, len(str(len(self.sizes))))
-        return [
-            f"{split}/{n:0{width}d}{ending}".lstrip("/")
-            for n, (split, ending) in enumerate(zip(split_of, self._endings, strict=True))
-        ]
+        keys = [str(path) for path in self._paths]
+        if None in self._paths or not all(map(_is_plain, keys)):
+            keys = [f"{n:0{width}d}{ending}" for n, ending in enumerate(self._endings)]
+        if not all(map(str.startswith, keys, below)):
+            keys = list(map(str.__add__, below, keys))
+        if len(set(keys)) < len(keys):
+            keys = [
+                f"{split}{n:0{width}d}{end}"
+                for n, (split, end) in enumerate(zip(below, self._endings, strict=True))
+            ]
+        return keys
 
 
 def _is_plain(path: str) -> bool:
@@ -266,63 +246,25 @@ def _is_plain(path: str) -> bool:
 # Columns
 
 
-def _choose(path: str, options: SourceOptions) -> _Columns:
-    file = _opened(path)
-    schema = file.schema_arrow
-    images = _image_columns(path, file)
-    if not images:
-        raise SourceError(
-            f"{path}: has no column of images; the bytes of image files are read, as binary or struct<bytes, path>. Check it."
-        )
-    named = [name for name in images if name.lower() in _NAMES]
-    if len(images) > 1 and len(named) != 1:
-        raise SourceError(
-            f"{path}: has several columns of images ({shorten(', '.join(images))}); one is packed. Call it image, or drop the others."
-        )
-    image = named[0] if len(images) > 1 else images[0]
-    label = None if options.labelled else _label_column(path, schema, image, options.label)
-    others = [name for name in schema.names if name not in (image, label)]
-    usable = [name for name in others if _kind(schema.field(name).type)]
-    return _Columns(image, label, None if label is None else names_of(schema, label), others, usable)
-
-
-def _label_column(path: str, schema: Arrow, image: str, chosen: str | None) -> str | None:
-    if chosen is not None:
-        if chosen not in schema.names or chosen == image or not _kind(schema.field(chosen).type):
-            usable = [name for name in schema.names if name != image and _kind(schema.field(name).type)]
-            raise UsageError(
-                f"{path}: has no column {chosen} of integers, numbers or texts; {shorten(', '.join(usable)) or 'none'} can be labels. "
-                "Pass one of them."
-            )
-        return chosen
-    classes = [name for name in schema.names if names_of(schema, name) is not None]
-    if "label" in schema.names and _kind(schema.field("label").type):
-        return "label"
-    if len(classes) > 1:
-        raise UsageError(
-            f"{path}: has several labels ({shorten(', '.join(classes))}); one is packed. Pass "
-            f"{Option('Labels.column', classes[0])}."
-        )
-    return classes[0] if classes else None
-
-
 def _image_columns(path: str, file: Arrow) -> list[str]:
     """Return the columns of images: called so by the schema, or whose first value begins as an image file."""
     features = _features(file.schema_arrow)
     found = []
     for field in file.schema_arrow:
-        if _bytes_type(field.type) is None:
-            continue
         told = features.get(field.name)
-        if isinstance(told, dict) and "_type" in told:
-            if told["_type"] == "Image":
-                found.append(field.name)
-        elif _begins_as_image(path, file, field.name):
+        if _kind(field.type) != "image":
+            continue
+        if (
+            told["_type"] == "Image"
+            if isinstance(told, dict) and "_type" in told
+            else _begins(path, file, field.name)
+        ):
             found.append(field.name)
     return found
 
 
-def _begins_as_image(path: str, file: Arrow, name: str) -> bool:
+def _begins(path: str, file: Arrow, name: str) -> bool:
+    """Return True if the first value of a column that is there begins as an image file."""
     with _reading(path):
         for batch in file.iter_batches(16, columns=[name], use_threads=False):
             for value in batch.column(0).to_pylist():
@@ -332,10 +274,36 @@ def _begins_as_image(path: str, file: Arrow, name: str) -> bool:
     return False
 
 
+def _image_column(path: str, file: Arrow) -> str:
+    images = _image_columns(path, file)
+    named = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
+    if len(named) != 1:
+        raise SourceError(
+            f"{path}: its columns of images are: {shorten(', '.join(images)) or 'none'}; one is packed, of the bytes of image files, as "
+            "binary or struct<bytes, path>. Call it image, or drop the others."
+        )
+    return named[0]
+
+
+def _label_column(path: str, schema: Arrow, usable: list[str], chosen: str | None) -> str | None:
+    """Return the column that was chosen, or is called label, or alone names classes; None without one. Raises: UsageError."""
+    if chosen is not None and chosen not in usable:
+        raise UsageError(
+            f"{path}: has no column {chosen} of integers, numbers or texts; {shorten(', '.join(usable)) or 'none'} can be labels. "
+            "Pass one of them."
+        )
+    classes = [name for name in usable if names_of(schema, name) is not None]
+    return chosen or ("label" if "label" in usable else classes[0] if len(classes) == 1 else None)
+
+
+def _column(schema: Arrow, name: str) -> tuple[str, list[str] | None]:
+    """Return the kind of a column, and the names of classes that it numbers; ("", None) of one that is not there."""
+    return (_kind(schema.field(name).type), names_of(schema, name)) if name in schema.names else ("", None)
+
+
 def _features(schema: Arrow) -> dict[str, Any]:
     try:
-        told = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = told["info"]["features"]
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return features if isinstance(features, dict) else {}
@@ -345,46 +313,24 @@ def names_of(schema: Arrow, column: str) -> list[str] | None:
     """Return the class names that a schema gives the numbers of a column, None if it gives none."""
     told = _features(schema).get(column)
     names = told.get("names") if isinstance(told, dict) and told.get("_type") == "ClassLabel" else None
-    if isinstance(names, dict):  # {"0": "cat"}, as old files have it
-        names = [names.get(str(n)) for n in range(len(names))]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         return None
     return names if len(set(names)) == len(names) and _kind(schema.field(column).type) == "int" else None
 
 
-def _is_struct(kind: Arrow) -> bool:
-    return str(kind).startswith("struct<")
-
-
-def _bytes_type(kind: Arrow) -> Arrow | None:
-    """Return the type of the bytes in a column that may hold images, else None."""
-    if _is_struct(kind):
-        index = kind.get_field_index("bytes")
-        kind = kind.field(index).type if index >= 0 else None
-    return kind if str(kind) in ("binary", "large_binary") else None
-
-
-def _told(schema: Arrow, column: str) -> tuple[str, list[str] | None] | None:
-    """Return the kind of a column, and the names of classes that it numbers; None if it is not there, or of another type."""
-    if column not in schema.names:
-        return None
-    type_ = schema.field(column).type
-    kind = "image" if _bytes_type(type_) is not None else _kind(type_)
-    return None if kind is None else (kind, names_of(schema, column))
-
-
-def _kind(kind: Arrow) -> str | None:
-    """Return "int", "float" or "text" of a type that a label may have, else None."""
+def _kind(kind: Arrow) -> str:
+    """Return "image" of a type that may hold the bytes of images, "int", "float" or "text" of one that a label may have, else ""."""
     text = str(kind)
-    if text in ("string", "large_string") or text.startswith(
-        ("dictionary<values=string", "dictionary<values=large_string")
-    ):
-        return "text"
+    if text.startswith("struct<") and kind.get_field_index("bytes") >= 0:
+        return "image" if _kind(kind.field("bytes").type) == "image" else ""
+    if text in ("binary", "large_binary"):
+        return "image"
+    text = text.removeprefix("dictionary<values=")
+    if text == "bool" or text.startswith(("string", "large_string")):
+        return "text"  # False and True are classes
     if text in ("float", "double", "halffloat"):
         return "float"
-    if text == "bool":
-        return "text"  # False and True are classes
-    return "int" if text.startswith(("int", "uint")) else None
+    return "int" if str(kind).startswith(("int", "uint")) else ""
 
 
 # Files

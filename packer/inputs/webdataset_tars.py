@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from packer.errors import ImageError, SourceError, UsageError
+from packer.errors import ImageError, SourceError
 from packer.inputs.archive_members import Archive, archive_stem
 from packer.inputs.file_names import FolderLayout, as_text, file_splits, shorten, split_of
 from packer.inputs.image_archives import open_archive
@@ -105,41 +105,54 @@ class _TarSamples:
         self._refused: dict[int, str] = {}
         self._skipped: list[dict[str, str]] = []
         self._parts = 0
-        if not options.labelled:
-            _check_field(name, archives, options.label)
         for number, archive in enumerate(archives):
             self._add(number, archive)
 
     def _add(self, number: int, archive: Archive) -> None:
         """Take the samples of one tar."""
-        labels = {} if self._options.labelled else _label_files(archive, label_field(self._options.label))
-        images: dict[str, int] = {}
+        field = label_field(self._options.label)
+        labels: dict[str, str] = {}
+        images: dict[str, str] = {}
+        members: dict[str, int] = {}
+        fields = {split_sample(path)[1] for path in archive.others}
+        for path in () if self._options.labelled else archive.others:
+            if split_sample(path)[1] == field:
+                self._pair(archive, labels, path, "labels")
         for index, key in enumerate(archive.keys):
-            sample, ending = split_sample(key)
-            if "." in ending:
+            if "." in split_sample(key)[1]:
                 self._parts += 1
-                continue
-            first = images.setdefault(sample, index)
-            if first != index:
-                raise SourceError(
-                    f"{archive.path}: {shorten(archive.keys[first])} and {shorten(key)} are two images of one sample; one is packed. "
-                    "Make the tar without one of them, or call it otherwise (a.left.png)."
-                )
+            else:
+                self._pair(archive, images, key, "images")
+                members[key] = index
+        there = (
+            f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields and field not in fields else ""
+        )
         for sample, path in labels.items():
             if sample not in images:
                 self._refuse(archive, path, "is the label of no image.")
                 key = f"{os.path.basename(archive.path)}/{path}"
                 self._skipped.append({"key": key, "reason": "is the label of no image."})
-        for sample, index in images.items():
+        for sample, key in images.items():
             if not self._options.labelled:
-                text, reason = _label(archive, labels.get(sample), self._options.label)
+                text, reason = "", f"has no .{field} beside it{there}."
+                if sample in labels:
+                    text, reason = _label(archive, labels[sample], self._options.label)
                 if reason:
-                    self._refuse(archive, archive.keys[index], reason)
+                    self._refuse(archive, key, reason)
                     self._refused[len(self._keys)] = reason
                 self._texts.append(text)
-            self._keys.append(archive.keys[index])
+            self._keys.append(key)
             self._owners.append(number)
-            self._members.append(index)
+            self._members.append(members[key])
+
+    def _pair(self, archive: Archive, found: dict[str, str], path: str, what: str) -> None:
+        """Note the member of a sample. Raises: SourceError where it has another one."""
+        first = found.setdefault(split_sample(path)[0], path)
+        if first != path:
+            raise SourceError(
+                f"{archive.path}: {shorten(first)} and {shorten(path)} are two {what} of one sample; one is packed. "
+                "Make the tar without one of them, or call it otherwise (a.left.png)."
+            )
 
     def _refuse(self, archive: Archive, path: str, reason: str) -> None:
         """Raise SourceError about a member, unless such are skipped."""
@@ -203,39 +216,9 @@ class _TarSamples:
         return keys
 
 
-def _check_field(subject: str, archives: Sequence[Archive], label: str | None) -> None:
-    """Raise UsageError if there are fields of texts, and none is the one that is asked for, or "cls"."""
-    field = label_field(label)
-    fields = {split_sample(path)[1] for archive in archives for path in archive.others}
-    texts = sorted(name for name in fields if _last(name) in _TEXTS)
-    if texts and field not in fields:
-        raise UsageError(
-            f"{subject}: no image has a .{field} beside it; there are .{shorten(', .'.join(texts))}. "
-            f"Pass {Option('Labels.column', texts[0])}."
-        )
-
-
-def _label_files(archive: Archive, field: str) -> dict[str, str]:
-    """Return sample -> the path of its field. Raises: SourceError for a sample that has two of them."""
-    found: dict[str, str] = {}
-    for path in archive.others:
-        sample, name = split_sample(path)
-        if name != field:
-            continue
-        if sample in found:
-            raise SourceError(
-                f"{archive.path}: {shorten(found[sample])} and {shorten(path)} are two labels of one sample; one is packed. "
-                "Make the tar without one of them."
-            )
-        found[sample] = path
-    return found
-
-
-def _label(archive: Archive, path: str | None, label: str | None) -> tuple[str, str]:
+def _label(archive: Archive, path: str, label: str | None) -> tuple[str, str]:
     """Return the label of a sample as text, and "" or why it has none, in words that follow the image's name."""
     field = label_field(label)
-    if path is None:
-        return "", f"has no .{field} beside it."
     called = path.rpartition("/")[2]
     if archive.others[path][1] > _LARGEST_LABEL:
         return "", f"has a {called} of {archive.others[path][1]:,} bytes, and {_LARGEST_LABEL:,} are read."

@@ -17,12 +17,12 @@ LEAST_PIXELS = 2
 
 
 def check_unit(
-    subject: str, name: str, coordinates: Iterable[NDArray[Any]], unit: str | None, option: str
+    subject: str, name: str, coordinates: Iterable[NDArray[Any]], unit: str | None, option: str | None
 ) -> None:
     """Raise UsageError for coordinates that look like shares of the image's sides where no unit is given.
 
     name: of the field; coordinates: all of them, in parts, NaN where there is none; option: the one that says the unit, as an Option
-    names it.
+    names it, None if there is none.
     """
     if unit is not None:
         return
@@ -30,8 +30,12 @@ def check_unit(
         np.fmax.reduce([0.0, *(np.fmax.reduce(part, axis=None) for part in coordinates if part.size)])
     )
     if 0 < largest < LEAST_PIXELS:
+        found = f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's width and height"
+        if option is None:
+            raise UsageError(
+                f"{found}; pixels are expected. Multiply by these, or give the field another name."
+            )
         raise UsageError(
-            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an "
-            f"image's width and height; pixels are expected. Pass {Option(option, 'relative')}, or "
+            f"{found}; pixels are expected. Pass {Option(option, 'relative')}, or "
             f"{Option(option, 'pixels')} if they are pixels."
         )

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.format.hdf5_arrays import list_arrays, read_array, read_slabs
 from packer.format.header import Extent
-from packer.samples.columns import ArrayColumn, FileColumn, JoinedColumn, SourceColumn
+from packer.samples.columns import ArrayColumn, FileColumn, SourceColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option, Sentence
@@ -26,8 +25,6 @@ _LISTED = 12
 _LABELS = re.compile(
     r"(y|labels?|targets?|class(es)?|class_?ids?|categor(y|ies))\Z|.*(_y|_labels?|_targets?)\Z|y_.*\Z", re.I
 )
-_SPLITS = ("train", "val", "valid", "validation", "test")
-_CLASSES = re.compile(r"(list_)?class(es|_?names)|label_?names", re.I)
 
 
 @dataclass
@@ -61,15 +58,13 @@ class Found:
 class ArraySource:
     """Arrays of equal length that become the fields of a pack.
 
-    fields: name of the field -> the array; rows: of each; subject: what they are called in messages; classes: names, where a file
-    holds them; notes: what was taken for what, where nobody named it; spans: split -> its rows, where names tell splits.
+    fields: name of the field -> the array; rows: of each; subject: what they are called in messages; notes: what was taken for
+    what, where nobody named it.
     """
 
     subject: str
     fields: dict[str, Found]
-    classes: tuple[str, ...] | None = None
     notes: list[str] = field(default_factory=list)
-    spans: dict[str, range] | None = None
 
     @property
     def rows(self) -> int:
@@ -121,79 +116,16 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
         subject, found = ", ".join(paths), [one for path in paths for one in _opened(path)]
     else:
         return _chosen("array", [_given("array", source)], names, rename, ordered=True)
-    twice = next((one.name for at, one in enumerate(found) if one.name in [b.name for b in found[:at]]), None)
+    held = [one.name for one in found]
+    twice = next((name for name in held if held.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice}: two files hold an array of that name. Pass a mapping of names to files.")
-    spans, splits = None, ""
-    if names is None and not rename:
-        found, spans, splits = _joined(subject, found)
-    if isinstance(source, Mapping) and spans is None:
-        made = _named(subject, found, names, rename)
-    else:
-        several = isinstance(source, list) and len(source) > 1
-        if several:
-            _check_lengths(subject, {one.name: one for one in found})
-        made = _chosen(subject, found, names, rename, ordered=several or len(found) == 1)
-    made.spans = spans
-    made.notes += [splits] if splits else []
-    return made
-
-
-def _joined(subject: str, found: list[Found]) -> tuple[list[Found], dict[str, range] | None, str]:
-    """Join the arrays of splits, such as x_train and x_test or train/x and test/x.
-
-    Returns: the arrays, the rows of each split, and a note; as they are, None and "" unless names tell two splits of samples, and
-    where an array without a split in its name has as many values as one of theirs: all are columns of the same samples then.
-    Raises UsageError where the splits do not hold the same arrays.
-    """
-    groups: dict[str, dict[str, Found]] = {}
-    for one in found:
-        words = re.split(r"([/_.\- ])", one.name)
-        told = [at for at, word in enumerate(words) if word.lower() in _SPLITS]
-        if len(told) == 1:
-            rest = words[: told[0]] + words[told[0] + 1 :]
-            name = re.sub(r"([/_.\- ])[/_.\- ]+", r"\1", "".join(rest)).strip("/_.- ") or "array"
-            groups.setdefault(name, {})[words[told[0]].lower()] = one
-    splits = sorted({split for group in groups.values() for split in group}, key=_SPLITS.index)
-    sampled = any(len(one.shape) > 1 for group in groups.values() if len(group) > 1 for one in group.values())
-    joined = [one for group in groups.values() for one in group.values()]
-    others = [one for one in found if all(one is not other for other in joined)]
-    beside = {one.shape[0] for one in joined} & {one.shape[0] for one in others}
-    if len(splits) < 2 or not sampled or beside:
-        return found, None, ""
-    counts: dict[str, int] = {}
-    made = []
-    for name, group in groups.items():
-        forms = {(one.dtype, one.shape[1:], one.values is None) for one in group.values()}
-        lengths = {split: one.shape[0] for split, one in group.items()}
-        read = all(one.column is not None or one.values is not None for one in group.values())
-        if len(group) < len(splits) or len(forms) > 1 or not read or (counts and lengths != counts):
-            first = next(group[splits[0]] for group in groups.values() if splits[0] in group)
-            raise UsageError(
-                f"{subject}: holds {_list(found)}: the splits {', '.join(splits)}, which are packed "
-                "together where each has the same arrays, of one form and length, and none is large "
-                "and compressed. Name the arrays of one split: "
-                f"{Option('Fields.rename', {first.name: IMAGE})}."
-            )
-        counts = lengths
-        parts = [group[split] for split in splits]
-        columns = [part.column for part in parts if part.column is not None]
-        values = [value for part in parts for value in part.values or ()]
-        where = ", ".join(part.where for part in parts)
-        rows = sum(counts.values())
-        made.append(
-            Found(
-                name,
-                where,
-                parts[0].dtype,
-                (rows, *parts[0].shape[1:]),
-                JoinedColumn(where, columns) if columns else None,
-                None if columns else values,
-            )
-        )
-    ends = np.cumsum([counts[split] for split in splits]).tolist()
-    spans = {split: range(end - counts[split], end) for split, end in zip(splits, ends, strict=True)}
-    return [*made, *others], spans, f"The splits are {', '.join(splits)}, by the names of {_list(joined)}."
+    if isinstance(source, Mapping):
+        return _named(subject, found, names, rename)
+    several = isinstance(source, list) and len(source) > 1
+    if several:
+        _check_lengths(subject, {one.name: one for one in found})
+    return _chosen(subject, found, names, rename, ordered=several or len(found) == 1)
 
 
 def _given(name: str, value: Any) -> Found:
@@ -246,7 +178,7 @@ def _opened(path: str) -> list[Found]:
     if mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
         row_bytes = mapped.nbytes // len(mapped)
         extent = Extent("", int(mapped.offset), len(mapped), row_bytes)
-        column = FileColumn(path, path, mapped.dtype, mapped.shape, (extent,))
+        column = FileColumn.of_file(path, path, mapped.dtype, mapped.shape, (extent,))
     return [Found(stem, path, mapped.dtype, mapped.shape, column)]
 
 
@@ -260,7 +192,7 @@ def _of_hdf5(path: str) -> list[Found]:
         if one.text:
             this.values = list(read_array(path, one.name))
         elif one.extents is not None and one.shape[0]:
-            this.column = FileColumn(where, path, one.dtype, one.shape, one.extents)
+            this.column = FileColumn.of_file(where, path, one.dtype, one.shape, one.extents)
         elif this.nbytes <= _DECODED_BYTES:
             this.column = ArrayColumn(where, np.asarray(read_array(path, one.name)))
         found.append(this)
@@ -333,7 +265,9 @@ def _chosen(
         )
     usable = [one for one in found if one.values is not None or one.dtype.kind in "biufOUST"]
     if not usable:
-        raise SourceError(f"{subject}: holds no arrays of numbers or text{_also(found)}. Check the file.")
+        raise SourceError(
+            f"{subject}: holds no arrays of numbers or text, but: {_list(found) or 'none'}. Check the file."
+        )
     main = max(usable, key=lambda one: one.nbytes)
     rows = main.shape[0]
     members = [one for one in usable if one.shape[0] == rows]
@@ -345,44 +279,25 @@ def _chosen(
     ]
     if twins:
         raise UsageError(
-            f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of "
-            f"one. Name its arrays: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
+            f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of one. "
+            f"Name its arrays: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
         )
     fields = _names_of(members)
     source = _named(subject, members, None, fields)
-    classes = next(
-        (
-            one
-            for one in others
-            if one.values is not None or one.dtype.kind in "SU"
-            if _CLASSES.fullmatch(_base(one.name))
-        ),
-        None,
-    )
-    if classes is not None and LABEL in source.fields:
-        values = (
-            classes.values
-            if classes.values is not None
-            else [*next(classes.column.pieces())]
-            if classes.column
-            else []
-        )
-        source.classes = class_names(values)
-        others.remove(classes)
     renamed = [
         f"{old} is {new!r}"
         for old, new in fields.items()
         if old != new and old != "array" and not old.isdigit()
     ]
     if renamed or others:
-        told = f"found {_list(found)}: " + (
-            ", ".join(renamed) if renamed else f"fields are {', '.join(fields.values())}"
+        told = ", ".join(renamed) or f"fields are {', '.join(fields.values())}"
+        left_out = f"; left out: {_list(others)}" if others else ""
+        source.notes.append(
+            Sentence(
+                f"found {_list(found)}: {told}{left_out}. To have it otherwise, pass "
+                f"{Option('Fields.rename')}."
+            )
         )
-        if classes is not None and source.classes:
-            told += f", {classes.name} names the classes"
-        if others:
-            told += f"; left out: {_list(others)}"
-        source.notes.append(Sentence(f"{told}. To have it otherwise, pass {Option('Fields.rename')}."))
     return source
 
 
@@ -422,12 +337,3 @@ def _safe(name: str) -> str:
 def _list(found: Sequence[Found]) -> str:
     more = ", ..." if len(found) > _LISTED else ""
     return ", ".join(one.described for one in found[:_LISTED]) + more
-
-
-def _also(found: Sequence[Found]) -> str:
-    return f" (it holds {_list(found)})" if found else ""
-
-
-def class_names(values: NDArray[Any] | Sequence[Any]) -> tuple[str, ...]:
-    """Return names as text."""
-    return tuple(v.decode() if isinstance(v, bytes) else str(v) for v in values)

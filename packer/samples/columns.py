@@ -16,8 +16,18 @@ from packer.format.header import Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
 from packer.orders.runs import consecutive, one_run
+from packer.pixels.coordinate_units import check_unit
 from packer.read.row_reader import RowReader
-from packer.samples.field_plan import IMAGE, LABEL, FieldPlan, Form, Sized, plan_field, plan_rows
+from packer.samples.field_plan import (
+    COORDINATES,
+    IMAGE,
+    LABEL,
+    FieldPlan,
+    Form,
+    Sized,
+    plan_field,
+    plan_rows,
+)
 from packer.samples.values import ValueRefusedError, plain
 
 _DIGEST_BYTES = 8 << 20
@@ -57,48 +67,35 @@ class ArrayColumn:
 
 
 class FileColumn:
-    """A column whose rows lie in a file, raw, one after the other or in stretches: read by the reader that packs are read by."""
+    """A field of rows that lie in a file as those of a pack do: read by the reader that packs are read by.
 
-    def __init__(
-        self, where: str, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], extents: tuple[Extent, ...]
-    ) -> None:
-        self.where, self.dtype, self.shape = where, dtype, shape
-        self._field = Field("data", dtype.str, shape[1:])
-        header = Header(shape[0], 1, (self._field,), {"data": extents})
-        self._reader = RowReader(Pack(path, header, b""), [self._field])
+    pack: that holds the rows, or describes where they are; ragged rows are bytes.
+    """
 
-    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+    def __init__(self, where: str, pack: Pack, field: Field) -> None:
+        self.where, self.dtype, self.shape = where, np.dtype(field.dtype), (pack.rows, *(field.shape or ()))
+        self._field, self._reader = field, RowReader(pack, [field])
+
+    @classmethod
+    def of_file(
+        cls, where: str, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], extents: tuple[Extent, ...]
+    ) -> FileColumn:
+        """Return the column whose rows lie raw in a file, one after the other or in stretches."""
+        field = Field("data", dtype.str, shape[1:])
+        return cls(where, Pack(path, Header(shape[0], 1, (field,), {"data": extents}), b""), field)
+
+    def take(self, samples: NDArray[np.int64]) -> Any:
         """See SourceColumn."""
         runs = consecutive(samples)
         if len(runs.starts) > 1:
-            self._reader.willneed("data", runs)
+            self._reader.willneed(self._field.name, runs)
+        if self._field.ragged:
+            return self._reader.read_ragged(self._field.name, runs)
         return self._reader.array(self._field, runs)
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """See SourceColumn."""
         return (self._reader.array(self._field, one_run(a, b)) for a, b in _spans(self))
-
-
-class JoinedColumn:
-    """Columns of one dtype and row shape, one after the other."""
-
-    def __init__(self, where: str, parts: Sequence[SourceColumn]) -> None:
-        self.where, self._parts, self.dtype = where, parts, parts[0].dtype
-        self._ends = np.cumsum([part.shape[0] for part in parts])
-        self.shape = (int(self._ends[-1]), *parts[0].shape[1:])
-
-    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
-        """See SourceColumn."""
-        rows = np.empty((len(samples), *self.shape[1:]), self.dtype)
-        owners = np.searchsorted(self._ends, samples, side="right")
-        for number in np.unique(owners).tolist():
-            own, part = owners == number, self._parts[number]
-            rows[own] = part.take(samples[own] - (self._ends[number] - part.shape[0]))
-        return rows
-
-    def pieces(self) -> Iterator[NDArray[Any]]:
-        """See SourceColumn."""
-        return (piece for part in self._parts for piece in part.pieces())
 
 
 def _spans(column: SourceColumn) -> Iterator[tuple[int, int]]:
@@ -110,10 +107,25 @@ def _spans(column: SourceColumn) -> Iterator[tuple[int, int]]:
 
 
 class ColumnField:
-    """A field made of a column, or of a list of values: its plan, its rows, a digest of its values."""
+    """A field made of a column, or of a list of values: its plan, its rows, a digest of its values.
 
-    def __init__(self, plan: FieldPlan, column: SourceColumn | None, values: Sequence[bytes] = ()) -> None:
+    row_bytes: mean bytes of a ragged row; 0 of a fixed field.
+    """
+
+    def __init__(
+        self, plan: FieldPlan, column: SourceColumn | None, values: Sequence[bytes] = (), row_bytes: float = 0
+    ) -> None:
         self.plan, self._column, self._values = plan, column, values
+        self.row_bytes = row_bytes or sum(map(len, values)) / max(1, len(values))
+
+    @classmethod
+    def staged(cls, rows: Pack) -> dict[str, ColumnField]:
+        """Return the fields of staged rows."""
+        totals = {f.name: sum(e.nbytes for e in rows.header.extents[f.name]) for f in rows.fields if f.ragged}
+        return {
+            f.name: cls(FieldPlan(f), FileColumn(f.name, rows, f), (), totals.get(f.name, 0) / rows.rows)
+            for f in rows.fields
+        }
 
     @classmethod
     def of_column(
@@ -152,14 +164,13 @@ class ColumnField:
         sized: Sized | None = None,
         *,
         channels: str | None = None,
-        shortened: bool = False,
     ) -> ColumnField:
-        """Return the field that a list of values becomes, one a sample. Raises UsageError, SourceError.
+        """Return the field that a list of values becomes, one a sample; channels: of Pillow images, as they were asked for.
 
-        channels: of Pillow images, as they were asked for; shortened: see plan_field.
+        Raises UsageError, SourceError.
         """
         try:
-            plan = plan_field(name, values, form, channels, sized, shortened=shortened)
+            plan = plan_field(name, values, form, channels, sized)
         except ValueRefusedError as error:
             raise UsageError(f"{where}: {error}.") from None
         rows: list[Any] = []
@@ -179,15 +190,12 @@ class ColumnField:
             return [self._values[sample] for sample in samples.tolist()]
         if not len(samples):
             return np.empty((0, *(self.plan.field.shape or ())), self.plan.field.dtype)
+        if self.plan.field.ragged:
+            return list(self._column.take(samples))
         try:
             return np.ascontiguousarray(self.plan.stored(self._column.take(samples)))
         except ValueRefusedError as error:
             raise SourceError(f"{self._column.where}: {error}.") from None
-
-    @property
-    def row_bytes(self) -> float:
-        """Mean bytes of a ragged row; 0 of a fixed field."""
-        return sum(map(len, self._values)) / max(1, len(self._values))
 
     def digest(self, progress: Callable[[int], None]) -> str:
         """Return a digest of all values. progress: called with the bytes of arrays that were read."""
@@ -208,8 +216,8 @@ class ColumnField:
 class ColumnSamples(ColumnRows):
     """A RowMaker over columns of equal length: blocks of rows at the speed of memory."""
 
-    def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: int | None) -> None:
-        """count: of samples; classes: how many there are, for the check of labels."""
+    def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
+        """count: of samples; classes: that labels number, where they are checked."""
         self._columns, self.count, self._classes = dict(fields), count, classes
         self.fields = tuple(column.plan.field for column in fields.values())
         self.ragged_bytes = round(sum(column.row_bytes for column in fields.values()))
@@ -218,7 +226,7 @@ class ColumnSamples(ColumnRows):
         """Return all fields."""
         rows = {name: column.rows(samples) for name, column in self._columns.items()}
         if self._classes is not None and LABEL in rows:
-            check_labels(np.asarray(rows[LABEL]), samples, self._classes)
+            check_labels(np.asarray(rows[LABEL]), samples, len(self._classes))
         return rows
 
     def name(self, sample: int) -> str:
@@ -235,6 +243,15 @@ class ColumnSamples(ColumnRows):
         ):
             return None
         return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
+
+    def check_pixels(self, subject: str) -> None:
+        """Raise UsageError for boxes or keypoints beside images that look like shares of the images' sides."""
+        for name in COORDINATES if IMAGE in self._columns else ():
+            if name in self._columns:
+                field, rows = self._columns[name].plan.field, self._columns[name].rows(np.arange(self.count))
+                dtype = field.about.get("dtype", field.dtype)
+                parts = [np.frombuffer(row, dtype) for row in rows] if field.ragged else [np.asarray(rows)]
+                check_unit(subject, name, parts, None, None)
 
     def fingerprint(self, progress: Callable[[int], None] = lambda nbytes: None) -> dict[str, Any]:
         """Return what tells whether the columns are still the same: a digest of every value.

@@ -29,6 +29,8 @@ from packer.samples.values import (
 IMAGE, LABEL, KEY = "image", "label", "key"
 PICTURES = frozenset(("image", "img", "images", "pixel_values", "pixels", "picture", "photo"))
 """Names of fields that hold images."""
+COORDINATES = ("boxes", "keypoints")
+"""Fields in pixels of the image beside them."""
 _PIXELS = ("|u1", "<u2")
 _FORM = re.compile(r"([a-z]+[0-9]*)\s*(?:\[([0-9*,\s]*)\])?\Z")
 _TEXTS: dict[str, dict[str, Any]] = {"text": {"encoding": "utf-8"}, "bytes": {}}
@@ -245,14 +247,8 @@ def plan_field(
     form: Form | None,
     channels: str | None = None,
     sized: Sized | None = None,
-    *,
-    shortened: bool = False,
 ) -> FieldPlan:
-    """Return the plan of a field from the values of some samples, at least one.
-
-    sized: of `image`; shortened: other rows may have fewer entries, so the field is ragged unless a shape is declared.
-    Raises ValueRefusedError.
-    """
+    """Return the plan of a field from the values of some samples, at least one. sized: of `image`. Raises ValueRefusedError."""
     color, asked = "", channels is not None
     if any(map(is_pillow, values)):
         color = _color(name, values, channels)
@@ -276,20 +272,18 @@ def plan_field(
     if sized is not None and name == IMAGE:
         plan = sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
     else:
-        plan = _plan_arrays(name, arrays, form, color, shortened)
+        plan = _plan_arrays(name, arrays, form, color)
     return replace(plan, asked=asked, rounds=form is not None)
 
 
-def _plan_arrays(
-    name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str, shortened: bool
-) -> FieldPlan:
+def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, color: str) -> FieldPlan:
     shapes = list(dict.fromkeys(array.shape for array in arrays))
     filled = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
     dtype = form.dtype if form is not None and form.dtype is not None else np.result_type(*filled)
     if form is not None and form.ragged:
         return FieldPlan(ragged_field(name, dtype, form.shape or ()), color)
     declared = None if form is None else form.shape
-    if declared is None and (len(shapes) > 1 or (shortened and shapes[0])):
+    if declared is None and len(shapes) > 1:
         if len({shape[1:] for shape in shapes}) > 1 or any(not shape for shape in shapes):
             a, b = list(shapes[0]), list(shapes[1])
             raise ValueRefusedError(
@@ -349,7 +343,7 @@ def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:
     marked = dict(plans)
     for name, plan in plans.items():
         shape, layout = plan.field.shape or (), plan.field.about.get("layout")
-        flat = len(shape) == 2 and name not in ("boxes", "keypoints")
+        flat = len(shape) == 2 and name not in COORDINATES
         if size and name != IMAGE and shape[:2] == size and (flat or (len(shape) == 3 and layout == "HWC")):
             about = {**plan.field.about, "layout": layout or "HW", "sampling": "nearest"}
             marked[name] = replace(plan, field=replace(plan.field, about=about))

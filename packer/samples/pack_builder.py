@@ -10,21 +10,25 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.convert.conversion_run import Conversion, Report, check_room, interrupted, write_pack
 from packer.convert.conversion_task import RunResult
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
+from packer.format.file_io import pwrite_all
+from packer.format.header import OFFSETS, Extent, Field, Header
+from packer.format.pack import Pack
 from packer.format.working_folder import WorkingFolder, check_output, failure
-from packer.samples.coordinates import Coordinates
-from packer.samples.field_plan import FieldPlan, Forms, plan_field, with_masks
+from packer.samples.columns import ColumnField, ColumnSamples
+from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions, raw_bytes
-from packer.samples.row_staging import RowStaging, StagedSamples
-from packer.samples.sample_layout import notes_on
+from packer.samples.sample_layout import plan_fields, row_of
 from packer.samples.values import ValueRefusedError, as_array, plain
 
 FOLDER = "staging"  # in the working folder
+_BUFFER_BYTES = 4 << 20
 
 
 class PackBuilder:
@@ -43,7 +47,6 @@ class PackBuilder:
 
     def __init__(self, run: Conversion, options: PackingOptions, notes: Sequence[str] = ()) -> None:
         self._run, self._options = run, options
-        self._coordinates = options.coordinates
         self._plans: dict[str, FieldPlan] = {}
         self._staging: RowStaging | None = None
         self._notes = list(notes)
@@ -80,23 +83,14 @@ class PackBuilder:
         """
         number = self.rows
         self._check_open()
-        rows: dict[str, Any] = {}
-        given = values
-        try:
-            values = self._coordinates.move(given)
-        except ValueRefusedError as error:
-            raise SourceError(f"sample {number}: {error}.") from None
         if self._staging is None:
             self._begin({name: [value] for name, value in values.items()}, number)
-        self._check_names(values, f"sample {number}")
-        for name, plan in self._plans.items():
-            try:
-                row = plan.row(values[name])
-            except ValueRefusedError as error:
-                raise SourceError(f"sample {number}: field {name!r} {error}.") from None
-            rows[name] = [row] if isinstance(row, bytes) else row[None]
-        self._coordinates.see({name: [value] for name, value in given.items()})
-        self._add(rows, 1)
+        self._check_names(values, f"sample {number}", self._plans)
+        try:
+            rows = {name: row_of(plan, values[name]) for name, plan in self._plans.items()}
+        except ValueRefusedError as error:
+            raise SourceError(f"sample {number}: {error}.") from None
+        self.add_rows(rows)
 
     def write_rows(self, **columns: Any) -> None:
         """Append several samples at once.
@@ -126,33 +120,25 @@ class PackBuilder:
         count = next(iter(counts.values()), 0)
         if not count:
             return
-        given = columns
-        try:
-            columns = self._coordinates.move_columns(given)
-        except ValueRefusedError as error:
-            raise SourceError(f"samples from {first} on: {error}.") from None
         if self._staging is None:
             self._begin({name: list(column[:2]) for name, column in columns.items()}, first)
-        self._check_names(columns, f"samples from {first} on")
+        self._check_names(columns, f"samples from {first} on", self._plans)
         rows: dict[str, Any] = {}
         for name, plan in self._plans.items():
-            column = columns[name]
-            at = 0
+            column, at = columns[name], 0
             try:
                 if isinstance(column, np.ndarray) and not plan.field.ragged:
-                    stored = plan.stored(column)
-                    if stored.shape[1:] != plan.field.shape:
+                    rows[name] = plan.stored(column)
+                    if rows[name].shape[1:] != plan.field.shape:
                         plan.row(column[0])  # says what is wrong
-                    rows[name] = stored
                     continue
                 made = []
                 for value in column:
-                    made.append(plan.row(value))
+                    made.append(row_of(plan, value))
                     at += 1
                 rows[name] = made if plan.field.ragged else np.stack(made)
             except ValueRefusedError as error:
-                raise SourceError(f"sample {first + at}: field {name!r} {error}.") from None
-        self._coordinates.see(given)
+                raise SourceError(f"sample {first + at}: {error}.") from None
         self._add(rows, count)
 
     def finish(self) -> Report:
@@ -180,14 +166,14 @@ class PackBuilder:
                     raise SourceError(
                         f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
                     )
-                self._coordinates.check(run.out)
                 nbytes = self._staging.nbytes
                 try:
                     staged = self._staging.finish()
                 except OSError as error:
                     raise failure(run.out, error) from error
                 options = options.for_fields(None, staged.fields)
-                maker = StagedSamples(staged, None if options.classes is None else len(options.classes))
+                maker = ColumnSamples(ColumnField.staged(staged), staged.rows, options.classes)
+                maker.check_pixels(run.out)
                 task = replace(options.task(maker, staged.rows, self._subject, None), skipped=self.skipped)
                 check_room(self._place.pack, raw_bytes(maker, staged.rows), run.out)
                 run.bar.start(staged.rows, "rows")
@@ -221,18 +207,16 @@ class PackBuilder:
         elif not self._ended:
             self.finish()
 
-    def plan(self, plans: Mapping[str, FieldPlan], coordinates: Coordinates | None = None) -> None:
-        """Begin with fields that were planned from samples already. coordinates: see the samples, where `add_rows` gets their rows."""
+    def plan(self, plans: Mapping[str, FieldPlan]) -> None:
+        """Begin with fields that were planned from samples already."""
         self._plans = dict(plans)
-        self._coordinates = coordinates or self._coordinates
-        self._options.for_fields(None, [plan.field for plan in plans.values()])
+        fields = [plan.field for plan in plans.values()]
+        self._options.for_fields(None, fields)
         try:
-            self._staging = RowStaging(
-                os.path.join(self._place.path, FOLDER), [plan.field for plan in plans.values()]
-            )
-            self._opened.append(self._staging)
+            self._staging = RowStaging(os.path.join(self._place.path, FOLDER), fields)
         except OSError as error:
             raise failure(self._run.out, error) from error
+        self._opened.append(self._staging)
 
     def add_rows(self, rows: Mapping[str, Any]) -> None:
         """Append one sample whose rows were made by the plans."""
@@ -240,35 +224,17 @@ class PackBuilder:
 
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
         """Plan the fields from the first samples."""
-        forms = self._options.forms
-        names = list(first if forms is None else forms)
-        for name in names:
-            if name not in first:
-                raise SourceError(f"sample {number}: has no {name!r}, which is declared. Pass every field.")
-        plans = {}
-        for name in names:
-            try:
-                plans[name] = plan_field(
-                    name,
-                    first[name],
-                    (forms or {}).get(name),
-                    self._options.fields.channels,
-                    self._options.sized,
-                    shortened=self._coordinates.shortens(name, first),
-                )
-                self._notes += notes_on(name, plans[name], first[name])
-            except ValueRefusedError as error:
-                raise SourceError(f"sample {number}: field {name!r} {error}.") from None
-        if not plans:
+        forms, options = self._options.forms or {}, self._options
+        self._check_names(first, f"sample {number}", forms or first)
+        if not first:
             raise SourceError(f"sample {number}: has no fields. Pass at least one, for example image=...")
-        self._check_names(first, f"sample {number}", plans)
-        self.plan(with_masks(plans))
+        columns = {name: first[name] for name in forms or first}
+        plans, notes = plan_fields(columns, f"sample {number}", forms, options.fields.channels, options.sized)
+        self._notes += notes
+        self.plan(plans)
 
-    def _check_names(
-        self, given: Iterable[str], which: str, plans: Mapping[str, FieldPlan] | None = None
-    ) -> None:
-        wanted, given = set(self._plans if plans is None else plans), set(given)
-        for name in sorted(wanted ^ given):
+    def _check_names(self, given: Iterable[str], which: str, wanted: Iterable[str]) -> None:
+        for name in sorted(set(wanted) ^ set(given)):
             found = "is not given" if name in wanted else "is no field of this pack"
             raise SourceError(
                 f"{which}: {name!r} {found}; every sample has {', '.join(sorted(wanted))}. Pass these."
@@ -288,6 +254,93 @@ class PackBuilder:
             raise UsageError(
                 f"{self._run.out}: is finished or discarded; no samples can be added to it. Create another pack."
             )
+
+
+class RowStaging:
+    """Files that rows are appended to: of a fixed field its rows, of a ragged one its bytes and the offsets of the rows in them.
+
+    For one thread. rows: so far. Writing raises OSError.
+    """
+
+    def __init__(self, folder: str, fields: Sequence[Field]) -> None:
+        """folder: is made."""
+        os.makedirs(folder)
+        self.folder, self.fields, self.rows = folder, tuple(fields), 0
+        self._files: dict[str, _StagedFile] = {}
+        for f in fields:
+            self._files[f.name] = _StagedFile(os.path.join(folder, f.name))
+            if f.ragged:
+                self._files[f.name + OFFSETS] = offsets = _StagedFile(os.path.join(folder, f.name + OFFSETS))
+                offsets.add(np.zeros(1, "<i8"))
+
+    def add(self, rows: Mapping[str, NDArray[Any] | Sequence[bytes]], count: int) -> None:
+        """Append `count` rows: of fixed fields [count, *shape] of their dtype, of ragged ones the bytes of each."""
+        for f in self.fields:
+            values = rows[f.name]
+            if f.ragged:
+                blob = self._files[f.name]
+                sizes = np.array([len(value) for value in values], "<i8")
+                ends = blob.nbytes + np.cumsum(sizes)
+                for value in values:
+                    blob.add(np.frombuffer(value, np.uint8))
+                self._files[f.name + OFFSETS].add(ends)
+            else:
+                self._files[f.name].add(np.ascontiguousarray(values))
+        self.rows += count
+
+    def finish(self) -> Pack:
+        """Write what is left in buffers. Returns the rows as a pack, of which nothing but the rows may be asked."""
+        extents: dict[str, tuple[Extent, ...]] = {}
+        for f in self.fields:
+            self._files[f.name].flush()
+            if f.ragged:
+                self._files[f.name + OFFSETS].flush()
+                extents[f.name] = (Extent(f.name, 0, self._files[f.name].nbytes, 1),)
+                extents[f.name + OFFSETS] = (Extent(f.name + OFFSETS, 0, self.rows + 1, 8),)
+            else:
+                extents[f.name] = (Extent(f.name, 0, self.rows, f.row_bytes),)
+        self.close()
+        return Pack(self.folder, Header(self.rows, 1, self.fields, extents), b"")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows so far."""
+        return sum(file.nbytes for file in self._files.values())
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+
+class _StagedFile:
+    """A file that is appended to through a buffer. nbytes: of the file, the buffer's included."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._buffer = bytearray()
+        self.nbytes = 0
+
+    def add(self, data: NDArray[Any]) -> None:
+        if not data.nbytes:
+            return
+        view = memoryview(data.reshape(-1).view(np.uint8))
+        if len(self._buffer) + len(view) > _BUFFER_BYTES:
+            self.flush()
+        if len(view) >= _BUFFER_BYTES:
+            pwrite_all(self._fd, view, self.nbytes)
+        else:
+            self._buffer += view
+        self.nbytes += len(view)
+
+    def flush(self) -> None:
+        pwrite_all(self._fd, memoryview(self._buffer), self.nbytes - len(self._buffer))
+        self._buffer = bytearray()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 _building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # of create, by path
@@ -378,17 +431,7 @@ def create(
         on_progress=progress if callable(progress) else None,
     )
     options = PackingOptions.of(
-        run.out,
-        fields,
-        size=size,
-        fit=fit,
-        classes=classes,
-        store=store,
-        quality=quality,
-        shuffle=shuffle,
-        seed=seed,
-        split=split,
-        shards=shards,
+        run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
     if options.rename:
         raise UsageError(

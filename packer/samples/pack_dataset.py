@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from packer.format.header import Field
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
 from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
-from packer.samples.coordinates import Coordinates
 from packer.samples.dataset_rows import (
     PROBED,
     Dataset,
@@ -33,7 +31,7 @@ from packer.samples.dataset_rows import (
     probe,
     told,
 )
-from packer.samples.field_plan import IMAGE, LABEL, Forms, form_of, with_masks
+from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions, raw_bytes
 from packer.samples.sample_layout import plan_samples
@@ -78,7 +76,7 @@ def pack_dataset(
         A name that ends in .h5 becomes one HDF5 file, another one a directory of .npy files, or of shards.
     fields
         Names of the values of a tuple, in order, or those wanted of a mapping; a mapping of names to forms ("uint8[32,32,3]",
-        "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=..., boxes_unit=...)``, which says more.
+        "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=...)``, which says more.
     size, fit
         As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
     classes
@@ -141,17 +139,7 @@ def pack_dataset(
         on_progress=progress if callable(progress) else None,
     )
     options = PackingOptions.of(
-        run.out,
-        fields,
-        size=size,
-        fit=fit,
-        classes=classes,
-        store=store,
-        quality=quality,
-        shuffle=shuffle,
-        seed=seed,
-        split=split,
-        shards=shards,
+        run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
     run.check_output()
     job = _Job(run, options, on_plan, progress is True)
@@ -202,28 +190,19 @@ def _is_frame(value: Any) -> bool:
 
 def _check_samples(dataset: Any) -> None:
     """Refuse what looks like a dataset and yields something else than samples. Raises UsageError."""
-    name = type(dataset).__name__
+    reason = ""
     if any(kind.__name__ == "DataLoader" for kind in type(dataset).__mro__):
-        raise UsageError(f"{name}: yields batches; samples are packed. Pass its dataset.")
-    if _is_frame(dataset):
-        raise UsageError(
-            f"{name}: is a table. Pass its columns, for example {{'features': frame[names].to_numpy(), 'label': frame['y'].to_numpy()}},"
-            " or write it as Parquet and use convert_table."
-        )
-    if isinstance(dataset, tuple) and dataset and all(isinstance(value, list) for value in dataset):
-        raise UsageError(
-            f"{name}: holds lists alone, which may be columns or samples. Pass columns as arrays or by name, {{'features': X, 'label': y}},"
-            " and samples as a list."
-        )
-    if isinstance(dataset, Mapping):
-        parts = ", ".join(map(str, dataset))
-        raise UsageError(
-            f"{name}: holds several datasets ({parts}); a pack is made of one. Pass one of them."
-        )
-    if not is_map_style(dataset) and not isinstance(dataset, Iterable):
-        raise UsageError(
-            f"{name}: is neither arrays nor a dataset; what has len() and [i], or can be iterated, is packed. Pass such."
-        )
+        reason = "yields batches; samples are packed. Pass its dataset"
+    elif _is_frame(dataset):
+        reason = "is a table. Pass its columns, for example {'features': frame[names].to_numpy(), 'label': frame['y'].to_numpy()}"
+    elif isinstance(dataset, tuple) and dataset and all(isinstance(value, list) for value in dataset):
+        reason = "holds lists alone, columns or samples. Pass columns by name, {'features': X, 'label': y}, samples as a list"
+    elif isinstance(dataset, Mapping):
+        reason = f"holds several datasets ({', '.join(map(str, dataset))}); a pack is made of one. Pass one of them"
+    elif not is_map_style(dataset) and not isinstance(dataset, Iterable):
+        reason = "is neither arrays nor a dataset; what has len() and [i], or can be iterated, is packed. Pass such"
+    if reason:
+        raise UsageError(f"{type(dataset).__name__}: {reason}.")
 
 
 def _key(dataset: Any, resume: bool | str) -> str | None:
@@ -254,36 +233,22 @@ class _Job:
         if source.staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
             return self._staged(source)
-        _move_coordinates(source, self._options.coordinates)
         columns = {}
         for name, found in source.fields.items():
             if found.values is not None:
-                shortened = self._options.coordinates.shortens(name, source.fields)
+                channels = self._options.fields.channels
                 columns[name] = ColumnField.of_list(
-                    name,
-                    found.where,
-                    found.values,
-                    forms.get(name),
-                    sized,
-                    channels=self._options.fields.channels,
-                    shortened=shortened,
+                    name, found.where, found.values, forms.get(name), sized, channels=channels
                 )
             elif found.column is not None:
                 columns[name] = ColumnField.of_column(name, found.column, forms.get(name), sized)
         for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
             columns[name].plan = marked
-        options = self._options.for_fields(source.classes, [column.plan.field for column in columns.values()])
-        if source.spans is not None:
-            if options.split is not None or options.spans is not None:
-                raise UsageError(
-                    f"{source.subject}: its arrays are the splits {', '.join(source.spans)}, and "
-                    f"{Option('split')} makes others. Leave it out, or name the arrays of one split by "
-                    f"{Option('Fields.rename')}."
-                )
-            options = replace(options, spans=source.spans)
-        maker = ColumnSamples(columns, source.rows, None if options.classes is None else len(options.classes))
+        options = self._options.for_fields(None, [column.plan.field for column in columns.values()])
+        maker = ColumnSamples(columns, source.rows, options.classes)
         notes = [*options.notes, *source.notes, *_turned(columns)]
         self._begin(source.subject, maker.fields, source.rows, raw_bytes(maker, source.rows), notes)
+        maker.check_pixels(source.subject)
         with Progress(self._shown, "B") as bar:
             bar.start(source.nbytes)
             identity = maker.fingerprint(bar.move)
@@ -312,11 +277,10 @@ class _Job:
                     options.forms,
                     options.rename,
                     options.fields.channels,
-                    options.coordinates,
+                    options.sized,
                 ),
                 forks=forks,
             )
-            plan.coordinates.check(subject)
             notes = [*options.notes, *plan.notes]
             options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
@@ -347,7 +311,8 @@ class _Job:
             options.forms,
             options.rename,
             options.fields.channels,
-            options.coordinates,
+            options.sized,
+            some=False,
         )
         notes = [*options.notes, *plan.notes]
         self._begin(subject, plan.fields, None, 0, notes)
@@ -356,7 +321,7 @@ class _Job:
         self._run.bar.start(None, "rows")
         skipped: list[dict[str, str]] = []
         with builder:
-            builder.plan(plan.plans, plan.coordinates)
+            builder.plan(plan.plans)
             for number, sample in itertools.chain(first, source):
                 try:
                     rows = plan.rows(sample)
@@ -364,7 +329,7 @@ class _Job:
                     if not skip:
                         raise SourceError(
                             f"{subject}, sample {number}: {error}. Correct it, or pass "
-                            f"{Option('on_error', 'skip')}."
+                            f"{Option('on_error', 'skip')}.",
                         ) from None
                     skipped.append({"key": str(number), "reason": f"{error}."})
                     continue
@@ -373,30 +338,23 @@ class _Job:
             return builder.finish()
 
     def _staged(self, source: ArraySource) -> Report:
-        slabs = source.slabs()
-        first, forms, coordinates = next(slabs), self._options.forms or {}, self._options.coordinates
-        try:
-            moved = coordinates.move_columns(first)
-        except ValueRefusedError as error:
-            raise SourceError(f"{source.subject}: {error}.") from None
-        plan = {}
-        for name, rows in moved.items():
-            form, sized = forms.get(name), self._options.sized
-            if rows is first[name]:
-                column = ColumnField.of_column(name, ArrayColumn(name, np.asarray(rows)), form, sized)
-            else:
-                shortened = coordinates.shortens(name, first)
-                column = ColumnField.of_list(name, name, rows, form, shortened=shortened)
-            plan[name] = column.plan
-        fields = [one.field for one in plan.values()]
-        options = self._options.for_fields(source.classes, fields)
+        slabs, options = source.slabs(), self._options
+        first, forms = next(slabs), options.forms or {}
+        plans = {
+            name: ColumnField.of_column(
+                name, ArrayColumn(name, np.asarray(rows)), forms.get(name), options.sized
+            ).plan
+            for name, rows in first.items()
+        }
+        fields = [plan.field for plan in plans.values()]
+        options = options.for_fields(None, fields)
         nbytes = source.rows * sum(f.row_bytes for f in fields if not f.ragged)
         twice = options.storing.store == "raw"
         notes = [*options.notes, *source.notes]
         self._begin(source.subject, fields, source.rows, nbytes, notes, staged=nbytes if twice else 0)
         with PackBuilder(self._run, options, notes) as builder:
             self._run.bar.start(None, "rows")
-            builder.plan(with_masks(plan))
+            builder.plan(with_masks(plans))
             for rows in itertools.chain([first], slabs):
                 builder.write_rows(**rows)
             return builder.finish()
@@ -405,8 +363,7 @@ class _Job:
         if self._run.running.resume:
             raise UsageError(
                 f"{why} an interrupted run is not gone on with. Leave out {Option('resume', True)}, or "
-                "for a dataset pass text that says what it holds, such as "
-                f"{Option('resume', 'birds v3')}."
+                f"for a dataset pass text that says what it holds, such as {Option('resume', 'birds v3')}."
             )
 
     def _begin(
@@ -431,28 +388,6 @@ class _Job:
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
             self._on_plan([f"{subject}: {many} -> {self._run.out}: {forms}{size}", *notes])
-
-
-def _move_coordinates(source: ArraySource, coordinates: Coordinates) -> None:
-    """Have boxes and keypoints among arrays be in pixels of the row. Raises UsageError, SourceError."""
-    if IMAGE not in source.fields or source.fields.keys().isdisjoint(("boxes", "keypoints")):
-        return
-    columns: dict[str, Any] = {}
-    for name, found in source.fields.items():
-        if name == IMAGE and found.values is None:  # equal sizes, so any pixels will do
-            columns[name] = [np.broadcast_to(np.uint8(0), found.shape[1:])] * source.rows
-        elif name in (IMAGE, "boxes", "keypoints") or name.startswith("box_"):
-            pieces = found.column.pieces() if found.column is not None else [found.values or ()]
-            columns[name] = [value for piece in pieces for value in piece]
-    try:
-        coordinates.see(columns)
-        coordinates.check(source.subject)
-        moved = coordinates.move_columns(columns)
-    except ValueRefusedError as error:
-        raise SourceError(f"{source.subject}: {error}.") from None
-    for name, values in moved.items():
-        if name != IMAGE and values is not columns[name]:
-            source.fields[name].column, source.fields[name].values = None, values
 
 
 def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:

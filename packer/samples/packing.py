@@ -18,12 +18,21 @@ from packer.convert.sample_order import arrange, members_of, parse_spans, parse_
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
-from packer.pixels.coordinate_units import UNITS
 from packer.pixels.decode_resize import FITS
 from packer.pixels.row_size import note_on_size, parse_size
-from packer.samples.coordinates import Coordinates
 from packer.samples.dataset_rows import in_child
-from packer.samples.field_plan import IMAGE, KEY, LABEL, Form, Forms, Sized, check_name, form_of, parse_fields
+from packer.samples.field_plan import (
+    COORDINATES,
+    IMAGE,
+    KEY,
+    LABEL,
+    Form,
+    Forms,
+    Sized,
+    check_name,
+    form_of,
+    parse_fields,
+)
 from packer.samples.values import check_color
 from packer.sentence import Option
 from packer.version import __version__
@@ -53,10 +62,6 @@ class Fields:
     channels
         "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
         rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
-    boxes_unit
-        "relative": the fields ``boxes`` and ``keypoints`` beside an ``image`` are shares of its width and height, and become pixels;
-        "pixels". Default: pixels; coordinates that all look like shares are refused. They move as the image is resized; boxes are
-        xmin, ymin, xmax, ymax, and those that are cropped away are left out, with their entries of fields called ``box_...``.
 
     Examples
     --------
@@ -70,13 +75,10 @@ class Fields:
     forms: str | Sequence[str] | Forms | None = None
     rename: Mapping[str, str] | None = None
     channels: str | None = None
-    boxes_unit: str | None = None
 
     def __post_init__(self) -> None:
         """Check the words. Raises UsageError."""
         check_color(self.channels)
-        if self.boxes_unit is not None:
-            choice("boxes_unit", self.boxes_unit, UNITS)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,6 @@ class PackingOptions:
         cls,
         out: str,
         fields: str | Sequence[str] | Forms | Fields | None,
-        *,
         size: int | str | tuple[int, int] | None,
         fit: str,
         classes: Classes | None,
@@ -145,11 +146,6 @@ class PackingOptions:
         return {str(old): str(new) for old, new in (self.fields.rename or {}).items()}
 
     @property
-    def coordinates(self) -> Coordinates:
-        """The unit of boxes and keypoints, and the size that moves them."""
-        return Coordinates(self.fields.boxes_unit, self.sized)
-
-    @property
     def notes(self) -> list[str]:
         """Notes on the options, a sentence each."""
         return [] if self.sized is None else [*note_on_size(*self.sized.size)]
@@ -173,10 +169,9 @@ class PackingOptions:
                 f"field 'key': is {form_of(key)}; it names the input of a row, as text. Give it another name by fields or rename."
             )
         names = {f.name for f in fields}
-        if self.fields.boxes_unit is not None and not (IMAGE in names and names & {"boxes", "keypoints"}):
+        if self.sized is not None and IMAGE in names and names.intersection(COORDINATES):
             raise UsageError(
-                "boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image', and there are none. Leave it out, or name them by"
-                " rename."
+                "size: boxes and keypoints do not move with images that are resized here. Resize both in the dataset, and leave it out."
             )
         label = next((f for f in fields if f.name == LABEL), None)
         numbers = (
@@ -228,7 +223,6 @@ class PackingOptions:
             "channels": self.fields.channels,
             "fit": None if self.sized is None else self.sized.fit,
             "fields": {f.name: form_of(f) for f in maker.fields},
-            "boxes_unit": self.fields.boxes_unit,
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),
         }

@@ -10,11 +10,14 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.format.header import Field
-from packer.samples.coordinates import Coordinates
+from packer.pixels.coordinate_units import check_unit
 from packer.samples.field_plan import (
+    COORDINATES,
+    IMAGE,
     PICTURES,
     FieldPlan,
     Form,
+    Sized,
     is_image_like,
     plan_field,
     with_masks,
@@ -40,44 +43,28 @@ class SampleLayout:
         members = self.members
         if None in members.values():
             return dict.fromkeys(members, sample)
-        if self.named:
-            known = _mapping(sample)
-            if known is None:
-                raise ValueRefusedError(
-                    f"is {_kind(sample)}, and others are mappings. Return one form of sample"
-                )
-            for name, key in members.items():
-                if key not in known:
-                    raise ValueRefusedError(
-                        f"has no {key!r}, of which the field {name!r} is made. Return it in every sample"
-                    )
-            if self.strict and len(known) > len(members):
-                extra = next(key for key in known if key not in members.values())
-                raise ValueRefusedError(
-                    f"has {extra!r}, which the first samples had not. Return it in every sample, or name the fields that are wanted"
-                )
-            return {name: known[key] for name, key in members.items()}
-        values = _tuple(sample)
-        if values is None or (self.strict and len(values) != len(members)) or len(values) < len(members):
-            found = _kind(sample) if values is None else f"{len(values)} values"
+        values = _mapping(sample) if self.named else _tuple(sample)
+        if values is None:
+            kind = "mappings" if self.named else f"{len(members)} values"
+            raise ValueRefusedError(f"is {_kind(sample)}, and others are {kind}. Return one form of sample")
+        given: Any = values if self.named else range(len(values))
+        missing = [key for key in members.values() if key not in given]
+        if missing or (self.strict and len(given) > len(members)):
             raise ValueRefusedError(
-                f"is {found}, and others are {len(members)} values. Return one form of sample"
+                f"has {', '.join(map(repr, given))}, and others have {', '.join(map(repr, members.values()))}. Return the same in every "
+                "sample, or name the fields that are wanted"
             )
-        return {name: values[position] for name, position in members.items()}
+        return {name: values[key] for name, key in members.items()}
 
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """The layout of samples, the plan of each field, and what to tell of them.
-
-    ragged_bytes: a row's, about; coordinates: how boxes and keypoints are read and moved.
-    """
+    """The layout of samples, the plan of each field, and what to tell of them. ragged_bytes: a row's, about."""
 
     layout: SampleLayout
     plans: Mapping[str, FieldPlan]
-    coordinates: Coordinates
+    notes: Sequence[str] = ()
     ragged_bytes: int = 0
-    notes: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -86,15 +73,15 @@ class SamplePlan:
 
     def rows(self, sample: Any) -> dict[str, Any]:
         """Return a sample's rows by field, arrays and bytes. Raises ValueRefusedError."""
-        rows = {}
-        given = self.layout.values(sample)
-        for name, value in self.coordinates.move(given).items():
-            try:
-                rows[name] = self.plans[name].row(value)
-            except ValueRefusedError as error:
-                raise ValueRefusedError(f"field {name!r} {error}") from None
-        self.coordinates.see({name: [value] for name, value in given.items()})
-        return rows
+        return {name: row_of(self.plans[name], value) for name, value in self.layout.values(sample).items()}
+
+
+def row_of(plan: FieldPlan, value: Any) -> Any:
+    """Return a value's row. Raises ValueRefusedError that names the field."""
+    try:
+        return plan.row(value)
+    except ValueRefusedError as error:
+        raise ValueRefusedError(f"field {plan.field.name!r} {error}") from None
 
 
 def plan_samples(
@@ -103,49 +90,59 @@ def plan_samples(
     forms: Mapping[str, Form | None] | None,
     rename: Mapping[str, str],
     channels: str | None,
-    coordinates: Coordinates,
+    sized: Sized | None,
+    *,
+    some: bool = True,
 ) -> SamplePlan:
-    """Return the plan that some samples of a dataset show. forms: as declared; coordinates: see these samples.
+    """Return the plan that some samples of a dataset show.
 
-    Raises UsageError, SourceError.
+    forms: as declared; some: they stand for all, so that boxes and keypoints are checked in them. Raises UsageError, SourceError.
     """
     layout, notes = _layout(samples[0], subject, forms, rename)
     try:
-        given = [layout.values(sample) for sample in samples]
-        values = [coordinates.move(sample) for sample in given]
+        values = [layout.values(sample) for sample in samples]
+        columns = {name: [sample[name] for sample in values] for name in layout.members}
     except ValueRefusedError as error:
         raise SourceError(f"{subject}: a sample {error}.") from None
-    plans, ragged = {}, 0
-    for name in layout.members:
-        column = [sample[name] for sample in values]
+    plans, more = plan_fields(columns, subject, forms or {}, channels, sized)
+    ragged = 0
+    for name, plan in plans.items():
         try:
-            plans[name] = plan_field(
-                name,
-                column,
-                (forms or {}).get(name),
-                channels,
-                coordinates.sized,
-                shortened=coordinates.shortens(name, layout.members),
-            )
-            notes += notes_on(name, plans[name], column)
-            if plans[name].field.ragged:
-                ragged += sum(len(plans[name].row(value)) for value in column) // len(column)
+            rows = [row_of(plan, value) for value in columns[name]]
+        except ValueRefusedError as error:
+            raise SourceError(f"{subject}: {error}.") from None
+        if plan.field.ragged:
+            ragged += sum(map(len, rows)) // len(rows)
+        if some and name in COORDINATES and IMAGE in plans:
+            dtype = plan.field.about.get("dtype", plan.field.dtype)
+            parts = [np.frombuffer(row, dtype) if plan.field.ragged else row for row in rows]
+            check_unit(subject, name, parts, None, None)
+    return SamplePlan(layout, plans, (*notes, *more), ragged)
+
+
+def plan_fields(
+    columns: Mapping[str, Sequence[Any]],
+    subject: str,
+    forms: Mapping[str, Form | None],
+    channels: str | None,
+    sized: Sized | None,
+) -> tuple[dict[str, FieldPlan], list[str]]:
+    """Return the plan of each field from some of its values, and notes. Raises SourceError."""
+    plans: dict[str, FieldPlan] = {}
+    notes: list[str] = []
+    for name, values in columns.items():
+        try:
+            plans[name] = plan_field(name, values, forms.get(name), channels, sized)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
-    coordinates.see({name: [sample[name] for sample in given] for name in layout.members})
-    return SamplePlan(layout, with_masks(plans), coordinates, ragged, tuple(notes))
-
-
-def notes_on(name: str, plan: FieldPlan, values: Sequence[Any]) -> list[str]:
-    """Say that palette images are stored as their indices."""
-    if plan.color or not any(is_pillow(value) and value.mode == "P" for value in values):
-        return []
-    return [
-        Sentence(
-            f"{name}: holds palette images, whose indices are stored, as of masks; for their colours pass "
-            f"{Option('Fields.channels', 'rgb')}."
-        )
-    ]
+        if not plans[name].color and any(is_pillow(value) and value.mode == "P" for value in values):
+            notes.append(
+                Sentence(
+                    f"{name}: holds palette images, whose indices are stored, as of masks; for their colours "
+                    f"pass {Option('Fields.channels', 'rgb')}."
+                )
+            )
+    return with_masks(plans), notes
 
 
 def _layout(

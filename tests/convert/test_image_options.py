@@ -36,7 +36,7 @@ LABELS = Labels("l.csv", column="a,b", as_="classes", boxes="l,t,r,b", boxes_uni
         {},
         {"size": "max=512", "store": "jpeg", "quality": 70, "labels": "l.csv"},
         {"size": (32, 48), "fit": "pad", "channels": 7, "dtype": "uint16", "pairs": PAIRS, "labels": LABELS},
-        {"split": "a=0.5,b=0.5", "seed": 3, "shards": 9, "labels": Labels("l.csv", separator="|;")},
+        {"split": "a=0.5,b=0.5", "seed": 3, "shards": 9, "labels": Labels("l.csv", separator="|")},
         {"split": "a=0.5,b=0.5", "seed": 3, "shuffle": False, "store": "gzip"},
     ],
 )
@@ -72,7 +72,7 @@ def test_a_record_gives_the_options_again(given: dict[str, Any]):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"as_": "numbers"}, "as_ 'numbers': is not one of auto, classes, float, number. Pass one of them."),
+        ({"as_": "numbers"}, "as_ 'numbers': is not one of auto, classes, float. Pass one of them."),
         ({"boxes_unit": "inch"}, "boxes_unit 'inch': is not one of relative, pixels. Pass one of them."),
     ],
 )
@@ -129,7 +129,7 @@ def test_appended_cells_may_hold_one_name_each(photo_folder: Path, tmp_path: Pat
     for name, cells in (("a", "dark red|blue"), ("b", "dark red")):
         rows = [f"{key},{cells}" for key in keys]
         (tmp_path / f"{name}.csv").write_text("\n".join(["file,tags", *rows]))
-    labels = Labels(tmp_path / "a.csv", separator="|;")
+    labels = Labels(tmp_path / "a.csv", separator="|")
     convert_images(photo_folder, tmp_path / "p", size=8, shards=20, labels=labels)
     append_images(tmp_path / "p", photo_folder, labels=tmp_path / "b.csv", duplicates="keep")
     pack = open_pack(tmp_path / "p")

@@ -179,7 +179,7 @@ def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, monkeypatch: pytest
         "csv": ("p\u00e9ts", {"labels": "l.csv", "classes": listed}),
         "columns": ("p\u00e9ts", columns),
         "splits": ("p\u00e9ts", {"split": "\u00fcben=0.5,test=0.5"}),
-        "masks": ("p\u00e9ts", {"pair": "mask=m\u00e4sks"}),
+        "masks": ("p\u00e9ts", {"pair": "mask=m\u00e4sks/*_m\u00e4sk.png"}),
     }  # fmt: skip
     commands = []
     for name, (source, options) in given.items():
@@ -192,7 +192,7 @@ def test_names_are_utf_8_whatever_the_locale(tmp_path: Path, monkeypatch: pytest
         if name == "columns":
             labels = Labels(known["labels"], known.pop("label"), file_column=known.pop("label_file_column"))
             known["labels"] = labels
-        pairs = {"mask": "m\u00e4sks"} if name == "masks" else None
+        pairs = {"mask": "m\u00e4sks/*_m\u00e4sk.png"} if name == "masks" else None
         convert_images(source, f"{name}.h5", size=8, pairs=pairs, **known)
         assert Path(f"{name}-c.h5").read_bytes() == Path(f"{name}.h5").read_bytes(), name
         pack = open_pack(f"{name}-c.h5")

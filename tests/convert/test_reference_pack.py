@@ -202,7 +202,7 @@ def test_a_list_of_classes(photo_folder: Path, tmp_path: Path, given: str, sourc
         path.write_text("".join(f"{key}\t{key.split('/')[0]}\n" for key in keys))
     elif source in ("csv", "multi"):
         (tmp_path / "l.csv").write_text("".join(f"{key},{key.split('/')[0]}\n" for key in keys))
-        options = {"labels": Labels(tmp_path / "l.csv", separator="|;" if source == "multi" else None)}
+        options = {"labels": Labels(tmp_path / "l.csv", separator="|" if source == "multi" else None)}
     elif source == "splits":
         path = tmp_path / "sets"
         path.mkdir()

@@ -282,7 +282,7 @@ def hot(photo_folder: Path, tmp_path: Path, name: str, cells: list[str]) -> Pack
         folder,
         tmp_path / name,
         size=32,
-        labels=Labels(tmp_path / f"{name}.csv", separator="|;"),
+        labels=Labels(tmp_path / f"{name}.csv", separator="|"),
         shuffle=False,
     )
     return open_pack(tmp_path / name)

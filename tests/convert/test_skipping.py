@@ -131,7 +131,7 @@ def test_missing_masks(pets: Path):
     assert found == {
         "0.jpg": "has no mask.",
         "3.jpg": "has no mask.",
-        "4.jpg": "has several files for its mask: 4.bmp and 4.png.",
+        "4.jpg": "has several files for its mask (4.bmp and 4.png).",
         "7.jpg": "has no mask.",
     }
     pack = open_pack("p.h5")
@@ -152,7 +152,7 @@ def test_appended_images_are_skipped_alike(pets: Path):
     convert_images("pets", "p", size=16, shards=4, **options)
     pack = open_pack("p")
     assert pack.header.classes == ("a", "b", "x,c")
-    assert pack.parts[0].header.provenance["options"]["label_separator"] == " "
+    assert pack.parts[0].header.provenance["options"]["label_separator"] == "space"
     Path("more").mkdir()
     for n in (0, 1, 2):
         Path(f"more/m{n}.jpg").write_bytes(Path(f"pets/{n}.jpg").read_bytes())

@@ -179,16 +179,16 @@ def test_crowds_and_boxes_without_area_are_left_out_with_a_note(flat: Path) -> N
 
 USUAL = annotations(["0.png", "1.png", "2.png"])
 FIRST = USUAL["annotations"][0]
-NEEDED = "; image_id, category_id and bbox are needed. Correct it, or pass on_error='skip'."
+NEEDED = ". Correct it, or pass on_error='skip'."
 
 
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"image_id": None}, "annotation 1 has no image_id"),
+        ({"image_id": None}, "annotation 1 has the image_id None, which no image has"),
         ({"image_id": 999}, "annotation 1 has the image_id 999, which no image has"),
         ({"image_id": [1]}, "annotation 1 has the image_id [1], which no image has"),
-        ({"category_id": None}, "annotation 1 has no category_id"),
+        ({"category_id": None}, "annotation 1 has the category_id None, which no category has"),
         ({"category_id": 3}, "annotation 1 has the category_id 3, which no category has"),
         ({"category_id": {}}, "annotation 1 has the category_id {}, which no category has"),
         ({"bbox": None}, "annotation 1 has no bbox of four finite numbers"),
@@ -256,12 +256,14 @@ def test_images_that_are_not_listed_are_one_sentence_or_skipped(flat: Path) -> N
 def test_images_that_are_listed_and_not_there_are_one_sentence_or_skipped(flat: Path) -> None:
     (flat / "images" / "2.png").unlink()
     assert refused(flat) == (
-        f"{flat / 'told.json'}: lists 2.png, and there is no such image, or there are several of that name. Add it, "
+        f"{flat / 'told.json'}: image 3 is called 2.png, and no file is, or several are. Correct it, "
         "or pass on_error='skip'."
     )
     pack = converted(flat, on_error="skip")
     assert pack.rows == 2
-    assert pack.header.skipped == ({"key": "2.png", "reason": "is in told.json and not among the images."},)
+    assert pack.header.skipped == (
+        {"key": "told.json image 3", "reason": "is called 2.png, and no file is, or several are."},
+    )
 
 
 def test_an_image_of_another_size_than_listed_is_refused(flat: Path) -> None:

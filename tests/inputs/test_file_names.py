@@ -14,7 +14,6 @@ from packer.inputs.file_names import (
     note_left_out,
     notes_on,
     notes_on_classes,
-    notes_on_splits,
     suffix_of,
 )
 
@@ -136,67 +135,72 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["fold1/cat/1.jpg", "fold1/dog/1.jpg", "fold2/cat/2.jpg", "fold2/dog/2.jpg"],
             ["fold1", "fold2"],
             UsageError,
-            "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a data set, or images and their masks, do; "
-            "classes are the folders at the top. Put the parts into one folder, and draw splits with "
-            "split='train=0.9,val=0.1', or pass one of them, with masks by pairs={'mask': 'pets/fold2'}, "
-            "or if they are the classes, classes='fold1,fold2'.",
+            "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a data set do; its "
+            "folders would be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or "
+            "if they are the classes, classes='fold1,fold2'.",
         ),
         (
             ["images/1.jpg", "images/2.jpg"],
             ["images", "labels"],
             UsageError,
-            "pets: images lies beside labels, which holds no images, and would be the only class. "
-            "Pass pets/images, or classes='images'.",
+            "pets: images lies beside labels, which holds no images; its folders would be classes. "
+            "Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, "
+            "classes='images'.",
         ),
         (
             ["images/1.jpg", "masks/1.png"],
             ["images", "masks"],
             UsageError,
-            "pets: images lies beside masks, as images beside their masks do; they would be classes. "
-            "Pass pets/images, and masks by pairs={'mask': 'pets/masks'}, or classes='images,masks'.",
+            "pets: images lies beside masks, as images beside their masks do; its folders would be "
+            "classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
+            "classes, classes='images,masks'.",
         ),
         (
             ["train/JPEGImages/1.jpg", "train/SegmentationClass/1.png"],
             ["train", "train/Annotations", "train/JPEGImages", "train/SegmentationClass"],
             UsageError,
-            "pets/train: JPEGImages lies beside SegmentationClass, as images beside their masks do; they would be classes. "
-            "Pass pets/train/JPEGImages, and masks by pairs={'mask': 'pets/train/SegmentationClass'}, or "
-            "classes='JPEGImages,SegmentationClass'.",
+            "pets/train: JPEGImages lies beside SegmentationClass, as images beside their masks do; "
+            "its folders would be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, "
+            "or if they are the classes, classes='JPEGImages,SegmentationClass'.",
         ),
         (
             ["ground_truth/bent/1.png", "test/bent/1.png", "train/good/1.png"],
             ["ground_truth", "test", "train"],
             UsageError,
-            "pets: holds test and train, which are splits, and ground_truth beside them; splits have no other folders beside "
-            "them. Pass pets/train alone, or move ground_truth away.",
+            "pets: its folders test and train are called as splits are, and ground_truth lies beside "
+            "them; its folders would be classes. Pass one of its folders, masks by pairs={'mask': "
+            "'DIR'}, or if they are the classes, classes='ground_truth,test,train'.",
         ),
         (
             ["data/Testing/cat/1.jpg", "data/Training/cat/1.jpg"],
             ["data", "data/Testing", "data/Training"],
             UsageError,
-            "pets: holds the folder data alone, which would be the only class, and its folders (Testing, Training) are splits. "
-            "Pass pets/data.",
+            "pets: its only folder data holds splits (Testing, Training); its folders would be "
+            "classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
+            "classes, classes='data'.",
         ),
         (
             ["test_images/1.jpg", "train_images/1.jpg"],
             ["test_images", "train_images"],
             UsageError,
-            "pets: its folders test_images and train_images are called nearly as splits are; they would be classes. "
-            "Call them test and train, or pass one of them.",
+            "pets: its folders test_images and train_images are called as splits are, and all are "
+            "splits only if called train, val, test; its folders would be classes. Pass one of its "
+            "folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, "
+            "classes='test_images,train_images'.",
         ),
         (
             ["Train/cat/1.jpg", "training/cat/1.jpg"],
             ["Train", "training"],
             UsageError,
-            "pets: its folders Train and training are both the split train; each split is one folder. "
-            "Put their images into one.",
+            "pets: two of its folders (Train, training) are the same split. Put their images into one.",
         ),
         (
             ["seg_test/seg_test/sea/1.jpg", "seg_train/seg_train/sea/1.jpg"],
             ["seg_test", "seg_train"],
             UsageError,
-            "pets/seg_train: holds a folder seg_train and nothing else, which would be its only class; the folders in a "
-            "split are classes. Move what is in seg_train/seg_train up into seg_train.",
+            "pets/seg_train: its only folder is called seg_train, as splits are; its folders would "
+            "be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
+            "classes, classes='seg_train'.",
         ),
         (
             [],
@@ -253,28 +257,11 @@ def test_a_class_that_is_called_like_a_split_is_a_class() -> None:
     assert (classes, splits) == (["cat", "train"], {})
 
 
-@pytest.mark.parametrize(
-    ("keys", "note"),
-    [
-        (
-            ["a/1.jpg", "a/1.png", "b/1.jpg"],
-            "a/1.jpg and a/1.png differ only in their extension, and both are packed.",
-        ),
-        (
-            ["a/1.jpg", "a/1.png", "b/2.gif", "b/2.jpg"],
-            "a/1.jpg and a/1.png differ only in their extension, and both are packed; there are 2 such pairs.",
-        ),
-    ],
-)
-def test_twins_are_noted(keys: list[str], note: str) -> None:
-    assert notes_on(keys, True, ["a", "b"]) == [note]
-
-
 def test_files_that_are_not_read_are_counted_by_suffix() -> None:
     counts = {".heic": 1200, ".csv": 1, ".jp2": 1, "": 2}
     assert note_left_out(counts) == ["Not read as images: 1,200 .heic, 2 without a suffix, 1 .csv, 1 .jp2."]
     assert note_left_out({}) == []
-    assert note_left_out({f".{k}": 1 for k in range(11)})[0].endswith(", 1 .5, 1 .6, 3 others.")
+    assert note_left_out({f".{k}": 1 for k in range(11)})[0].endswith(", 1 .5, 1 .6 ....")
     names = ["a.HEIC", "a.tar.gz", "a", "a.of-1970-01-01-more"]
     assert [suffix_of(name) for name in names] == [".heic", ".gz", "", ""]
 
@@ -297,13 +284,6 @@ def test_classes_that_look_alike_or_are_numbers_are_noted() -> None:
     assert notes_on_classes(["01", "02"])[0].endswith("class 01 has the label 0.")
     for classes in ([], ["cat", "dog"], ["0", "1"], ["00", "01", "02"], ["10", "x", "2"]):
         assert notes_on_classes(classes) == []
-
-
-def test_classes_that_only_a_later_split_has_are_noted() -> None:
-    keys = ["test/cat/1.jpg", "test/eel/1.jpg", "train/cat/2.jpg", "train/dog/3.jpg"]
-    layout = class_folders("pets", keys, ["test", "train"])
-    assert notes_on_splits(layout) == ["The split test has the class eel, of which train has no images."]
-    assert notes_on_splits(class_folders("pets", keys[:1] + keys[2:], ["test", "train"])) == []
 
 
 def test_other_notes() -> None:

@@ -96,7 +96,7 @@ def test_several_columns_of_zeros_and_ones(write: Write) -> None:
 @pytest.mark.parametrize("header", ["", "file,label\n"])
 def test_cells_of_several_names_where_asked_for(write: Write, header: str) -> None:
     path = write(f"{header}3,fog|sun\n1,\n2,sun\n")
-    targets = read_targets(path, KEYS, multi_label=True)
+    targets = read_targets(path, KEYS, label_separator="|")
     assert targets.fields == (Field("label", "|u1", (2,), {"columns": ["fog", "sun"]}),)
     assert targets.fixed["label"].tolist() == [[0, 0], [0, 1], [1, 1]]
     assert targets.classes == ["fog", "sun"]
@@ -306,12 +306,13 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
     [
         (
             {"boxes": "a,b,c"},
-            "boxes a,b,c: 3 columns; four are needed: left, top, right, bottom. Pass for example xmin,ymin,xmax,ymax.",
+            "boxes a,b,c: four columns are needed: left, top, right, bottom, no width and height. "
+            "Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
             {"boxes": "x,y,w,h"},
-            "boxes x,y,w,h: ends in a width and a height; corners are needed: left, top, right, bottom. "
-            "Add columns that hold right and bottom.",
+            "boxes x,y,w,h: four columns are needed: left, top, right, bottom, no width and height. "
+            "Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
             {"keypoints": "x,y,z"},
@@ -327,14 +328,17 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
             "labels=Labels(column=) []: holds an empty name; names of columns are needed. Pass for "
             "example labels=Labels(column='a,b').",
         ),
-        ({"label": "a,b", "boxes": CORNERS}, "label a,b: 2 columns; boxes have one label each. Pass one."),
+        (
+            {"label": "a,b", "boxes": CORNERS},
+            "label a,b: 2 columns; boxes, and cells of several names, have one. Pass one.",
+        ),
         (
             {"label": "a", "keypoints": "a,b"},
             "column a: chosen twice; each column is one thing. Pass it once.",
         ),
         (
-            {"label": "a,b", "multi_label": True},
-            "labels=Labels(separator=): goes with one label column and no boxes, as its cells hold several names. Drop one.",
+            {"label": "a,b", "label_separator": "|"},
+            "label a,b: 2 columns; boxes, and cells of several names, have one. Pass one.",
         ),
     ],
 )
@@ -361,7 +365,7 @@ def test_whole_numbers_are_renumbered_as_names(write: Write) -> None:
 
 
 def test_multi_hot_labels_are_renumbered(write: Write) -> None:
-    targets = read_targets(write("1,c|a\n2,\n3,c\n"), KEYS, multi_label=True).renumbered(
+    targets = read_targets(write("1,c|a\n2,\n3,c\n"), KEYS, label_separator="|").renumbered(
         ["a", "b", "c"], "photos"
     )
     assert targets.fields == (Field("label", "|u1", (3,), {"columns": ["a", "b", "c"]}),)
@@ -404,7 +408,8 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
         f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension, in one of the columns file, a. Correct the row, or pass labels=Labels(file_column=) for another column, or "
+        "and extension that one image has, in one of the columns file, a. Correct the row, "
+        "or pass labels=Labels(file_column=) for another column, or "
         "on_error='skip'."
     )
 
@@ -434,31 +439,27 @@ def test_fingerprints_tell_what_differs(write: Write) -> None:
 
 def test_separators_and_what_is_said_of_them(write: Write) -> None:
     path = write("1,cat dog\n2,cat\n3,\n")
-    with pytest.raises(UsageError, match=r"line 1: the label is 'cat dog', and no cell has a | or ;"):
-        read_targets(path, KEYS, multi_label=True)
-    targets = read_targets(path, KEYS, multi_label=True, label_separator="space")
-    assert (targets.classes, targets.separator) == (["cat", "dog"], " ")
-    assert targets.notes == [
-        "Cells hold class names parted by spaces: 2 classes, cat, dog; labels=Labels(separator=) names another separator."
-    ]
-    targets = read_targets(path, KEYS, multi_label=True, label_separator="comma")
-    assert (targets.classes, targets.separator) == (["cat", "cat dog"], ",")
-    assert read_targets(path, KEYS, multi_label=True, label_separator=" d").classes == ["cat", "og"]
+    targets = read_targets(path, KEYS, label_separator="space")
+    assert targets.classes == ["cat", "dog"]
+    assert targets.notes == ["Cells hold class names: 2 classes, cat, dog."]
+    assert read_targets(path, KEYS, label_separator="comma").classes == ["cat", "cat dog"]
+    assert read_targets(path, KEYS, label_separator=" d").classes == ["cat", "og"]
 
 
 def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
     (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).notes
-    assert note.startswith("1 of the 3 classes hold a | or ;, such as 'cat|dog'; each is one class.")
+    assert note.startswith("Classes hold a | or ;, such as 'cat|dog'; each is one class.")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_separator": "", "multi_label": True}, "labels=Labels(separator=''): is empty; a text is needed."),
-        ({"label_as": "float", "multi_label": True}, "labels=Labels(as_='float'): is about labels that are numbers, and"),
+        ({"label_separator": ""}, "labels=Labels(separator=''): stands between names in one column of labels"),
+        ({"label_separator": "|", "boxes": "p,q,r,s"}, "labels=Labels(separator='|'): stands between names in one column"),
+        ({"label_as": "float", "label_separator": "|"}, "labels=Labels(as_='float'): is about labels that are numbers, and"),
         ({"label_as": "float", "keypoints": "x,y"}, "labels=Labels(as_='float'): is about labels that are numbers"),
         ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "labels=Labels(as_='float'): is about labels that are numbers"),
-        ({"label_as": "text"}, "label_as 'text': is not one of auto, classes, float, number."),
+        ({"label_as": "text"}, "label_as 'text': is not one of auto, classes, float."),
     ],
 )  # fmt: skip
 def test_ways_to_take_labels_that_make_no_sense(write: Write, options: dict[str, Any], message: str) -> None:

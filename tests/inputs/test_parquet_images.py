@@ -142,9 +142,12 @@ def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
     about = {name: {"names": CLASSES, "_type": "ClassLabel"} for name in ("fine_label", "coarse_label")}
     columns = {"img": images(), "fine_label": LABELS, "coarse_label": [0] * 9, "text": ["a"] * 9}
     path = write(tmp_path / "a.parquet", columns, about)
-    assert refused(path) == (
-        f"{path}: has several labels (fine_label, coarse_label); one is packed. Pass labels=Labels(column='fine_label')."
-    )
+    with open_source(path) as source:
+        assert source.labels is None
+        assert source.notes[1] == (
+            "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
+            "fine_label, coarse_label, text. Pass labels=Labels(column=)."
+        )
     with open_source(path, label="coarse_label") as source:
         assert source.labels is not None
         assert source.labels.tolist() == [0] * 9
@@ -252,20 +255,22 @@ def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -
     with open_source(write(tmp_path / "a.parquet", columns)) as source:
         assert source.labels is None
         assert source.notes[1] == (
-            "No column is called label, or names classes, so the pack has no labels; labels can be one. "
-            "Pass labels=Labels(column='labels')."
+            "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: labels. "
+            "Pass labels=Labels(column=)."
         )
     del columns["labels"]
     with open_source(write(tmp_path / "b.parquet", columns)) as source:
         assert source.notes[1] == (
-            "No column can be a label, so the pack has none; pass labels= to add some."
+            "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: none. "
+            "Pass labels=Labels(column=)."
         )
 
 
 def test_several_columns_of_images_and_no_rows_are_one_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"left": images(), "right": images()})
     assert refused(path) == (
-        f"{path}: has several columns of images (left, right); one is packed. Call it image, or drop the others."
+        f"{path}: its columns of images are: left, right; one is packed, of the bytes of image files, as binary or "
+        "struct<bytes, path>. Call it image, or drop the others."
     )
     path = write(tmp_path / "a.parquet", {"image": images(), "mask": images()})
     with open_source(path) as source:

@@ -285,12 +285,15 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
     only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
     path = write_tar(tmp_path / "b.tar", only)
     assert refused(path) == (
-        f"{path}: no image has a .cls beside it; there are .coarse.cls. Pass labels=Labels(column='coarse.cls')."
+        f"{path}: a.b/0.png has no .cls beside it (there are .coarse.cls). Make the tar anew, or pass on_error='skip'."
     )
-    assert refused(path, label="fine.cls").startswith(f"{path}: no image has a .fine.cls beside it;")
+    assert refused(path, label="fine.cls").startswith(
+        f"{path}: a.b/0.png has no .fine.cls beside it (there are .coarse.cls)."
+    )
     path = write_tar(tmp_path / "c.tar", {"1.png": PNG[0], "1.cls": b"a", "1.CLS": b"b"})
     assert refused(path) == (
-        f"{path}: 1.cls and 1.CLS are two labels of one sample; one is packed. Make the tar without one of them."
+        f"{path}: 1.cls and 1.CLS are two labels of one sample; one is packed. "
+        "Make the tar without one of them, or call it otherwise (a.left.png)."
     )
 
 

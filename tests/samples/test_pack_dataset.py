@@ -445,68 +445,62 @@ def test_a_damaged_image_that_is_read_late_is_one_sentence(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("way", ["samples", "generator", "arrays", "lists", "builder", "builder rows"])
-@pytest.mark.parametrize(("unit", "size"), [("relative", None), ("relative", 16), (None, 16)])
-def test_boxes_and_keypoints_go_with_their_image(
-    unit: str | None, size: int | None, way: str, tmp_path: Path
-) -> None:
-    count, sides = 6, np.array([40.0, 20.0])  # width, height
-    shares = np.array([[0.25, 0.25, 0.75, 0.5], [0.0, 0.0, 0.1, 0.5]])  # the second is cropped away
-    points = np.array([[0.5, 0.5], [0.1, 0.5]])
-    boxes, points = (shares, points) if unit else (shares * [*sides, *sides], points * sides)
+@pytest.mark.parametrize("share", [1.0, 1 / 64])
+def test_boxes_and_keypoints_are_pixels_of_their_image(share: float, way: str, tmp_path: Path) -> None:
+    boxes = [np.array([[10, 5, 30, 10], [0, 0, 4, 10]])[: 1 + n % 2] * share for n in range(6)]
     columns: dict[str, Any] = {
-        "image": np.zeros((count, 20, 40, 3), np.uint8),
-        "boxes": [boxes] * count,
-        "box_label": [np.array([7, 8])] * count,
-        "keypoints": np.array([points] * count),
+        "image": np.zeros((6, 20, 40, 3), np.uint8),
+        "boxes": boxes,
+        "box_label": [np.arange(len(row)) for row in boxes],
+        "keypoints": np.full((6, 2, 2), 8.0) * share,
     }
     samples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     forms = {"image": None, "boxes": "float32[*,4]", "box_label": "int64[*]", "keypoints": "float32"}
-    options: dict[str, Any] = {"fields": Fields(forms, boxes_unit=unit), "size": size, "shuffle": False}
     out = tmp_path / "out.h5"
-    if way.startswith("builder"):
-        with create(out, **options) as pack:
-            if way == "builder rows":
-                pack.write_rows(**columns)
-            else:
-                for sample in samples:
-                    pack.write(**sample)
+
+    def pack(size: int | None) -> None:
+        options: dict[str, Any] = {"fields": forms, "size": size, "shuffle": False}
+        if way.startswith("builder"):
+            with create(out, **options) as builder:
+                if way == "builder rows":
+                    builder.write_rows(**columns)
+                else:
+                    for sample in samples:
+                        builder.write(**sample)
+        else:
+            lists = {**columns, "image": list(columns["image"])}
+            pack_dataset(
+                {"generator": iter(samples), "arrays": columns, "lists": lists}.get(way, samples),
+                out,
+                **options,
+            )
+
+    if share < 1:
+        with pytest.raises(
+            UsageError,
+            match=r"the largest coordinate of its boxes is 0\.4688, as of shares .*; pixels are expected",
+        ):
+            pack(None)
     else:
-        lists = {**columns, "image": list(columns["image"])}
-        source = {"generator": iter(samples), "arrays": columns, "lists": lists}.get(way, samples)
-        pack_dataset(source, out, **options)
-    expected = (
-        [[0, 4, 16, 8]] if size else [[10, 5, 30, 10], [0, 0, 4, 10]]
-    )  # of 40x20 the middle 20x20 is seen
-    pack = open_pack(out)
-    for row, labels, seen in zip(
-        rows_of(pack, "boxes"), rows_of(pack, "box_label"), rows_of(pack, "keypoints"), strict=True
-    ):
-        np.testing.assert_allclose(row, expected)
-        assert labels.tolist() == ([7] if size else [7, 8])
-        np.testing.assert_allclose(seen, [[8, 8], [np.nan, np.nan]] if size else [[20, 10], [4, 10]])
+        pack(None)
+        for name in columns:
+            for row, given in zip(rows_of(open_pack(out), name), columns[name], strict=True):
+                np.testing.assert_array_equal(row, given)
+        out.unlink()
+        with pytest.raises(UsageError, match="size: boxes and keypoints do not move with images"):
+            pack(16)
+    assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["boxes", "keypoints"])
-@pytest.mark.parametrize("way", ["samples", "arrays"])
-def test_coordinates_that_look_like_shares_are_refused(way: str, name: str, tmp_path: Path) -> None:
-    values = np.full((ROWS, 2, {"boxes": 4, "keypoints": 2}[name]), 0.75)
-    source: Any = {"image": IMAGES, name: values}
-    if way == "samples":
-        source = Samples(lambda i: {"image": IMAGES[i], name: values[i]})
-    with pytest.raises(
-        UsageError,
-        match=f"the largest coordinate of its {name} is 0.75, as of shares .* Pass fields=Fields.boxes_unit='relative'., or ",
-    ):
-        pack_dataset(source, tmp_path / "out.h5")
-    pack_dataset(source, tmp_path / "out.h5", fields=Fields(boxes_unit="pixels"), shuffle=False)
-    np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read(name), values)
-    with pytest.raises(
-        UsageError, match="boxes_unit: is about fields 'boxes' or 'keypoints' beside an 'image'"
-    ):
-        pack_dataset((IMAGES, LABELS), tmp_path / "other.h5", fields=Fields(boxes_unit="relative"))
-    source = {"image": IMAGES, name: values * 8}
-    with pytest.raises(UsageError, match=f"a coordinate of its {name} is 6, as of pixels"):
-        pack_dataset(source, tmp_path / "other.h5", fields=Fields(boxes_unit="relative"))
+def test_boxes_of_a_compressed_file_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_sources, "_DECODED_BYTES", 0)
+    source, out = tmp_path / "data.h5", tmp_path / "out.h5"
+    with h5py.File(source, "w") as file:
+        for name, values in {"image": IMAGES, "boxes": np.full((ROWS, 1, 4), 0.5)}.items():
+            file.create_dataset(name, data=values, chunks=(10, *values.shape[1:]), compression="gzip")
+    with pytest.raises(UsageError, match=r"the largest coordinate of its boxes is 0\.5, as of shares"):
+        pack_dataset(source, out)
+    assert os.listdir(tmp_path) == ["data.h5"]
 
 
 def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
@@ -730,7 +724,7 @@ def test_columns_of_data_frames_and_lists(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"0: has the value 9007199254740993, and the field is float64"):
         pack_dataset((frame, LABELS), tmp_path / "out.h5")
     with pytest.raises(
-        UsageError, match=r"tuple: holds lists alone, which may be columns or samples. Pass columns as"
+        UsageError, match=r"tuple: holds lists alone, columns or samples. Pass columns by name"
     ):
         pack_dataset(([[1, 2], [3, 4]], [0, 1]), tmp_path / "out.h5")
 
@@ -754,53 +748,6 @@ def test_a_dataloader_is_refused(tmp_path: Path) -> None:
         pack_dataset(data.DataLoader(Samples(broken)), tmp_path / "out.h5")
 
 
-@pytest.mark.parametrize("names", ["x_{}", "X_{}", "{}_x", "{}/x", "data/{}/x"])
-@pytest.mark.parametrize("way", ["hdf5", "npz", "mapping"])
-def test_arrays_named_by_split(names: str, way: str, tmp_path: Path) -> None:
-    bounds = {
-        "train": slice(0, 30),
-        "val": slice(30, 45),
-        "test": slice(45, ROWS),
-    }  # val and test are equally long
-    arrays: dict[str, NDArray[Any]] = {}
-    for split, rows in bounds.items():
-        arrays[names.format(split)] = IMAGES[rows]
-        arrays[names.replace("x", "y").replace("X", "Y").format(split)] = LABELS[rows]
-    source: Any = arrays
-    if way == "hdf5":
-        source = tmp_path / "data.h5"
-        with h5py.File(source, "w") as file:
-            for name, values in arrays.items():
-                file[name] = values
-    elif way == "npz":
-        source = tmp_path / "data.npz"
-        np.savez(source, **arrays)
-    pack_dataset(source, tmp_path / "out.h5")
-    pack = open_pack(tmp_path / "out.h5")
-    assert pack.header.splits == {split: ((rows.start, rows.stop),) for split, rows in sorted(bounds.items())}
-    for rows in bounds.values():
-        assert sorted(pack.read("label")[rows].tolist()) == sorted(LABELS[rows].tolist())
-    np.testing.assert_array_equal(in_order(tmp_path / "out.h5", "image"), IMAGES)
-    np.testing.assert_array_equal(in_order(tmp_path / "out.h5", "label"), LABELS)
-
-
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"x_train": IMAGES[:40], "y_train": LABELS[:40], "x_test": IMAGES[40:]},
-        {"x_train": IMAGES[:30], "x_test": IMAGES[30:, :4]},
-        {"x_train": IMAGES[:30], "y_train": LABELS[:29], "x_test": IMAGES[30:], "y_test": LABELS[30:]},
-    ],
-    ids=["no labels", "shapes", "lengths"],
-)
-def test_splits_of_other_forms_are_not_joined(arrays: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"the splits train, test, which are packed together where .*: fields=Fields\(rename={'x_train': 'image'}\)",
-    ):
-        pack_dataset(arrays, tmp_path / "out.h5")
-
-
 def test_columns_of_numbers_are_no_splits(tmp_path: Path) -> None:
     pack_dataset({"train_loss": LABELS / 2, "test_loss": LABELS / 4}, tmp_path / "out.h5")
     assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["train_loss", "test_loss"]
@@ -808,10 +755,11 @@ def test_columns_of_numbers_are_no_splits(tmp_path: Path) -> None:
 
 def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["x_first"], file["y_first"] = IMAGES[:40], LABELS[:40]
+        file["x_train"], file["y_train"] = IMAGES[:40], LABELS[:40]
         file["x_test"], file["y_test"] = IMAGES[40:], LABELS[40:]
     with pytest.raises(
-        UsageError, match=r"holds x_first uint8\[40, 8, 6, 3\], .*: more than one set of samples"
+        UsageError,
+        match=r"holds x_test uint8\[20, 8, 6, 3\], x_train uint8\[40, 8, 6, 3\], .*: more than one set of samples",
     ):
         pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     pack_dataset(
@@ -913,17 +861,12 @@ def test_a_pack_and_a_data_frame_are_refused(tmp_path: Path) -> None:
 
 def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["set_x"], file["set_y"], file["list_classes"] = (
-            IMAGES,
-            LABELS,
-            np.array([b"a", b"b", b"c", b"d", b"e"]),
-        )
+        file["set_x"], file["set_y"], file["mean"] = IMAGES, LABELS, np.zeros(3)
     report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     assert report.notes == (
-        "found list_classes text[5], set_x uint8[60, 8, 6, 3], set_y int64[60]: set_x is 'image', set_y is 'label', list_classes"
-        " names the classes. To have it otherwise, pass fields=Fields(rename=).",
+        "found mean float64[3], set_x uint8[60, 8, 6, 3], set_y int64[60]: set_x is 'image', set_y is 'label'; left out:"
+        " mean float64[3]. To have it otherwise, pass fields=Fields(rename=).",
     )
-    assert open_pack(tmp_path / "out.h5").header.classes == ("a", "b", "c", "d", "e")
 
 
 # Interruptions
@@ -1007,16 +950,6 @@ def test_shards_of_jpeg_rows_by_size(tmp_path: Path) -> None:
         assert all(shard.nbytes < 75_000 for shard in shards)
 
 
-def test_names_of_splits_beside_another_column_are_columns(tmp_path: Path) -> None:
-    """They were joined, and the label of the same length was left out."""
-    embedded = LABELS[:, None] / 2
-    given = {"train_x": embedded, "test_x": embedded * 3, "label": LABELS}
-    assert pack_dataset(given, tmp_path / "out.h5").rows == ROWS
-    assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["train_x", "test_x", "label"]
-    pack_dataset({"image": IMAGES, **given}, tmp_path / "images.h5")
-    assert {f.name for f in open_pack(tmp_path / "images.h5").fields} >= {"image", *given}
-
-
 @pytest.mark.parametrize("channels", [None, "rgb"])
 @pytest.mark.parametrize("way", ["list", "generator", "create"])
 def test_pillow_images_of_any_height(way: str, channels: str | None, tmp_path: Path) -> None:
@@ -1043,27 +976,6 @@ def test_columns_of_pillow_images_have_the_channels_that_are_asked_for(tmp_path:
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), expected)
 
 
-@pytest.mark.parametrize("size", [None, 4])
-def test_boxes_of_a_compressed_file_are_checked_and_moved(
-    size: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of one too large for memory they were planned before they moved, and taken for pixels."""
-    monkeypatch.setattr(array_sources, "_DECODED_BYTES", 0)
-    shares, labels = np.full((ROWS, 1, 4), [[0.0, 0.0, 0.5, 0.1]]), np.full((ROWS, 1), 7)
-    source, out = tmp_path / "data.h5", tmp_path / "out.h5"
-    with h5py.File(source, "w") as file:
-        for name, values in {"image": IMAGES, "boxes": shares, "box_label": labels}.items():
-            file.create_dataset(name, data=values, chunks=(10, *values.shape[1:]), compression="gzip")
-    with pytest.raises(UsageError, match=r"the largest coordinate of its boxes is 0\.5, as of shares"):
-        pack_dataset(source, out, size=size)
-    assert os.listdir(tmp_path) == ["data.h5"]
-    pack_dataset(source, out, fields=Fields(boxes_unit="relative"), size=size, shuffle=False)
-    pack = open_pack(out)  # of rows of 8x6 the middle 6x6 is seen with size=
-    for boxes, classes in zip(rows_of(pack, "boxes"), rows_of(pack, "box_label"), strict=True):
-        np.testing.assert_allclose(boxes, np.zeros((0, 4)) if size else [[0, 0, 3, 0.8]], rtol=1e-6)
-        assert classes.tolist() == ([] if size else [7])
-
-
 @pytest.mark.parametrize("way", ["generator", "builder", "builder rows"])
 def test_the_unit_of_boxes_is_told_by_all_samples(way: str, tmp_path: Path) -> None:
     """It was told by the first sample, or the first 16."""
@@ -1087,59 +999,6 @@ def test_the_unit_of_boxes_is_told_by_all_samples(way: str, tmp_path: Path) -> N
         with pytest.raises(UsageError, match=r"shares\.h5: the largest coordinate of its boxes is 1, as of"):
             pack("shares.h5", boxes)
     assert os.listdir(tmp_path) == ["pixels.h5"]
-
-
-@pytest.mark.parametrize("way", ["samples", "generator", "arrays", "builder"])
-@pytest.mark.parametrize(
-    ("field", "entries", "words"),
-    [
-        (
-            "boxes",
-            [[1, 2, 3, 4], [5, 6, 3, 2]],
-            r"the entry \[5, 6, 3, 2\], which ends before it begins; entries are xmin, ymin, xmax, ymax\.",
-        ),
-        (
-            "boxes",
-            [[1, 2, 3, 4, 1]],
-            r"int64\[1, 5\], and .* Make the further numbers a field of their own\.",
-        ),
-        ("keypoints", [[1, 2, 1]], r"int64\[1, 3\], and .* Make the further numbers a field of their own\."),
-    ],
-    ids=["x, y, width, height", "scores", "visible"],
-)
-def test_entries_of_other_forms_are_not_moved(
-    field: str, entries: Any, words: str, way: str, tmp_path: Path
-) -> None:
-    """Boxes in x, y, width, height were left out without a word."""
-    sample = {"image": IMAGES[0], field: np.array(entries)}
-    with pytest.raises(SourceError, match=f"'{field}' (has|is) {words}"):
-        if way == "builder":
-            with create(tmp_path / "out.h5", size=4) as pack:
-                pack.write(**sample)
-        else:
-            columns = {name: np.stack([value] * 3) for name, value in sample.items()}
-            source = {"arrays": columns, "generator": iter([sample] * 3)}.get(way, [sample] * 3)
-            pack_dataset(source, tmp_path / "out.h5", size=4)
-
-
-@pytest.mark.parametrize("way", ["samples", "generator", "arrays", "builder"])
-def test_one_box_an_image_may_be_cropped_away(way: str, tmp_path: Path) -> None:
-    """The field had rows of one box, and the run ended at the first image without."""
-    boxes = np.array([[[0, 2, 3, 6]]] * (ROWS - 1) + [[[0, 0, 6, 1]]])
-    columns = {"image": IMAGES, "boxes": boxes, "box_label": np.full((ROWS, 1), 7)}
-    samples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    out = tmp_path / "out.h5"
-    if way == "builder":
-        with create(out, size=6, shuffle=False) as pack:
-            for sample in samples:
-                pack.write(**sample)
-    else:
-        source = {"arrays": columns, "generator": iter(samples)}.get(way, samples)
-        pack_dataset(source, out, size=6, shuffle=False)
-    found = open_pack(out)
-    assert [len(row) for row in rows_of(found, "boxes")] == [1] * (ROWS - 1) + [0]
-    assert [row.tolist() for row in rows_of(found, "box_label")] == [[7]] * (ROWS - 1) + [[]]
-    assert rows_of(found, "boxes")[0].tolist() == [[0, 1, 3, 5]]
 
 
 def test_a_value_whose_copy_takes_arguments_is_one_sentence(tmp_path: Path) -> None:
