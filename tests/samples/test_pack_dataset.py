@@ -655,7 +655,7 @@ def _short(index: int) -> Any:
             UsageError,
             r"is float16\[16\], and images of 8 or 16 bits and 1, 3 or 4 channels",
         ),
-        ((IMAGES, LABELS), {"size": 0}, UsageError, "size 0: 0 is too small"),
+        ((IMAGES, LABELS), {"size": 0}, UsageError, "size 0: is not a number or HxW"),
         (
             (IMAGES, LABELS),
             {"size": 4, "fit": "fill"},
