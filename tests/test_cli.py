@@ -499,8 +499,9 @@ def trap():
     Trap()
     time.sleep(600)
 
+from packer.__main__ import run
 sys.argv = ["packer", "trap"]
-cli.main()
+run()
 """
     work = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from packer import units
-from packer.bench.bench_report import BenchReport, Diagnosis, MeasuredLane
+from packer.bench.bench_report import BenchReport, Diagnosis
 from packer.bench.training_loop import LoopReport
 from packer.sentence import Option, Sentence
 
@@ -49,7 +49,8 @@ def diagnose(
     loop: of a script that was measured; step_rate: rows/s that a model takes with batches at hand, where only that is known.
     """
     sections, unit = list(report.sections.values()), report.unit
-    raw, pack = sections[0][0].rate, _pack(sections[0]).rate
+    rates = [{lane.name: lane.rate for lane in lanes} for lanes in sections]
+    raw, pack = sections[0][0].rate, rates[0]["packed, slices"]
     limit, said = _of_source(raw, report.conditions.get("stages", {}), unit)
     ours, all_cores = report.conditions["cores"], report.conditions["machine_cores"]
     if ours < all_cores:
@@ -59,10 +60,8 @@ def diagnose(
         rate = sections[1][0].rate
         cold = "disk" if rate < NEAR * raw else limit
         if cold == "disk":
-            packed = _pack(sections[1]).rate
-            sentences.append(
-                f"With an empty page cache by the disk: {rate:,.0f} {unit}/s; from the pack {packed:,.0f}."
-            )
+            packed = f"from the pack {rates[1]['packed, slices']:,.0f}"
+            sentences.append(f"With an empty page cache by the disk: {rate:,.0f} {unit}/s; {packed}.")
     if loop is not None:
         step_rate, ours_loaded = loop.step_rate, loop.loader == "PackedBatchDataset"
         limit = "training" if loop.waiting <= WAITING else loop.limit
@@ -90,11 +89,6 @@ def diagnose(
             _gain(raw, step_rate, pack, unit),
         ]
     return Diagnosis(limit, cold, Sentence("\n".join(sentences)), step_rate)
-
-
-def _pack(lanes: Sequence[MeasuredLane]) -> MeasuredLane:
-    """Return the lane of "slices"."""
-    return next(lane for lane in lanes if lane.name == "packed, slices")
 
 
 def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str, str]:

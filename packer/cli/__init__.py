@@ -33,11 +33,6 @@ def main() -> NoReturn:
 
     Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
     """
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            number = getattr(signal, name)
-            if signal.getsignal(number) is signal.SIG_DFL:  # else nohup, or packer/__main__.py
-                signal.signal(number, _interrupt)
     sys.unraisablehook = _interrupt_again
     try:
         code = cli.main(prog_name="packer", standalone_mode=False) or 0

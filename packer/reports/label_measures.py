@@ -32,10 +32,9 @@ Ints = NDArray[np.int64]
 
 
 class RowGroup(NamedTuple):
-    """Rows that belong together: a split of a pack, or a pack without splits. pack: its number; rows: how many."""
+    """Rows that belong together: a split of a pack, or a pack without splits. rows: how many."""
 
     name: str
-    pack: int
     rows: int
 
 
@@ -76,7 +75,7 @@ def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup
     """
     numbers: list[NDArray[np.int16]] = []
     parts: list[RowGroup] = []
-    for number, (pack, name) in enumerate(zip(packs, names, strict=True)):
+    for pack, name in zip(packs, names, strict=True):
         own = np.full(pack.rows, -1, np.int16)
         splits = {split: sum(b - a for a, b in spans) for split, spans in pack.header.splits.items()}
         found: list[str] = []
@@ -92,7 +91,7 @@ def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup
             )
         counts = np.bincount(own, minlength=len(found)).tolist()
         numbers.append(own + len(parts))
-        parts += [RowGroup(said, number, rows) for said, rows in zip(found, counts, strict=True)]
+        parts += map(RowGroup, found, counts)
     return parts, np.concatenate(numbers).astype(np.int16)
 
 
