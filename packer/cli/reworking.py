@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from packer import units
 from packer.cli.console import COMPRESS, Output, announce_plan, cli, in_options, say, tell_report
 from packer.cli.options import FIT, FORMAT, OUTPUT, PATH, STORE, Word, merge_values, option, options
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 
 if TYPE_CHECKING:
     from packer.format.verdict import Verdict
@@ -268,20 +268,17 @@ def seal(pack: str, *, output: Output) -> None:
 
 def _how_to_repair(path: str, verdict: Verdict) -> str:
     """Return the command that repairs a damaged pack; "" where none does, and the problems say what does."""
-    from packer.errors import FormatError
-    from packer.format.header import PACK_OPTIONS
-    from packer.format.pack import open_damaged
-
     if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
         return ""
     try:
+        from packer.convert.repair import check_converted
+        from packer.format.pack import open_damaged
+
         pack = open_damaged(path)
-    except FormatError:
-        return ""
-    files = [problem.file for problem in verdict.problems]
-    parts = [part for part in pack.parts if any(file.startswith(part.path) for file in files)]
-    options = {name for part in parts for name in part.header.provenance.get("options", {})}
-    if options & {*PACK_OPTIONS, "fields", "append", "like", "duplicates"}:
+        for part in pack.parts:
+            if any(problem.file.startswith(part.path) for problem in verdict.problems):
+                check_converted(part)
+    except PackerError:
         return ""
     made_of = "images" if pack.parts[0].header.table is None else "table"
     edited = f". If you edited the arrays yourself: packer seal {path}" if pack.format == "npy" else ""

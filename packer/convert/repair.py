@@ -110,7 +110,7 @@ def repair_pack(
             parts = _of_table if tabular else _of_images
             bar = Progress(progress, "rows", on_progress)
             for number in damaged:
-                _check_converted(pack.parts[number])
+                check_converted(pack.parts[number])
             place = WorkingFolder(name + SUFFIX, name=name)
             again = os.path.join(place.pack, "again")
             try:
@@ -136,7 +136,7 @@ def repair_pack(
     return Repair(sum(len(verdict.blocks) for verdict in damaged.values()))
 
 
-def _check_converted(part: Pack) -> None:
+def check_converted(part: Pack) -> None:
     """Raise UsageError unless the options of one conversion of one source tell what is in a part."""
     provenance = part.header.provenance
     options, source = provenance.get("options", {}), provenance.get("source")
