@@ -105,15 +105,12 @@ class ArrowTable(TableSource):
         for w in layout.members:
             for file in self._files:
                 type = file.schema.field(w.index).type
-                name, found = w.column.name, type_of(type)
-                if readable(type, w.column.type):
-                    continue
-                said = f", which cannot be read as {w.column.type}"
-                way = Option("types", {name: found})
-                if found is None:
-                    said = "; numbers, booleans, dates, times and texts are read"
-                    way = Option("drop", name)
-                raise UsageError(f"{file.name}: column {name!r} holds {type}{said}. Pass {way}.")
+                if not readable(type, w.column.type):
+                    way = {w.column.name: type_of(type)}
+                    drop = Option("types", way) if type_of(type) else Option("drop", w.column.name)
+                    raise UsageError(
+                        f"{file.name}: column {w.column.name!r} holds {type}, which is not read as {w.column.type}. Pass {drop}."
+                    )
 
 
 def _is_null(file: ParquetTable | IpcTable, number: int) -> bool:

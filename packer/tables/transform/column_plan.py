@@ -68,8 +68,8 @@ class ColumnChoices:
             ("dtype", self.dtype, DTYPES),
         ):
             if value not in allowed:
-                named = f"{option}=None" if value is None else Option(option, value)
-                raise UsageError(named, f": is not known; {_listed(allowed)} are. Pass one of them.")
+                named = f"{option}=None" if value is None else f"{Option(option, value)}"
+                raise UsageError(f"{named}: is not known; {_listed(allowed)} are. Pass one of them.")
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
                 (Option("standardize", True), self.standardize),
@@ -78,22 +78,9 @@ class ColumnChoices:
             ):
                 if chosen:
                     raise UsageError(
-                        f"{Option('dtype', self.dtype)}: holds whole numbers, but ",
-                        other,
-                        " gives others; float32, float16 and float64 are allowed with it. Pass one of them.",
+                        f"{Option('dtype', self.dtype)}: holds whole numbers, but {other} gives others;"
+                        " float32, float16 and float64 are allowed with it. Pass one of them."
                     )
-        if isinstance(self.one_hot, str) and self.one_hot != "all":
-            raise UsageError(
-                f"{Option('one_hot', self.one_hot)}: is one text; a list of columns or 'all' is "
-                "allowed. Pass a list."
-            )
-        for option, names in self.lists():
-            twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
-            if twice is not None:
-                raise UsageError(
-                    f"{Option(option, ','.join(names))}: names {twice!r} twice; once is allowed. Leave "
-                    "one of them out."
-                )
         if self.label_as != "auto" and not self.label:
             raise UsageError(
                 f"{Option('label_as', self.label_as)}: tells what a label becomes, but there is none; "
@@ -293,11 +280,12 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
     roles: dict[str, str] = {}
     for role, names in given.items():
         for name in names:
-            if roles.setdefault(name, role) != role:
+            if name in roles:
                 raise UsageError(
                     f"column {name!r}: is named by {_OPTION_OF[roles[name]]} and by {_OPTION_OF[role]};"
                     " one role is allowed. Name it once."
                 )
+            roles[name] = role
     rest = "feature" if choices.features is None else "drop"
     return {name: roles.get(name, rest) for name in types}
 

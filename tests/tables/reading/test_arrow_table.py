@@ -523,7 +523,7 @@ def test_columns_that_cannot_be_read_can_only_be_dropped(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
     assert in_options(error.value.sentence) == (
-        f"{name}: column 'l' holds list<element: int64>; numbers, booleans, dates, times and texts are read."
+        f"{name}: column 'l' holds list<element: int64>, which is not read as category."
         " Pass --drop l."
     )
     layout = RecordLayout((RecordMember(0, source.columns[0]),))
@@ -536,7 +536,7 @@ def test_types_that_do_not_fit(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
     assert in_options(error.value.sentence) == (
-        f"{name}: column 'a' holds double, which cannot be read as date. Pass --type a=number."
+        f"{name}: column 'a' holds double, which is not read as date. Pass --type a=number."
     )
     with pytest.raises(UsageError, match="has no column 'q'"):
         open_table([name], ReadOptions(types={"q": "date"}))

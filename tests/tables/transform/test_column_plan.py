@@ -153,10 +153,6 @@ def test_choices_as_a_record():
             " Pass one of them.",
         ),
         (
-            {"one_hot": "color"},
-            "--one-hot color: is one text; a list of columns or 'all' is allowed. Pass a list.",
-        ),
-        (
             {"label": ("numer",)},
             "--label numer: no column has that name; the nearest is 'number'. Pass one that is in the table.",
         ),
@@ -180,11 +176,7 @@ def test_choices_as_a_record():
         ),
         (
             {"label": ("number", "number")},
-            "--label number,number: names 'number' twice; once is allowed. Leave one of them out.",
-        ),
-        (
-            {"one_hot": ("category", "text", "category")},
-            "--one-hot category,text,category: names 'category' twice; once is allowed. Leave one of them out.",
+            "column 'number': is named by --label and by --label; one role is allowed. Name it once.",
         ),
         (
             {"label_as": "classes"},
@@ -230,7 +222,9 @@ def test_choices_that_cannot_be_met(choices: dict[str, Any], message: str):
     assert in_options(error.value.sentence) == message
 
 
-@pytest.mark.parametrize("option", ["label", "keep", "drop", "features", "one_hot", "log1p"])
+@pytest.mark.parametrize("option", ["label", "keep", "drop", "features"])
 def test_no_list_names_a_column_twice(option):
-    with pytest.raises(UsageError, match=rf"{option}='a,b,a'\)?: names 'a' twice; once is allowed"):
-        ColumnChoices(**{option: ("a", "b", "a")})
+    with pytest.raises(
+        UsageError, match=rf"^column 'number': is named by {option}= and by {option}=; one role"
+    ):
+        plan_columns(COLUMNS, ColumnChoices(**{option: ("number", "category", "number")}))
