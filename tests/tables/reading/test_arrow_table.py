@@ -523,8 +523,7 @@ def test_columns_that_cannot_be_read_can_only_be_dropped(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
     assert in_options(error.value.sentence) == (
-        f"{name}: column 'l' holds list<element: int64>, which is not read as category."
-        " Pass --drop l."
+        f"{name}: column 'l' holds list<element: int64>, which is not read as category. Pass --drop l."
     )
     layout = RecordLayout((RecordMember(0, source.columns[0]),))
     assert values(read_all(source, layout), layout) == [[1]]
