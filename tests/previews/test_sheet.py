@@ -233,7 +233,7 @@ def test_images_of_their_own_size(photo_folder: Path, tmp_path: Path, size: str)
     convert_images(photo_folder, tmp_path / "k.h5", size=size, store="jpeg")
     made = preview(tmp_path / "k.h5", tmp_path / "a.png")
     assert made.rows == 25
-    with pytest.raises(UsageError, match=r"the images differ in size; .* make them alike"):
+    with pytest.raises(UsageError, match=r"the images differ in size, .* make them alike"):
         preview(tmp_path / "k.h5", tmp_path / "a.png", augment="RandomHorizontalFlip()")
 
 
