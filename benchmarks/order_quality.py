@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.load.base_dataset import open_packs
 from packer.load.order_choice import context, parse_order
-from packer.load.pack_list import open_packs
 from packer.orders.buckets import Buckets
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import BY_NAME

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from packer.augment import Pipeline
     from packer.load.augmenting import Augment
-    from packer.load.pack_list import PackPaths
+    from packer.load.base_dataset import PackPaths
 
     Source = PackPaths | Mapping[str, Any]
 

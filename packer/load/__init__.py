@@ -2,11 +2,9 @@
 
     batch_dataset.py    PackedBatchDataset: batches, prefetched, for a training loop
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
-    base_dataset.py     what both tell of their rows: classes, targets, keys, their description
-    pack_list.py        several packs as one dataset, perhaps each with a weight
+    base_dataset.py     opening one pack or several; what both tell of their rows: classes, targets, keys, their description
     order_choice.py     the order that the arguments mean, or that is chosen for a pack on this machine
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
-    dataset_options.py  what the other arguments mean: output, device, ends
     sampled_statistics.py  mean and std of a sample, for packs that are made while they are loaded from
     batch_plan.py       what the arguments mean for the batches; it makes the prefetcher
     prefetcher.py       read requests in, batches out, ahead of the loop; what a source of rows is, and the pack's files as one

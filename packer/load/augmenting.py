@@ -241,9 +241,7 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
                 f"augment: {name!r} is no name for a view; names such as 'view1' are allowed. Pass such."
             )
     if not augment:
-        raise UsageError(
-            "augment: the mapping is empty; a list of transforms for each view is allowed. Pass one."
-        )
+        raise UsageError("augment: the mapping is empty. Pass a list of transforms for each view.")
     return {name: pipeline_of(one, header) for name, one in augment.items()}
 
 
@@ -306,17 +304,27 @@ def fit_views(
         raise UsageError(
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
         )
+    split = False
     if ragged is not None and is_encoded(image):
-        _check_ragged(fields, path)
+        for f in fields:
+            own = f.own_size is not None and f.own_size.channels is None
+            if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not own:
+                raise UsageError(
+                    f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks"
+                    " of the images' own sizes can. Name the other fields."
+                )
         split = ragged != "cpu"
-        made = {name: _fitted(pipeline, image, path, (None, None), split) for name, pipeline in views.items()}
-    else:
-        made = {name: fit(pipeline, image, path, ragged is None) for name, pipeline in views.items()}
+    elif len(image.loaded.shape or ()) != 3 or image.about.get("layout") != "HWC":
+        shape = "sizes of their own" if image.loaded.shape is None else list(image.loaded.shape)
+        raise UsageError(
+            f"augment: works on images [H, W, C] of one size, a pack's uint8 or uint16; 'image' of {path} is"
+            f" {np.dtype(image.dtype)} {shape}."
+            f" Pack such (packer repack with {Option('size')}), or have the transform return such."
+        )
+    made = {name: _fitted(pipeline, image, path, split) for name, pipeline in views.items()}
     for name, pipeline in made.items():
         if name != "image" and any(f.name == name for f in fields):
-            raise UsageError(
-                f"augment: {name!r} is the name of another field of the batch; other names for views are allowed. Pass another."
-            )
+            raise UsageError(f"augment: {name!r} is the name of another field of the batch. Pass another.")
         if pipeline.mixes and len(made) > 1:
             raise UsageError(
                 f"augment: {name!r} mixes images and labels, and there are {len(made)} views; one list alone may mix. "
@@ -350,78 +358,36 @@ _PIXEL = np.ones((1, 2), np.int64)
 """Height and width of the smallest image."""
 
 
-def fit(pipeline: Pipeline, image: Field, path: str, made: bool) -> Pipeline:
-    """Return the pipeline bound to the shape of this field's images. Raises UsageError if its shape or dtype differs.
-
-    made: True if a transform returned them, False if they are the pack's.
-    """
-    shape = image.loaded.shape
-    if shape is None:
-        raise UsageError(
-            f"augment: works on images of one size; those of {path} kept their own. Run packer repack "
-            f"with a {Option('size')} first."
-        )
-    if len(shape) != 3 or image.about.get("layout") != "HWC":
-        if made:
-            raise UsageError(
-                f"augment: works on images [H, W, C]; the transform returns {list(shape)}. Return such, or drop augment."
-            )
-        raise UsageError(
-            f"augment: 'image' of {path} is {np.dtype(image.dtype)} {list(shape)}; uint8 and uint16 [H, W, C] are allowed."
-            " Pack the images as such, or leave augment out."
-        )
-    return _fitted(pipeline, image, path, shape[:2])
-
-
-def _fitted(
-    pipeline: Pipeline, image: Field, path: str, size: tuple[Any, ...], split: bool = False
-) -> Pipeline:
-    """size: (h, w), None each if images differ in size. split: as of Pipeline."""
+def _fitted(pipeline: Pipeline, image: Field, path: str, split: bool) -> Pipeline:
+    """Return the pipeline bound to the shape of this field's images. split: as of Pipeline. Raises UsageError if it is for others."""
     import torch
 
-    shape = image.loaded.shape
-    found = (channels_of(image) if shape is None else shape[2], *size)
-    if pipeline.shape is not None and tuple(pipeline.shape) != found:
-        raise UsageError(
-            f"augment: the pipeline is for images {list(pipeline.shape)} and those of {path} are {list(found)}; the same "
-            "shape is allowed. Make it without one."
-        )
+    shape: Any = image.loaded.shape or (None, None, channels_of(image))
+    found = (shape[2], *shape[:2])
     dtype = torch.from_numpy(np.empty(0, dtype_of(image))).dtype
-    if pipeline.dtype == torch.uint8 and dtype == torch.uint16:  # made for whole numbers
-        return pipeline.at(found, dtype=dtype, split=split or pipeline.split)
-    if pipeline.dtype != dtype:
+    kind = (
+        {"dtype": dtype} if pipeline.dtype == torch.uint8 and dtype == torch.uint16 else {}
+    )  # whole numbers
+    if (pipeline.shape is not None and tuple(pipeline.shape) != found) or (
+        pipeline.dtype != dtype and not kind
+    ):
         raise UsageError(
-            f"augment: the pipeline is for images of {pipeline.dtype} and those of {path} are {dtype}; the same is "
-            f"allowed. Pass Pipeline([...], dtype={dtype})."
+            f"augment: the pipeline is for {pipeline.dtype} {pipeline.shape and list(pipeline.shape)} and the images of {path} are {dtype}"
+            f" {list(found)}. Make it without a shape: Pipeline([...], dtype={dtype})."
         )
-    return pipeline.at(found, split=split or pipeline.split)
-
-
-def _check_ragged(fields: Sequence[Field], path: str) -> None:
-    """Raise UsageError for fields to which images that differ in size cannot be brought."""
-    for f in fields:
-        whole = f.own_size is not None and f.own_size.channels is None
-        if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not whole:
-            raise UsageError(
-                f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks of the "
-                "images' own sizes can. Name the other fields."
-            )
+    return pipeline.at(found, split=split or pipeline.split, **kind)
 
 
 def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> None:
     """Raise UsageError for fields that cannot be mixed."""
     _, height, width = pipeline.shape or (0, 0, 0)
     for f in fields:
-        if f.name == "label" and f.shape == () and np.dtype(f.dtype).kind != "f":
-            if not (pipeline.num_classes or num_classes):
-                raise UsageError(
-                    f"augment: mixes labels, and {path} does not name its classes. Pass num_classes to MixUp or CutMix."
-                )
-            if pipeline.num_classes and num_classes and pipeline.num_classes < num_classes:
-                raise UsageError(
-                    f"augment: num_classes is {pipeline.num_classes} and {path} has {num_classes} classes; as many or "
-                    "more are allowed. Leave it out."
-                )
+        numbered = f.name == "label" and f.shape == () and np.dtype(f.dtype).kind != "f"
+        if numbered and (pipeline.num_classes or num_classes or 0) < (num_classes or 1):
+            raise UsageError(
+                f"augment: mixes labels, and needs to know how many classes there are; {path} names {num_classes or 0}. Pass"
+                " num_classes to MixUp or CutMix, as many or more."
+            )
         if f.name in ("boxes", "keypoints"):
             raise UsageError(
                 f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or leave it out."

@@ -18,10 +18,9 @@ from packer.arguments import whole
 from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.load import order_choice
+from packer.load.base_dataset import PackPaths
 from packer.load.batch_plan import BatchPlan
-from packer.load.dataset_options import check_shuffle, parse_ends
 from packer.load.epoch_progress import EpochProgress, ResumableEpochs, check_no_worker, register
-from packer.load.pack_list import PackPaths
 from packer.load.padded_batches import Padding
 from packer.load.prefetcher import Prefetcher
 from packer.load.processes.transforms import PythonTransform
@@ -141,7 +140,10 @@ class PackedBatchDataset(ResumableEpochs):
         threads: int | None = None,
         prefetch: int = PREFETCH,
     ) -> None:
-        check_shuffle(shuffle)
+        if not isinstance(shuffle, bool):
+            raise UsageError(
+                f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
+            )
         self._open(path, fields, split=split, classes=classes, subset=subset)
         self.rows = self.subset.rows
         self.batch_size, self.seed = whole("batch_size", batch_size, 1), whole("seed", seed)
@@ -150,7 +152,7 @@ class PackedBatchDataset(ResumableEpochs):
         about = order_choice.context(self._reader, self.subset, whole_batch, self._weights)
         self.order = order_choice.parse_order(order, shuffle, about)
         self._chosen = shuffle and (order.order if isinstance(order, Mixture) else order) is None
-        self.ends = parse_ends(ends, drop_last, ordered=self.order.fixed)
+        self.ends = order_choice.parse_ends(ends, drop_last, ordered=self.order.fixed)
         self._plan = BatchPlan.resolve(
             self._reader,
             self.fields,
@@ -194,7 +196,6 @@ class PackedBatchDataset(ResumableEpochs):
                 " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
             )
         self._warn_of(self._share(0), stacklevel=5)
-        self._ranks.log(self.rows)
 
     @property
     def rank(self) -> int:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from packer.arguments import whole
-from packer.errors import MissingDependencyError
+from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field
 from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views
 from packer.load.batch import allocate
-from packer.load.dataset_options import check_output
 from packer.load.padded_batches import (
     IMAGE_SIZES,
     PIXEL_MASK,
@@ -23,6 +22,7 @@ from packer.load.padded_batches import (
 from packer.load.placement_choice import parse_placement
 from packer.load.prefetcher import FileRows, Prefetcher, RowSource
 from packer.load.processes.transforms import PythonTransform, adapted
+from packer.load.ranks import local_rank
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
 from packer.orders.runs import Subset, one_run
@@ -198,11 +198,11 @@ class BatchPlan:
             copied = device is not None and not device.on_host
             return MemoryRows(files, fields, kept, self.subset, pinned=pinned, copied=copied)
         if self.placement == "gpu" and device is not None:
-            from packer.load.caches.gpu_cache import GpuCache, GpuRows
+            from packer.load.caches.gpu_cache import GpuRows
 
-            gpu = GpuCache(files.reader, kept, self.subset, self.device)
             # The pass that augments takes images from where they lie: no batch of them is put together before.
-            return GpuRows(gpu, files, fields, device, leave=("image",) if self.views else ())
+            leave = ("image",) if self.views else ()
+            return GpuRows(files, fields, kept, self.subset, device, self.device, leave)
         return None
 
     def _device(self) -> Device:
@@ -215,3 +215,38 @@ class BatchPlan:
 
 def _classes(reader: RowReader) -> int | None:
     return len(reader.pack.header.classes or ()) or None
+
+
+def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
+    """Return the output and the name of the device.
+
+    A number means a CUDA device, as in torch. "auto" means this process's CUDA device, or "cpu" without one.
+    """
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    if device == "auto":
+        device = auto_device() if output == "torch" else "cpu"
+    if output not in ("torch", "numpy"):
+        raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
+    if output == "numpy" and str(device) != "cpu":
+        raise UsageError(
+            f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
+        )
+    return output, str(device)
+
+
+def auto_device() -> str:
+    """Return the device that "auto" means: "cuda" where torch sees one, else "cpu".
+
+    "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
+    would share the first with all others: there it is that of LOCAL_RANK.
+    """
+    try:
+        import torch
+    except ImportError:
+        return "cpu"  # the dataset says what is missing
+    if not torch.cuda.is_available():
+        return "cpu"
+    local = local_rank() or 0
+    chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
+    return "cuda" if chosen else f"cuda:{local}"

@@ -14,7 +14,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
-from packer.orders.epochs import Context, Member, RowOrder
+from packer.orders.epochs import ENDS, Context, Member, RowOrder
 from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
@@ -177,3 +177,14 @@ def shuffled_order(about: Context) -> RowOrder:
         return Rows()
     block = SMALL_BYTES // max(1, about.row_bytes)
     return Blocks(max(WINDOW_BYTES // about.row_bytes, MIXING_BLOCKS * about.global_batch * block), block)
+
+
+def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
+    """Return one of ENDS. Default: "even", or "uneven" if `ordered`, so that a sequential pass repeats no row."""
+    if ends is None:
+        return "drop" if drop_last else "uneven" if ordered else "even"
+    if ends not in ENDS:
+        raise UsageError(f"ends={ends!r}: is not one of {', '.join(map(repr, ENDS))}. Pass one of them.")
+    if drop_last and ends != "drop":
+        raise UsageError(f"drop_last=True with ends={ends!r}: they contradict each other. Pass one of them.")
+    return ends

@@ -75,61 +75,47 @@ def choose_placement(
         raise UsageError(
             f"placement={placement!r}: is not one of {', '.join(map(repr, PLACEMENTS))}. Pass one of them."
         )
-    if placement == "auto":
-        return _chosen_placement(path, device, nbytes, decoded, present)
-    if placement in ("gpu", "pinned") and not device.startswith("cuda"):
+    if placement == "disk":
+        return "disk", "as asked"
+    on_gpu = device.startswith("cuda")
+    if placement in ("gpu", "pinned") and not on_gpu:
         raise UsageError(
             f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
         )
-    return placement, _asked_placement(placement, device, nbytes, present)
-
-
-def _chosen_placement(path: str, device: str, nbytes: int, decoded: bool, present: bool) -> tuple[str, str]:
-    rows = f"{size(nbytes)} of rows"
+    auto, rows, host = placement == "auto", f"{size(nbytes)} of rows", machine.available_memory()
     if not nbytes:
-        return "disk", "no field has rows of one length"
-    host = machine.available_memory()
+        why = "no field has rows of one length"
+        if auto:
+            return "disk", why
+        raise UsageError(f"placement={placement!r}: {why}; others stay on the disk. Pass placement='disk'.")
+    free = free_device_memory(device) if on_gpu and placement != "pinned" else 0
+    if not auto:
+        room, where = (free, f"free on {device}") if placement == "gpu" else (host, "of available memory")
+        if present and placement != "gpu":
+            return placement, f"as asked; {rows} are in memory already"
+        if nbytes > room:
+            lower = "'pinned' or 'disk'" if placement == "gpu" else "'disk'"
+            raise UsageError(
+                f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(room)} {where}."
+                f" Pass placement={lower}, fewer fields, or a subset."
+            )
+        return placement, f"as asked; {rows}, {size(room)} {where}"
     fits = present or nbytes <= host // HOST_SHARE
-    room = "are in memory already" if present else f"fit a quarter of {size(host)} of available memory"
-    if device.startswith("cuda"):
-        free = free_device_memory(device)
+    held = "are in memory already" if present else f"fit a quarter of {size(host)} of available memory"
+    if on_gpu:
         if nbytes <= free // GPU_SHARE:
             return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
         beyond = f"{rows} exceed an eighth of {size(free)} free on {device}"
         if fits:
-            return "pinned", f"{beyond}, but {room}"
+            return "pinned", f"{beyond}, but {held}"
         return "disk", f"{beyond}, and a quarter of {size(host)} of available memory"
-    remote = remote_file_system(path)
-    reason = (
-        "are stored encoded" if decoded else f"lie on {remote}, a network file system," if remote else None
-    )
-    if reason is None:
+    remote = "" if decoded else remote_file_system(path)
+    if not (decoded or remote):
         return "disk", f"{rows} are read through the page cache, which all processes share"
+    reason = "are stored encoded" if decoded else f"lie on {remote}, a network file system,"
     if fits:
-        return "ram", f"{rows} {reason} and {room}"
+        return "ram", f"{rows} {reason} and {held}"
     return "disk", f"{rows} {reason} but exceed a quarter of {size(host)} of available memory"
-
-
-def _asked_placement(placement: str, device: str, nbytes: int, present: bool) -> str:
-    """Return the log phrase for a placement that the user asked for. Raises UsageError if there is no room for the rows."""
-    if placement == "disk":
-        return "as asked"
-    if not nbytes:
-        raise UsageError(
-            f"placement={placement!r}: no field has rows of one length; others stay on the disk. Pass placement='disk'."
-        )
-    if placement == "gpu":
-        free, where, lower = free_device_memory(device), f"free on {device}", "'pinned' or 'disk'"
-    elif present:
-        return f"as asked; {size(nbytes)} of rows are in memory already"
-    else:
-        free, where, lower = machine.available_memory(), "of available memory", "'disk'"
-    if nbytes > free:
-        raise UsageError(
-            f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(free)} {where}."
-            f" Pass placement={lower}, fewer fields, or a subset."
-        )
-    return f"as asked; {size(nbytes)} of rows, {size(free)} {where}"
 
 
 def free_device_memory(device: str) -> int:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-import operator
 import os
 import sys
 import warnings
 from copy import copy
 from typing import Any, NamedTuple
 
+from packer.arguments import as_whole
 from packer.errors import UsageError
-
-_LOG = logging.getLogger("packer.load")
 
 
 def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
     """Return the rank and world size that the user passed, None if neither. Raises UsageError."""
-    if (rank is None) != (world_size is None):
-        raise UsageError("rank and world_size: only one is given; both or none are allowed. Pass both.")
-    if rank is None or world_size is None:
+    if rank is None and world_size is None:
         return None
-    try:
-        rank, world_size = operator.index(rank), operator.index(world_size)
-    except TypeError:
+    size = as_whole(world_size, 1)
+    number = None if size is None else as_whole(rank, 0, size - 1)
+    if size is None or number is None:
         raise UsageError(
-            f"rank={rank!r}, world_size={world_size!r}: are not both whole numbers. Pass such."
-        ) from None
-    if not 0 <= rank < world_size:
-        raise UsageError(
-            f"rank={rank}: is not within world_size={world_size}; 0 to {world_size - 1} are allowed."
+            f"rank={rank!r}, world_size={world_size!r}: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither."
         )
-    return rank, world_size
+    return number, size
 
 
 class Ranks(NamedTuple):
@@ -82,13 +73,12 @@ def ignored_ranks() -> tuple[int, int] | None:
 
 
 class TrainingRanks:
-    """Rank and world size of a dataset: those passed by the user, or looked up at each call; logs and warns about them."""
+    """Rank and world size of a dataset: those passed by the user, or looked up at each call; warns of those that are not used."""
 
     def __init__(self, path: str, rank: int | None, world_size: int | None) -> None:
         """path: path of the pack, for messages. Raises UsageError for wrong ranks."""
         self._path, self._given = path, check_ranks(rank, world_size)
         self._source = "as given"
-        self._logged: Ranks | None = None
         self._warned = False
 
     def __str__(self) -> str:
@@ -125,28 +115,13 @@ class TrainingRanks:
         If this process trains alone, the copy looks its ranks up: processes started for training have their own.
         """
         kept = copy(self)
-        kept._logged = None
         ranks = self.now()
         if self._given is None and not ranks == found_ranks()[:2] == (0, 1):
             kept._given, kept._source = ranks, "found by the process that it came from"
         return kept
 
-    def log(self, rows: int) -> None:
-        """Log the rank and world size if they were looked up, each time they change. rows: rows of the dataset."""
-        if self._given is not None or (found := found_ranks()) == self._logged:
-            return
-        self._logged = found
-        if found.world_size > 1:
-            _LOG.info(
-                "%s: this is rank %d of %d, as found in %s: it reads its share of %s rows. For all of them pass rank=0, world_size=1",
-                self._path,
-                *found,
-                f"{rows:,}",
-            )
-
     def warn(self, rows: int, stacklevel: int) -> None:
-        """Log as `log` does, and warn once if RANK and WORLD_SIZE are set but not used. rows: rows of the dataset."""
-        self.log(rows)
+        """Warn once if RANK and WORLD_SIZE are set but not used. rows: rows of the dataset."""
         if self._given is None and not self._warned and (ignored := ignored_ranks()) is not None:
             self._warned = True
             rank, world_size = ignored

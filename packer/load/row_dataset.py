@@ -12,9 +12,8 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.base_dataset import BaseDataset
+from packer.load.base_dataset import BaseDataset, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
-from packer.load.pack_list import PackPaths
 from packer.orders.runs import Subset, consecutive
 from packer.read.row_reader import decode_ragged
 from packer.read.row_selection import ROW
@@ -107,10 +106,9 @@ class PackedDataset(BaseDataset):
                 " or take PackedBatchDataset."
             )
         self._functions = {}
-        _check_transform(transform, self.fields, self.pack.path)
-        _check_target_transform(target_transform, self.fields, self.pack.path)
         for name, function in (("image", transform), ("label", target_transform)):
             if function is not None:
+                _check_function(name, function, self.fields, self.pack.path)
                 self._functions[name] = function
 
     @classmethod
@@ -210,45 +208,33 @@ class PackedDataset(BaseDataset):
         return values
 
 
-def _check_transform(transform: Any, fields: Sequence[Field], path: str) -> None:
-    """Raise UsageError unless it is a function of an image [C, H, W] and no mask or box would have to move with the image."""
-    if transform is None:
-        return
-    home = type(transform).__module__.partition(".")[0]
-    if home == "packer":
-        argument = "transform=..." if type(transform).__name__ == "PythonTransform" else "augment=[...]"
+def _check_function(name: str, function: Any, fields: Sequence[Field], path: str) -> None:
+    """Raise UsageError unless it is a function of one row of a field, and no mask or box would have to move with an image."""
+    argument = ARGUMENTS[name]
+    if type(function).__module__.partition(".")[0] == "packer":
+        batches = "transform=..." if type(function).__name__ == "PythonTransform" else "augment=[...]"
         raise UsageError(
-            f"transform: {type(transform).__name__} of packer works on batches; functions of one image are allowed."
-            f" Pass it to PackedBatchDataset({argument})."
+            f"{argument}: {type(function).__name__} of packer works on batches; functions of one {name} are allowed."
+            f" Pass it to PackedBatchDataset({batches})."
         )
-    if not callable(transform) or isinstance(transform, type):
+    if not callable(function) or (isinstance(function, type) and name == "image"):
         raise UsageError(
-            f"transform={transform!r}: cannot be called with an image. Pass a function, or a Compose of torchvision.transforms.v2."
+            f"{argument}={function!r}: cannot be called with {'an image' if name == 'image' else 'a label'}. Pass a function."
         )
-    image = next((f for f in fields if f.name == "image"), None)
-    if image is None:
+    names = [f.name for f in fields]
+    if name not in names:
         raise UsageError(
-            f"transform: works on the field 'image', and {_names(fields)} of {path} have none. Leave it out."
+            f"{argument}: works on the field {name!r}, and the fields {', '.join(names)} of {path} have none. Leave it out."
         )
     beside = [
-        f.name for f in fields if f.name in ("boxes", "keypoints") or (f != image and "sampling" in f.about)
+        f.name
+        for f in fields
+        if f.name in ("boxes", "keypoints") or (f.name != "image" and "sampling" in f.about)
     ]
-    if beside:
+    if beside and name == "image":
         raise UsageError(
             f"transform: gets the image alone, and {', '.join(beside)} of {path} would not move with it. Name fields without"
             " these, or take PackedBatchDataset(augment=...), which moves them together."
-        )
-
-
-def _check_target_transform(transform: Any, fields: Sequence[Field], path: str) -> None:
-    """Raise UsageError unless it is a function and a label is loaded."""
-    if transform is None:
-        return
-    if not callable(transform):
-        raise UsageError(f"target_transform={transform!r}: cannot be called with a label. Pass a function.")
-    if all(f.name != "label" for f in fields):
-        raise UsageError(
-            f"target_transform: works on the field 'label', and {_names(fields)} of {path} have none. Leave it out."
         )
 
 
@@ -268,7 +254,3 @@ def _stack(values: list[Any], argument: str) -> Any:
             f"{argument}: what it returned for {len(values)} rows makes no batch ({error}); tensors of one shape, or numbers, are"
             " allowed. Return such, or read rows one by one."
         ) from None
-
-
-def _names(fields: Sequence[Field]) -> str:
-    return "the fields " + ", ".join(f.name for f in fields)

@@ -353,7 +353,7 @@ class VerifiedRows(FieldRows):
         self._rows, self._field = rows, field
         self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
         self._packs = pack.parts
-        self._parts: dict[int, _PartChecksums] = {}
+        self._parts: dict[int, tuple[NDArray[np.uint64], NDArray[np.bool_]]] = {}
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -367,45 +367,29 @@ class VerifiedRows(FieldRows):
         return self._rows.encoded(runs)
 
     def _check(self, runs: Runs) -> None:
+        """Compare the blocks of these rows that were not compared yet. Raises FormatError."""
         for number, own, _ in by_part(self._firsts, runs):
-            if isinstance(self._packs[number], RemotePack):  # it was compared on its way
+            part = self._packs[number]
+            if isinstance(part, RemotePack):  # it was compared on its way
                 continue
             if number not in self._parts:
-                self._parts[number] = _PartChecksums(self._packs[number], self._field)
-            self._parts[number].check(own)
-
-
-class _PartChecksums:
-    """The checksums of one field of one part of a pack, and which of its blocks have been compared."""
-
-    def __init__(self, pack: Pack, field: Field) -> None:
-        self._pack, self._field = pack, field
-        self._checksums = pack.checksums()
-        self._good = np.zeros(pack.header.blocks, bool)
-
-    def check(self, runs: Runs) -> None:
-        """Compare the blocks of these rows; none of the runs is empty. Raises FormatError."""
-        size = self._pack.header.block_rows
-        first = runs.starts // size
-        blocks = Runs(first, (runs.starts + runs.lengths - 1) // size - first + 1).rows()
-        for block in np.unique(blocks[~self._good[blocks]]).tolist():
-            for name in self._field.arrays:
-                if (
-                    self._checksum(name, block)
-                    != self._checksums[block, self._pack.header.columns.index(name)]
-                ):
-                    first = block * size
-                    raise FormatError(
-                        f"{self._pack.path}: rows {first} to {min(first + size, self._pack.rows) - 1} of {name!r} are damaged"
-                        " (their checksum differs). Run packer verify, or convert the images again."
-                    )
-            self._good[block] = True
-
-    def _checksum(self, name: str, block: int) -> int:
-        checksum = BlockChecksum()
-        for piece in self._pack.stored_block(name, block, _PIECE_BYTES):
-            checksum.update(piece)
-        return int(checksum.intdigest())
+                self._parts[number] = part.checksums(), np.zeros(part.header.blocks, bool)
+            checksums, good = self._parts[number]
+            size = part.header.block_rows
+            first = own.starts // size
+            blocks = Runs(first, (own.starts + own.lengths - 1) // size - first + 1).rows()
+            for block in np.unique(blocks[~good[blocks]]).tolist():
+                for name in self._field.arrays:
+                    checksum = BlockChecksum()
+                    for piece in part.stored_block(name, block, _PIECE_BYTES):
+                        checksum.update(piece)
+                    if checksum.intdigest() != checksums[block, part.header.columns.index(name)]:
+                        first_row = block * size
+                        raise FormatError(
+                            f"{part.path}: rows {first_row} to {min(first_row + size, part.rows) - 1} of {name!r} are damaged"
+                            " (their checksum differs). Run packer verify, or convert the images again."
+                        )
+                good[block] = True
 
 
 def decode_ragged(

@@ -40,7 +40,7 @@ from packer.format.pack import Pack  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import order_choice  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
-from packer.load.caches.gpu_cache import GpuCache, GpuRows  # noqa: E402
+from packer.load.caches.gpu_cache import GpuRows  # noqa: E402
 from packer.load.prefetcher import FileRows, Prefetcher  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epochs import Epoch, ReadRequest  # noqa: E402
@@ -321,7 +321,10 @@ def test_cutmix_mixes_masks_as_the_images(paired: Pack):
 
 def test_what_cannot_be_mixed_is_refused_at_once(paired: Pack, tmp_path: Path):
     named = make_masked(tmp_path / "p.h5", np.zeros((8, SIDE, SIDE), np.uint8), label=np.zeros(8, "<i8"))
-    asks = f"augment: mixes labels, and {paired.path} does not name its classes. Pass num_classes to MixUp or CutMix."
+    asks = (
+        f"augment: mixes labels, and needs to know how many classes there are; {paired.path} names 0. Pass num_classes to MixUp or"
+        " CutMix, as many or more."
+    )
     refused: list[tuple[Pack, Any, Any, str]] = [
         (paired, ["image", "label"], MixUp(), asks),
         (
@@ -391,11 +394,11 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
 @pytest.mark.parametrize(
     ("augment", "message"),
     [
-        ({}, "augment: the mapping is empty; a list of transforms for each view is allowed. Pass one."),
+        ({}, "augment: the mapping is empty. Pass a list of transforms for each view."),
         ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Pass such."),
         (
             {"mask": [], "b": []},
-            "augment: 'mask' is the name of another field of the batch; other names for views are allowed. Pass another.",
+            "augment: 'mask' is the name of another field of the batch. Pass another.",
         ),
         (
             {"a": [], "b": [CutMix(num_classes=4)]},
@@ -423,13 +426,13 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
         ),
         (
             Pipeline([RandomCrop(8)], (3, 20, 20)),
-            "augment: the pipeline is for images [3, 20, 20] and those of PACK are [3, 12, 12]; the same shape is allowed. "
-            "Make it without one.",
+            "augment: the pipeline is for torch.uint8 [3, 20, 20] and the images of PACK are torch.uint8 [3, 12, 12]. Make it without a"
+            " shape: Pipeline([...], dtype=torch.uint8).",
         ),
         (
             Pipeline([RandomCrop(8)], dtype=torch.float32),
-            "augment: the pipeline is for images of torch.float32 and those of PACK are torch.uint8; the same is allowed. "
-            "Pass Pipeline([...], dtype=torch.uint8).",
+            "augment: the pipeline is for torch.float32 None and the images of PACK are torch.uint8 [3, 12, 12]. Make it without a"
+            " shape: Pipeline([...], dtype=torch.uint8).",
         ),
     ],
 )
@@ -586,18 +589,18 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     reader, subset = RowReader(paired, fields), Subset(((0, ROWS),))
     stack = [RandomCrop(8, padding=2)]
     views = fit_views({"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None)
-    held = GpuCache(reader, fields, subset, device)
-    assert held.wait(120)
     from packer.load.device import device_of
 
     files, on = FileRows(reader, (*fields, ROW), ForkSafeThreads(2)), device_of(device)
+    held = GpuRows(files, (*fields, ROW), fields, subset, on, device, leave=["image"])
+    assert held.wait(120)
     prefetcher = Prefetcher(
         files,
         (*fields, ROW),
         batch_rows=8,
         prefetch=2,
         device=on,
-        source=GpuRows(held, files, (*fields, ROW), on, leave=["image"]),
+        source=held,
         augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
     bound = order.bind(order_choice.context(reader, subset, 8))
@@ -703,6 +706,6 @@ def test_images_of_floats_are_refused_by_the_packs_name(tmp_path: Path):
     with pytest.raises(UsageError) as refused:
         PackedBatchDataset(path, 4, augment=[RandomHorizontalFlip()])
     assert str(refused.value) == (
-        f"augment: 'image' of {path} is float32 [8, 6, 3]; uint8 and uint16 [H, W, C] are allowed."
-        " Pack the images as such, or leave augment out."
+        f"augment: works on images [H, W, C] of one size, a pack's uint8 or uint16; 'image' of {path} is float32 [8, 6, 3]."
+        " Pack such (packer repack with size=), or have the transform return such."
     )

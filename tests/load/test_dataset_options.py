@@ -13,7 +13,7 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.dataset_options import auto_device
+from packer.load.batch_plan import auto_device
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")
@@ -37,7 +37,10 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
             "shuffle='rows': is neither True nor False. Pass one of them, or order='rows'.",
         ),
         ({"fields": "image"}, "fields='image': is one text. Pass a list of names, such as ['image']."),
-        ({"rank": "0", "world_size": 2}, "rank='0', world_size=2: are not both whole numbers. Pass such."),
+        (
+            {"rank": "0", "world_size": 2},
+            "rank='0', world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither.",
+        ),
         ({"ends": "wrap"}, "ends='wrap': is not one of 'even', 'uneven', 'drop', 'pad'. Pass one of them."),
         (
             {"ends": "pad", "drop_last": True},

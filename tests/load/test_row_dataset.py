@@ -201,10 +201,10 @@ def test_a_transform_of_the_image_alone_is_refused_beside_a_mask(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"transform": 3}, "transform=3: cannot be called with an image. Pass a function, or a Compose of"),
+        ({"transform": 3}, "transform=3: cannot be called with an image. Pass a function"),
         ({"transform": "RandomCrop(4)"}, "transform='RandomCrop(4)': cannot be called with an image."),
         ({"transform": dict}, "transform=<class 'dict'>: cannot be called with an image."),
-        ({"target_transform": {}}, "target_transform={}: cannot be called with a label. Pass a function."),
+        ({"target_transform": {}}, "target_transform={}: cannot be called with a label. Pass a function"),
         (
             {"transform": scaled, "fields": ["label"]},
             "transform: works on the field 'image', and the fields label of ",

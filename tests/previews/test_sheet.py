@@ -314,8 +314,8 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ),
         (
             {"augment": Pipeline([], (3, 16, 16))},
-            "augment: the pipeline is for images [3, 16, 16] and those of pack.h5 are [3, 32, 32]; the same shape is "
-            "allowed. Make it without one.",
+            "augment: the pipeline is for torch.uint8 [3, 16, 16] and the images of pack.h5 are torch.uint8 [3, 32, 32]. Make it without a"
+            " shape: Pipeline([...], dtype=torch.uint8).",
         ),
         (
             {"augment": "CenterCrop(64)"},

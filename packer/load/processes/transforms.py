@@ -86,59 +86,35 @@ class PythonTransform:
 PythonTransform.__init__ = refuses_foreign_words(PythonTransform.__init__)  # type: ignore[method-assign]
 
 
-@dataclass(frozen=True)
 class Roles:
     """Fields that torchvision moves with an image, by the rules of ``augment=``, and two kinds that it cannot place.
 
     masks: values for each pixel; True for layers [H, W, K]; soft maps too, since what moves images recolours them.
-    unplaced: fields of the image's size that are no masks of ``pairs=``.
-    lists: ragged arrays, boxes among them. others: all other names.
+    unplaced: fields of the image's size that are no masks of ``pairs=``. lists: ragged arrays, boxes among them.
     """
 
-    image: bool
-    masks: dict[str, bool]
-    boxes: bool
-    box_label: bool
-    keypoints: bool
-    unplaced: tuple[str, ...]
-    lists: frozenset[str]
-    names: tuple[str, ...]
-
-
-def roles(fields: Sequence[Field]) -> Roles:
-    """Return the roles of loaded fields."""
-    named = {f.name: f for f in fields}
-    image = named.get("image")
-    size = (image.shape or ())[:2] if image else ()
-    masks, unplaced = {}, []
-    for f in fields:
-        shape = f.shape or ()
-        layered = (len(shape) == 3 or f.ragged) and f.about.get("layout") == "HWC"
-        if f.name != "image" and f.own_size is not None:
-            masks[f.name] = layered
-            continue
-        if f.name == "image" or f.ragged or len(shape) not in (2, 3) or f.name == "keypoints":
-            continue
-        if "sampling" in f.about and (len(shape) == 2 or layered):
-            masks[f.name] = layered
-        elif size and shape[:2] == size:
-            if len(shape) == 2:  # of a file that packer did not write
-                masks[f.name] = False
-            else:
-                unplaced.append(f.name)
-    points = named.get("keypoints")
-    lists = frozenset(f.name for f in fields if f.ragged and "row_shape" in f.about)
-    boxes = "boxes" in lists and named["boxes"].about["row_shape"] == [4]
-    return Roles(
-        image is not None and image.about.get("layout") == "HWC",
-        masks,
-        boxes,
-        boxes and "box_label" in lists,
-        points is not None and (points.shape or ())[1:] == (2,) and np.dtype(points.dtype).kind == "f",
-        tuple(unplaced),
-        lists,
-        tuple(named),
-    )
+    def __init__(self, fields: Sequence[Field]) -> None:
+        named = {f.name: f for f in fields}
+        image, points = named.get("image"), named.get("keypoints")
+        size = (image.shape or ())[:2] if image else ()
+        self.names, self.image = tuple(named), image is not None and image.about.get("layout") == "HWC"
+        self.masks: dict[str, bool] = {}
+        self.unplaced: list[str] = []
+        for f in fields:
+            shape = f.shape or ()
+            layered = (len(shape) == 3 or f.ragged) and f.about.get("layout") == "HWC"
+            if f.name in ("image", "keypoints"):
+                continue
+            if f.own_size is not None or ("sampling" in f.about and (len(shape) == 2 or layered)):
+                self.masks[f.name] = layered
+            elif size and len(shape) == 2 and shape == size:  # of a file that packer did not write
+                self.masks[f.name] = False
+            elif size and len(shape) == 3 and shape[:2] == size:
+                self.unplaced.append(f.name)
+        self.lists = frozenset(f.name for f in fields if f.ragged and "row_shape" in f.about)
+        self.boxes = "boxes" in self.lists and named["boxes"].about["row_shape"] == [4]
+        self.box_label = self.boxes and "box_label" in self.lists
+        self.keypoints = points is not None and (points.shape or ())[1:] == (2,) and points.dtype[1] == "f"
 
 
 def library_of(one: Any) -> str | None:
@@ -185,7 +161,7 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall |
         )
     if V2 not in found:  # a Compose of a user's functions takes what they take
         return None
-    known = roles(fields)
+    known = Roles(fields)
     if known.unplaced:
         raise UsageError(
             f"transform: {name} would leave {', '.join(map(repr, known.unplaced))} where it is; the image and masks, boxes and keypoints"

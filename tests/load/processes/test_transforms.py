@@ -14,7 +14,7 @@ from packer import PackedBatchDataset, pack_dataset
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.load.processes.transforms import PythonTransform, roles
+from packer.load.processes.transforms import PythonTransform, Roles
 from packer.machine import cores
 
 
@@ -52,7 +52,7 @@ def test_masks_of_sizes_of_their_own_move_with_their_image(raw: bool):
         Field("mask", "|u1", None, *partner("|u1", 1, soft=False, raw=raw)),
         Field("layers", "|u1", None, *partner("|u1", 3, soft=False, raw=raw)),
     )
-    assert roles(fields).masks == {"mask": False, "layers": True}
+    assert Roles(fields).masks == {"mask": False, "layers": True}
 
 
 @pytest.fixture
