@@ -187,9 +187,8 @@ class BatchPlan:
     ) -> RowSource | None:
         """Return the source of rows that is asked before the files."""
         if workers is not None:
-            from packer.load.processes.workers import TransformedRows
-
-            return TransformedRows(workers, files)
+            workers.look_ahead = files.look_ahead
+            return workers
         kept = stored(self.fields)
         if self.placement in ("ram", "pinned"):
             from packer.load.caches.memory_cache import MemoryRows

@@ -17,7 +17,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import pairwise
@@ -30,7 +30,7 @@ import numpy as np
 from packer.errors import TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, SlotLayout
-from packer.load.prefetcher import FetchedRows, FileRows, Lend, ReadResult, RowSource
+from packer.load.prefetcher import FetchedRows, Lend, ReadResult, RowSource
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
@@ -50,34 +50,37 @@ _REMEDIES = {
 }
 
 
-class Workers:
-    """The processes of a transform, made when first used.
+class Workers(RowSource):
+    """The processes of a transform, made when first used, and the rows that they write into slots.
 
-    Made again after close, after the death of one (which ends them all), in a forked child, and after unpickling.
-    Thread-safe. They end with close(), when this object is collected, and when this process ends, however it does.
+    Made again after close, and after the death of one, which ends them all. For one process; thread-safe. They end with close(), when
+    this object is collected, and when this process ends, however it does.
 
-    processes: how many. ahead: batches to have under way, so that a late process holds nobody up.
+    processes: how many. ahead: batches to have under way, so that a late process holds nobody up. look_ahead: called with each request,
+    to have its input rows fetched.
     """
 
     ahead = 2
+    look_ahead: Callable[[ReadRequest], None] | None = None
 
     def __init__(self, transform: PythonTransform, reader: RowReader, fields: Sequence[Field]) -> None:
         """reader: of the input fields. fields: the input fields as they are loaded, ragged ones too."""
         self._transform, self._reader, self._fields = transform, reader, tuple(fields)
         self.processes = transform.count
-        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._lock = threading.Lock()
         self._memory: SharedSlots | None = None
         self._pool: _ProcessPool | None = None
         self._ended: Any = None  # calls the pool's stop when this object goes
         self._outputs: tuple[Field, ...] = ()
         self._form: tuple[SlotLayout | None, bytes] = None, b""
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._transform, self._reader, self._fields, self._outputs
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state[:3])  # type: ignore[misc]
-        self._outputs = state[3]
+    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
+        """Start to fill a slot by the processes."""
+        slot = lend()
+        if self.look_ahead is not None:
+            self.look_ahead(request)
+        made = self.submit(slot.memory, slot.layout, 0, request.rows(), request.epoch, request.counters())
+        return FetchedRows(slot.typed, made)
 
     def probe(self, runs: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
         """Run fn on the first of these rows; return the output fields.
@@ -90,7 +93,6 @@ class Workers:
     def allocate(self, nbytes: int) -> Bytes:
         """Allocate a page-aligned slot, uint8 [nbytes], in memory shared with the processes; freed when its last view is gone.
 
-        Forked children of this process see the same memory, not a copy: they must not use its slots.
         Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
         """
         return self._shared().allocate(nbytes)
@@ -132,21 +134,14 @@ class Workers:
 
     def close(self) -> None:
         """End the processes; slots stay valid."""
-        with self._lock_here():
+        with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             self._ended()
             pool.join()
 
-    def _lock_here(self) -> threading.Lock:
-        """Return the lock; in a forked child first drop the parent's lock, memory and pool."""
-        if self._pid != os.getpid():
-            self._pid, self._lock = os.getpid(), threading.Lock()
-            self._memory = self._pool = None
-        return self._lock
-
     def _shared(self) -> SharedSlots:
-        with self._lock_here():
+        with self._lock:
             if self._memory is None:
                 self._memory = SharedSlots()
             return self._memory
@@ -154,7 +149,7 @@ class Workers:
     def _started(self, jobs: list[TransformJob], slot: Bytes | None = None) -> list[Future[Any]]:
         """Hand jobs to the processes; start these if there are none."""
         memory, tasks = self._shared(), [_Task(Future(), pickle.dumps(job), slot) for job in jobs]
-        with self._lock_here():
+        with self._lock:
             if self._pool is None or not self._pool.submit(tasks):
                 if self._ended is not None:
                     self._ended()
@@ -162,26 +157,6 @@ class Workers:
                 self._ended = weakref.finalize(self, self._pool.stop)
                 self._pool.submit(tasks)
         return [task.future for task in tasks]
-
-
-class TransformedRows(RowSource):
-    """Output rows of a Python transform, written into slots by worker processes."""
-
-    def __init__(self, workers: Workers, files: FileRows) -> None:
-        self._workers, self._files = workers, files
-
-    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
-        """Start to fill a slot by the worker processes."""
-        slot = lend()
-        self._files.look_ahead(request)
-        made = self._workers.submit(
-            slot.memory, slot.layout, 0, request.rows(), request.epoch, request.counters()
-        )
-        return FetchedRows(slot.typed, made)
-
-    def close(self) -> None:
-        """End the processes."""
-        self._workers.close()
 
 
 class _Task(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
+import pickle
 import re
 import time
 from typing import Any
@@ -144,6 +146,21 @@ def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
                 seen += len(batch.label)
         assert seen == 50
         assert len(next(iter(dataset)).label) == 10
+
+
+def test_datasets_that_are_forked_or_pickled_have_processes_of_their_own(pack: Pack):
+    with open_dataset(pack, inverted, order="rows") as dataset:
+        first = [check(batch) for batch in dataset]
+        child = os.fork()
+        if child == 0:
+            rows = sorted(row for batch in dataset for row in check(batch))
+            dataset.close()
+            os._exit(7 if rows == list(range(ROWS)) else 8)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        with pickle.loads(pickle.dumps(dataset)) as other:
+            other.set_epoch(0)
+            assert [check(batch) for batch in other] == first
+        assert len(list(dataset)) == len(first)
 
 
 def test_leaving_the_loop_leaves_nothing_behind(pack: Pack):

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
-import pickle
 import re
 import signal
 import socket
@@ -26,7 +25,7 @@ import pytest
 from packer import randomness
 from packer.errors import FormatError, TransformError, UsageError
 from packer.format.pack import Pack
-from packer.load.batch import SlotLayout, Slots
+from packer.load.batch import SlotLayout
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
@@ -461,29 +460,6 @@ def test_close_while_batches_are_being_made(pack: Pack):
         for future in futures:
             with pytest.raises(TransformError, match=r"it was closed while batches were being made\."):
                 future.result(0)
-
-
-def test_they_travel_without_their_processes(pack: Pack):
-    with Made(pack, flipped) as made:
-        made.batch([1])
-        other = pickle.loads(pickle.dumps(made.workers))
-        assert other.probe(one_run(0, 1), seed=0, epoch=0) == made.fields
-        other.close()
-        assert made.batch([2])["label"] == 6
-
-
-def test_a_forked_child_has_processes_of_its_own(pack: Pack):
-    with Made(pack, flipped) as made:
-        batch = made.batch([1])
-        child = os.fork()
-        if child == 0:
-            made.slots = Slots(made.layout.nbytes, made.workers.allocate, 4)  # type: ignore[union-attr]
-            label = int(made.batch([50])["label"][0])
-            made.workers.close()
-            os._exit(label)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 150
-        assert (batch["image"][0] == image_of(1)[:, ::-1]).all()
-        assert made.batch([2])["label"] == 6
 
 
 def test_a_process_that_may_not_start_others(pack: Pack):
