@@ -296,8 +296,14 @@ def test_the_same_row_is_augmented_alike_whatever_the_batches(pack: Pack):
             "shuffle=True with order='sequential': they contradict each other. Pass one of them.",
         ),
         ({"output": "jax"}, "output='jax': is not one of 'torch', 'numpy'. Pass one of them."),
-        ({"rank": 1}, "rank and world_size: only one is given; both or none are allowed. Pass both."),
-        ({"rank": 2, "world_size": 2}, "rank=2: is not within world_size=2; 0 to 1 are allowed."),
+        (
+            {"rank": 1},
+            "rank=1, world_size=None: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither.",
+        ),
+        (
+            {"rank": 2, "world_size": 2},
+            "rank=2, world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither.",
+        ),
         (
             {"fields": ["label", "mask"]},
             "{path}: has no field 'mask'; it has image, label, key. Pass some of these.",
