@@ -1,7 +1,6 @@
 """Packs that are being filled: one process of a node makes what is missing, and all that load from it ask that one.
 
-    unit_states.py       the file that says of each unit (a row) whether it is there; all processes map it
-    filling_messages.py  what the processes say to each other, over a Unix socket
+    filling_messages.py  what the processes say to each other, over a Unix socket; the file that says of each row whether it is there
     filling_server.py    serves units: those that are waited for first, then those asked for ahead, then the others
     filling_client.py    asks for units; finds the process that fills, or starts it
     filling_pack.py      a Pack whose rows arrive while it is read

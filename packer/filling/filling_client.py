@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError
-from packer.filling.filling_messages import STATES, Link, connect, error_of, receive, send
-from packer.filling.unit_states import UnitStates
+from packer.filling.filling_messages import STATES, Link, UnitStates, connect, error_of, receive, send
 from packer.format.working_folder import is_locked
+from packer.orders.runs import Runs
 from packer.starting import python_command
 
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
@@ -130,11 +130,17 @@ class FillingClient:
             " for the reason, such as a lack of memory."
         )
 
-    def ahead(self, units: NDArray[np.int64]) -> None:
-        """Ask for units that will be needed soon."""
+    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Wait for rows; see Arrival."""
+        if not self.sealed:
+            self.wait(Runs(starts, lengths).rows())
+        return False
+
+    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Ask for rows that will be needed soon; see Arrival."""
         with self._lock:
             if self._link is not None and self._states is not None:
-                self._ask("ahead", self._states.missing(units))
+                self._ask("ahead", self._states.missing(Runs(starts, lengths).rows()))
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:

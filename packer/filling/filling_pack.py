@@ -16,7 +16,6 @@ from packer.filling.filling_client import FillingClient, inodes
 from packer.filling.filling_messages import HEADER
 from packer.format.header import PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack import Arrival, Pack, open_pack
-from packer.orders.runs import Runs
 from packer.remote.urls import is_url
 
 MODULE = "packer.filling.filling_process"
@@ -47,7 +46,7 @@ class FillingPack(Pack):
         """See Pack."""
         first = next(iter(extents), None)
         name = next((name for name, own in self.header.extents.items() if own[:1] == (first,)), None)
-        return _RowArrival(self.client) if name in self.made else None
+        return self.client if name in self.made else None
 
     def own(self) -> Pack:
         """See Pack."""
@@ -93,24 +92,6 @@ class FillingPack(Pack):
         if not os.path.lexists(pack):  # it has got its name, and is the same file
             pack = self.path
         return os.path.join(pack, file) if file else pack
-
-
-class _RowArrival:
-    """The arrival of the rows of an array, by their numbers."""
-
-    def __init__(self, client: FillingClient) -> None:
-        self._client = client
-
-    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
-        """See Arrival."""
-        if not self._client.sealed:
-            self._client.wait(Runs(starts, lengths).rows())
-        return False
-
-    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """See Arrival."""
-        if not self._client.sealed:
-            self._client.ahead(Runs(starts, lengths).rows())
 
 
 def open_filling(

@@ -11,8 +11,8 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from packer.filling.filling_messages import (
     SOCKET,
     STATES,
     Link,
+    UnitStates,
     connect,
     error_content,
     listen,
@@ -39,7 +40,6 @@ from packer.filling.filling_messages import (
 )
 from packer.filling.filling_pack import KEYS
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
-from packer.filling.unit_states import UnitStates
 from packer.foreign_words import remedy
 from packer.format.checksums import digest
 from packer.format.file_io import remove
@@ -67,26 +67,21 @@ def main(fd: int) -> None:
         filling = _Filling(link, receive(link)["hello"])
     except (EOFError, OSError):  # it has gone
         return
-    with suppress(_LeftError, KeyboardInterrupt), _answering(filling.answer, filling.folder):
-        filling.run()
-
-
-@contextmanager
-def _answering(answer: Callable[..., None], place: str) -> Iterator[None]:
-    """Answer the clients with what a process cannot do: "busy", or "error". place: of the files, for errors that name none."""
     try:
-        yield
+        filling.run()
+    except (_LeftError, KeyboardInterrupt):
+        pass
     except BusyError:
-        answer(busy=True)
+        filling.answer(busy=True)
     except PackerError as error:
-        answer(error=error_content(error))
+        filling.answer(error=error_content(error))
     except OSError as error:  # a limit; a file system without sockets
         limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
         remedy = (
             "Raise the limits (ulimit -n, -u, -v)" if limit else "Pass a shorter name, or one on another disk"
         )
-        said = f"{error.filename or place}: cannot be used ({error.strerror or error}). {remedy}."
-        answer(error=error_content(PackerError(said)))
+        said = f"{error.filename or filling.folder}: cannot be used ({error.strerror or error}). {remedy}."
+        filling.answer(error=error_content(PackerError(said)))
 
 
 class _LeftError(Exception):

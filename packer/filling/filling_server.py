@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError
-from packer.filling.filling_messages import Link, error_content, receive, send
-from packer.filling.unit_states import MISSING, UnitStates
+from packer.filling.filling_messages import MISSING, Link, UnitStates, error_content, receive, send
 
 TASK_SECONDS = 0.02
 _MOST_UNITS = 1024  # of a task

@@ -3,7 +3,6 @@
     urls.py             s3://bucket/key and the like, taken apart
     access.py           the functions that everybody calls; each request goes to the helper process
     helper.py           the helper process: one for a process and its forked children, a thread a connection
-    messages.py         a request or an answer on a socket
     object_store.py     a bucket or a web server, through obstore, in the helper process: retries, versions, exact lengths
     fsspec_store.py     reading of objects of all other schemes, through fsspec
     credentials.py      endpoint, region and keys as AWS's own tools find them

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from packer.errors import MissingDependencyError, RemoteError, UsageError
-from packer.remote.messages import receive, send
+from packer.remote.helper import receive, send
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import OBSTORE, ObjectUrl
 from packer.starting import ForkSafeLock, python_command

@@ -1,15 +1,22 @@
-"""The helper process: it answers requests for objects, each connection on a thread of its own, until nobody can ask any more."""
+"""The helper process: it answers requests for objects, each connection on a thread of its own, until nobody can ask any more.
+
+A request, or an answer, on a stream socket is a pickled value, then bytes that are not pickled. Both ends are processes of one user, who
+started the helper; nobody else has the socket.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
+import struct
 import threading
 from typing import Any
 
 from packer.errors import PackerError, RemoteError
-from packer.remote.messages import receive, send
+
+_LENGTHS = struct.Struct("<QQ")
 
 
 def main(control: int) -> None:
@@ -65,3 +72,29 @@ def _serve(connection: socket.socket) -> None:
             except OSError:
                 return
             del data, found, answer  # or this thread keeps them until the next request
+
+
+def send(connection: socket.socket, value: Any, data: bytes | bytearray | memoryview = b"") -> None:
+    """Send a value, and bytes behind it. Raises OSError."""
+    body = pickle.dumps(value)
+    connection.sendall(_LENGTHS.pack(len(body), len(data)) + body)
+    if len(data):
+        connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> tuple[Any, bytearray]:
+    """Return the next value, and the bytes behind it. Raises EOFError at the end of the stream, OSError."""
+    body, data = _LENGTHS.unpack(_read(connection, _LENGTHS.size))
+    value = pickle.loads(_read(connection, body))
+    return value, _read(connection, data)
+
+
+def _read(connection: socket.socket, count: int) -> bytearray:
+    data = bytearray(count)
+    view, done = memoryview(data), 0
+    while done < count:
+        more = connection.recv_into(view[done:])
+        if not more:
+            raise EOFError
+        done += more
+    return data

@@ -24,9 +24,8 @@ from packer.convert.part_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.filling import filling_pack
-from packer.filling.filling_messages import STATES, error_content, error_of
+from packer.filling.filling_messages import STATES, UnitStates, error_content, error_of
 from packer.filling.filling_pack import FillingPack, open_filling
-from packer.filling.unit_states import UnitStates
 from packer.format.pack import Pack, open_pack
 from packer.orders.runs import consecutive, one_run
 from packer.read.row_reader import RowReader

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError, SourceError
-from packer.filling.filling_messages import Link, connect, error_of, listen, receive, send
+from packer.filling.filling_messages import Link, UnitStates, connect, error_of, listen, receive, send
 from packer.filling.filling_server import FillingServer
-from packer.filling.unit_states import UnitStates
 
 UNITS = 40
 
@@ -37,7 +36,7 @@ class SlowSource:
         return future
 
     def arrived(self, units: Any, result: Any) -> None:
-        self._states.mark(units, np.ones(len(units), np.uint64))
+        self._states.values[units] = 1
 
     def open(self) -> bool:
         return False
@@ -152,7 +151,7 @@ def test_every_unit_is_made_once_for_many_clients(running: Running) -> None:
 
 def test_units_that_were_there_are_not_made_again(tmp_path: Path) -> None:
     states = UnitStates.open(str(tmp_path / "state"), UNITS, writable=True)
-    states.mark(np.arange(0, UNITS, 2), np.full(UNITS // 2, 9, np.uint64))
+    states.values[np.arange(0, UNITS, 2)] = np.full(UNITS // 2, 9, np.uint64)
     running = Running(tmp_path)
     running.start()
     link = running.client()
