@@ -96,7 +96,9 @@ def _array(values: Any) -> Arrow:
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    return values.cast(pa.string()) if pa.types.is_binary(values.type) else values
+    # Polars hands out views, which not all functions of pyarrow take.
+    plain = not str(values.type).endswith(("binary", "_view"))
+    return values if plain else values.cast(pa.large_string())
 
 
 def _text(value: Any) -> str | None:
