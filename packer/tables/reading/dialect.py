@@ -107,7 +107,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     if reading.delimiter is not None:
         tried = [dialect.delimiter]
     elif not dialect.quote or dialect.quote not in text:
-        tried = [d for d in tried if d not in marks] or tried  # only in quotes a mark of numbers is no delimiter
+        tried = [d for d in tried if d not in marks] or tried  # in quotes marks of numbers part cells
     cuts = [_cut(text, ended, replace(dialect, delimiter=d), reading.header) for d in tried]
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
