@@ -18,6 +18,7 @@ from concurrent.futures import (
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
@@ -67,31 +68,28 @@ class PartsEngine:
         done = RunResult(NO_ROWS)
         with self.pool() as pool:
             parts = min(count, _ROUNDS * (getattr(pool, "_max_workers", None) or cores()))
+            # Processes that are forked meanwhile must not hold its lock; its journal says of which plan all parts have to be.
+            begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
+            place = begin(resume=running.resume, clear_parts=True)
+            place.close(keep=True)
+            done.cleared, records = place.cleared, [*place.resumed]
             if self.url:
-                place = WorkingFolder(out, plan=task.plan, overwrite=True, resume=running.resume)
+                there = RecordedShards(records).there(self.url)
+                done.resumed = sum(min(rows, total - number * rows) for number in there)
+                todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
+                for report, made in self._make(pool, task, self.url, todo, parts, running, lambda: 0):
+                    done.bytes_read += report.bytes_read
+                    records += made
+                    place = begin()
+                    for record in made:
+                        place.record(record)
+                    place.close(keep=True)
+                place = begin()
                 try:
-                    records = [*place.resumed]
-                    there = RecordedShards(records).there(self.url)
-                    done.resumed = sum(min(rows, total - number * rows) for number in there)
-                    todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
-                    for report, made in self._make(pool, task, self.url, todo, parts, running, lambda: 0):
-                        done.bytes_read += report.bytes_read
-                        records += made
-                        for record in made:
-                            place.record(record)
                     done.header = list_recorded(place, records, self.url, self.url)
                 finally:
-                    place.close(keep=place.recorded)
+                    place.close(keep=True)
             else:
-                place = WorkingFolder(
-                    out,
-                    plan=task.plan,
-                    overwrite=running.overwrite,
-                    resume=running.resume,
-                    clear_parts=True,
-                )
-                place.close(keep=True)  # its journal says of which plan all parts have to be
-                done.cleared = place.cleared
 
                 def finished() -> int:
                     with suppress(OSError):
