@@ -218,7 +218,7 @@ def open_pair(
             "Pass another one, for example mask."
         )
     place, pattern = os.fspath(folder).rstrip("/") or "/", "*"
-    if "*" in os.path.basename(place):
+    if "*" in os.path.basename(place) and not os.path.isdir(place):
         place, pattern = os.path.split(place)
         pattern = as_text(pattern)
     archive = None

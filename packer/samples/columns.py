@@ -31,6 +31,7 @@ from packer.samples.field_plan import (
 from packer.samples.values import ValueRefusedError, plain
 
 _DIGEST_BYTES = 8 << 20
+_VALUES_AT_ONCE = 1 << 16
 
 
 class SourceColumn(Protocol):
@@ -197,6 +198,16 @@ class ColumnField:
         except ValueRefusedError as error:
             raise SourceError(f"{self._column.where}: {error}.") from None
 
+    def values(self, count: int) -> Iterator[NDArray[Any]]:
+        """Yield the values of all rows, some at a time."""
+        field = self.plan.field
+        for start in range(0, count, _VALUES_AT_ONCE):
+            rows = self.rows(np.arange(start, min(count, start + _VALUES_AT_ONCE)))
+            if field.ragged:
+                yield np.frombuffer(b"".join(map(bytes, rows)), field.about.get("dtype", field.dtype))
+            else:
+                yield np.asarray(rows)
+
     def digest(self, progress: Callable[[int], None]) -> str:
         """Return a digest of all values. progress: called with the bytes of arrays that were read."""
 
@@ -248,10 +259,7 @@ class ColumnSamples(ColumnRows):
         """Raise UsageError for boxes or keypoints beside images that look like shares of the images' sides."""
         for name in COORDINATES if IMAGE in self._columns else ():
             if name in self._columns:
-                field, rows = self._columns[name].plan.field, self._columns[name].rows(np.arange(self.count))
-                dtype = field.about.get("dtype", field.dtype)
-                parts = [np.frombuffer(row, dtype) for row in rows] if field.ragged else [np.asarray(rows)]
-                check_unit(subject, name, parts, None, None)
+                check_unit(subject, name, self._columns[name].values(self.count), None, None)
 
     def fingerprint(self, progress: Callable[[int], None] = lambda nbytes: None) -> dict[str, Any]:
         """Return what tells whether the columns are still the same: a digest of every value.
