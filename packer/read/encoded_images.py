@@ -6,6 +6,7 @@ Their sizes are known before a pixel is decoded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class EncodedImages:
     """Rows of such a field, or of the masks or soft maps of one.
 
     rows: their bytes. numbers: of the rows, for messages. known: heights and widths that the pack says they have, int [N, 2], which raw
-    rows need. sizes: int64 [N, 2], heights and widths, upright. reducible: bool [N], whether an image may be decoded smaller.
+    rows need. sizes: int64 [N, 2], heights and widths, upright.
     Raises FormatError for damaged rows.
     """
 
@@ -56,7 +57,6 @@ class EncodedImages:
         assert field.own_size is not None
         self._own = own = field.own_size
         self.sizes = np.empty((len(rows), 2), np.int64)
-        self.reducible = np.zeros(len(rows), np.bool_)
         read_size = {"jpeg": jpeg.size, "png": png.size}.get(own.codec or "")
         for i, row in enumerate(rows):
             try:
@@ -77,8 +77,17 @@ class EncodedImages:
             except ValueError as error:
                 raise self._damaged(i, error) from None
             self.sizes[i] = height, width
-            if own.codec == "jpeg":  # of a turned one the smaller pixels would begin at the other edge
-                self.reducible[i] = min(height, width) >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1
+
+    @cached_property
+    def reducible(self) -> NDArray[np.bool_]:
+        """Bool [N], whether an image may be decoded smaller: of a turned one the smaller pixels would begin at the other edge."""
+        able = self.sizes.min(axis=1) >= _LEAST_SIDE
+        if self._own.codec != "jpeg":
+            return np.zeros(len(able), np.bool_)
+        return np.array(
+            [fits and jpeg.jpeg_orientation(row) == 1 for fits, row in zip(able, self._rows, strict=True)],
+            np.bool_,
+        )
 
     def decode(self, number: int) -> NDArray[Any]:
         """Decode an image, upright, into new memory: [h, w, C] or [h, w]."""
