@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import select
 import socket
 import subprocess
 import threading
@@ -29,7 +30,7 @@ _TURN_SECONDS = 0.05  # between looks at whether another process has come so far
 _PATIENCE_SECONDS = 30.0  # with others who start processes in the same folder: they may be for other packs
 _MESSAGE_UNITS = 2000  # that a message asks for
 _LOOK_SECONDS = 0.2  # between looks at whether this client is being closed meanwhile
-_SOON_SECONDS, _LATEST_SECONDS = 0.001, 0.008  # between looks at whether units are there, longer and longer
+_SOON_SECONDS, _LATEST_SECONDS = 0.002, 0.016  # between looks at whether units are there, longer and longer
 _ATTEMPTS = 3  # processes that die one after the other, before this one gives up
 
 _LOG = logging.getLogger("packer.filling")
@@ -355,7 +356,7 @@ class FillingClient:
             if link is None or self._link is not link:
                 return False
             try:
-                while link.poll(seconds):
+                while _said(link, seconds):
                     answer = receive(link)
                     if "error" in answer:
                         self._error = answer["error"]
@@ -368,6 +369,13 @@ class FillingClient:
                 link.close()
                 self._link = None
                 return False
+
+
+def _said(link: Link[Any, Any], seconds: float) -> bool:
+    """Return True once there is something to receive; ``link.poll`` takes ten times as long, and rows are waited for often."""
+    poll = select.poll()
+    poll.register(link, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
