@@ -142,8 +142,8 @@ def _moments(date: str, clock: str = "", parted: str = "", before: str | None = 
     usual = r"(?!0000)\d{4}([-/])\d\d\1\d\d" if date else ""
     usual += r"[T ]" if date and clock else ""
     usual += r"\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?" if clock else ""
-    usual += r"(?:Z|\+00:00)?" if date and clock else ""
-    lines = re.compile(rf"(?:{usual}\n)+", re.ASCII)
+    lines = re.compile(rf"(?:{usual}{'(?:Z)?' if date and clock else ''}\n)+", re.ASCII)
+    zoned = re.compile(rf"(?:{usual}[+-](?:[01]\d|2[0-3]):[0-5]\d\n)+", re.ASCII)
 
     def moment(text: str) -> float | None:
         match = fullmatch(text)
@@ -169,9 +169,16 @@ def _moments(date: str, clock: str = "", parted: str = "", before: str | None = 
 
     def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
         text = "\n".join([*texts, ""]) if before is not None else ""
+        plain = text.replace("/", "-").replace("Z", "").split("\n")[:-1]
+        offsets = np.zeros(1, np.int64)
         if not lines.fullmatch(text):
-            return one_by_one(texts, decimal, thousands)
-        plain = text.replace("/", "-").replace("Z", "").replace("+00:00", "").split("\n")[:-1]
+            if not (date and clock and zoned.fullmatch(text)):
+                return one_by_one(texts, decimal, thousands)
+            zones = {
+                zone: int(zone[:3]) * 60 + int(zone[0] + zone[4:]) for zone in {cell[-6:] for cell in plain}
+            }
+            offsets = np.array([zones[cell[-6:]] * 60 for cell in plain])
+            plain = [cell[:-6] for cell in plain]
         try:
             found = np.array([before + cell for cell in plain] if before else plain, "M8[us]")
         except ValueError:  # no such day, or no such hour
@@ -179,7 +186,7 @@ def _moments(date: str, clock: str = "", parted: str = "", before: str | None = 
         if len(found) != len(texts):  # a cell holds the end of a line
             return one_by_one(texts, decimal, thousands)
         seconds, micros = np.divmod(found.view(np.int64), 10**6)
-        values = seconds + micros / 1e6 if clock else seconds / DAY
+        values = (seconds - offsets) + micros / 1e6 if clock else seconds / DAY
         return values, np.ones(len(values), np.bool_)
 
     return read

@@ -247,3 +247,17 @@ def test_timestamps_with_the_month_or_the_day_first() -> None:
         "31/01/2013 1:00",
     ):
         assert read(text, "timestamp-mdy") is None
+
+
+@pytest.mark.parametrize("zone", ["+02:00", "-05:30", "-00:30", "+00:00", "+23:59"])
+def test_many_timestamps_of_one_zone_are_those_of_each(zone: str) -> None:
+    cells = [f"20{n % 100:02}-01-{n % 28 + 1:02}T{n % 24:02}:30:{n % 60:02}.25{zone}" for n in range(300)]
+    found, valid = read_cells(cells, "timestamp")
+    assert valid.all()
+    assert found.tolist() == [
+        datetime.fromisoformat(cell.replace(".25", ".250000")).timestamp() for cell in cells
+    ]
+    assert found.tolist() == [read_cells([cell, "x"], "timestamp")[0][0] for cell in cells]
+    mixed = [*cells, "2020-01-01T00:00:00-07:15"]
+    assert read_cells(mixed, "timestamp")[0][-1] == datetime.fromisoformat(mixed[-1]).timestamp()
+    assert not read_cells(["2020-01-01T00:00:00+24:00", *cells], "timestamp")[1][0]
