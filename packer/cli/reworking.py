@@ -14,7 +14,7 @@ from packer.cli.options import FIT, FORMAT, OUTPUT, PATH, STORE, Word, merge_val
 from packer.errors import PackerError, UsageError
 
 if TYPE_CHECKING:
-    from packer.format.verdict import Verdict
+    from packer.format.verify import Verdict
 
 _PROBLEMS = 50  # printed; --json has them all
 

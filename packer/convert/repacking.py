@@ -30,7 +30,7 @@ from packer.convert.image_rows import pixel_options
 from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
-from packer.convert.sealing import check_compressed
+from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.shard_run import list_shards
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
@@ -494,7 +494,7 @@ def _open_whatever(path: PathLike) -> Pack:
             raise
         opened = open_unsealed(os.fspath(path))
         for part in opened.parts:
-            check_compressed(part)
+            check_values(part)
         return opened
 
 

@@ -26,8 +26,7 @@ from packer.format.file_io import fsync_path, remove
 from packer.format.header import PACK_OPTIONS, Header
 from packer.format.pack import Pack, open_damaged, open_pack, read_seal
 from packer.format.pack_writer import PackWriter, Rows
-from packer.format.verdict import Verdict
-from packer.format.verify import verify_pack
+from packer.format.verify import Verdict, verify_pack
 from packer.format.working_folder import WorkingFolder, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress

@@ -12,13 +12,13 @@ import numpy as np
 from packer.convert.block_workers import PixelSums
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.block_hashing import hash_blocks, value_checks
-from packer.format.edited_pack import Publish, open_edited, wrong_value
+from packer.format.edited_pack import Publish, open_edited
 from packer.format.file_io import check_inside
-from packer.format.header import HEADER_FILE, Field, Header
+from packer.format.header import HEADER_FILE, OFFSETS, Field, Header
 from packer.format.listed_pack import listing, not_listed
 from packer.format.pack import Pack, open_pack, open_part
 from packer.format.shards import INDEX_FILE, read_index, write_index
-from packer.format.verify import span_text
+from packer.format.verify import span_text, wrong_pictures
 from packer.format.working_folder import locked
 from packer.machine import cores
 from packer.orders.runs import one_run
@@ -28,6 +28,7 @@ from packer.remote.urls import is_url
 
 _STEP_BYTES = 4 << 20  # of rows, and so many pictures of sizes of their own, are decoded at once by a thread
 _PICTURES = 64
+_ROWS_AT_ONCE = 1 << 16
 
 
 def seal_pack(
@@ -130,54 +131,58 @@ def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda 
         sealed = None
     edited = open_edited(name)
     pack, stored = edited.pack, edited.table()
+    check_values(pack)
     bar.start(pack.nbytes)
     found = hash_blocks(pack, threads=cores(), progress=lambda done: bar.move(before + done), checks={})
     for (block, column), why in found.unread.items():
         array = pack.header.columns[column]
         raise FormatError(f"{name}: block {block} of {array!r} cannot be read ({why}). Check the disk.")
-    changed = {
-        array for column, array in enumerate(pack.header.columns) if (found.table != stored)[:, column].any()
-    }
+    wrong = (found.table != stored).any(axis=0)
+    changed = {array for array, differs in zip(pack.header.columns, wrong.tolist(), strict=True) if differs}
     header = pack.header
     for f in pack.fields:
         measured = f.name == "image" and f.name in header.statistics
-        if (measured or f.compressed) and changed & {
-            *f.arrays,
-            *(own.name for own in pack.fields if own.measures),
-        }:
-            sums = _decode(pack, f, measured=measured)
-            if sums is not None:
+        if (measured or f.compressed) and changed & {*f.arrays, "height", "width"}:
+            sums = _sums(pack, f)
+            if measured:
                 header = replace(header, statistics={**header.statistics, f.name: sums.mean_std(f.most)})
     if sealed is None or changed:
         edited.seal(header, found.table, publish)
     return pack.nbytes
 
 
-def check_compressed(pack: Pack) -> None:
-    """Raise FormatError for labels and categories in compressed blocks that are not those of the header."""
-    for name in value_checks(pack.header, compressed=True):
-        _decode(pack, pack.header.field(name), measured=False)
+def check_values(pack: Pack) -> None:
+    """Raise FormatError for offsets, labels, categories and sizes of raw pictures that the header does not allow."""
+    found: list[str] = []
+    for name, check in value_checks(pack.header).items():
+        f = pack.header.field(name.removesuffix(OFFSETS))
+        reader, entries = RowReader(pack, [f]), pack.rows + f.ragged
+        for start in range(0, entries, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, entries)
+            rows = pack.read(name, start, stop) if f.ragged else reader.array(f, one_run(start, stop))
+            check.look(start, np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+        found += (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
+    found += (text for _, _, text in (() if found else wrong_pictures(pack)))
+    if "box_label" in pack.header.columns and pack.header.classes:
+        codes = pack.read("box_label").view("<i8")
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(pack.header.classes):
+            found.append(f"'box_label' are not all within 0 to {len(pack.header.classes) - 1}")
+    if found:
+        raise FormatError(f"{pack.path}: {found[0]}. Correct that, then seal it: packer seal {pack.path}.")
 
 
-def _decode(pack: Pack, f: Field, *, measured: bool) -> PixelSums | None:
-    """Read and decode all rows of a field; return the sums of its pixels if it is measured.
-
-    Raises FormatError, also for labels and categories in compressed blocks that are not those of the header.
-    """
+def _sums(pack: Pack, f: Field) -> PixelSums:
+    """Read and decode all rows of a field; return the sums of its pixels, or numbers. Raises FormatError."""
     loaded, reader = f.loaded, RowReader(pack, [f])
-    check = value_checks(pack.header, compressed=True).get(f.name)
     step = _PICTURES if loaded.ragged else max(1, _STEP_BYTES // loaded.row_bytes)
 
-    def decode(start: int) -> PixelSums | None:
+    def decode(start: int) -> PixelSums:
         runs = one_run(start, min(start + step, pack.rows))
         if not loaded.ragged:
             rows = reader.array(loaded, runs)
-            if check is not None:
-                check.look(start, np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
-            if not measured:
-                return None
-            sums = PixelSums(rows.shape[-1])
-            sums.add(rows, len(rows))
+            sums = PixelSums(rows.shape[-1] if loaded.pixels else 0)
+            if loaded.pixels:
+                sums.add(rows, len(rows))
             return sums
         pictures = decode_ragged(pack, f, reader.read_ragged(f.name, runs), runs.rows().tolist())
         sums = PixelSums(pictures[0].shape[-1])
@@ -187,10 +192,6 @@ def _decode(pack: Pack, f: Field, *, measured: bool) -> PixelSums | None:
 
     with ThreadPoolExecutor(cores()) as pool:
         first, *others = pool.map(decode, range(0, pack.rows, step))
-    if check is not None and (wrong := check.wrong()):
-        start, stop, what = min(wrong)
-        raise wrong_value(pack.path, f"{f.name!r} {what} ({span_text((start, stop))})")
     for sums in others:
-        if first is not None and sums is not None:
-            first.merge(sums)
+        first.merge(sums)
     return first

@@ -26,8 +26,6 @@
     hdf5_arrays.py      datasets of HDF5 files that are no packs
     block_spans.py      where the bytes of runs of elements and of blocks lie
     verify.py           verify_pack: every byte against its checksum
-    verdict.py          what that found
-    remote_verify.py    the same of a pack in a store
     block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile
     file_systems.py     which files' data come from another machine
     file_io.py          whole reads and writes at an offset, space reserved, the page cache, swapping and flushing names

@@ -49,13 +49,16 @@ class ArraySpans:
 class BlockSpans:
     """The places of the blocks of one array, in a pack of one part.
 
-    read: returns the bytes of a span; the blocks of a blob lie where the offsets of their rows say.
+    read: returns the bytes of a file, at an offset; the blocks of a blob lie where the offsets of their rows say.
     """
 
-    def __init__(self, header: Header, array: str, read: Callable[[Span], bytes]) -> None:
+    def __init__(
+        self, header: Header, array: str, read: Callable[[str, int, int], bytes | memoryview]
+    ) -> None:
         f = header.field(array.removesuffix(OFFSETS))
         self.array, self.extents = array, header.extents[array]
         self._header, self._read = header, read
+        self.compressed = f.compressed
         self._spans = None if f.compressed else ArraySpans(self.extents)
         self._offsets = ArraySpans(header.extents[f.name + OFFSETS]) if f.ragged and array == f.name else None
         self._end = header.rows + (array != f.name)
@@ -81,7 +84,7 @@ class BlockSpans:
             return first
         try:
             [span] = self._offsets.elements(row, row + 1) or []
-            data = self._read(span)
+            data = self._read(*span)
         except OSError:
             return -1
         first = int.from_bytes(data, "little", signed=True) if len(data) == 8 else -1

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import BusyError, FormatError
-from packer.format.block_hashing import value_checks
 from packer.format.file_io import check_inside, fsync_path, pread_path, pwrite_all, remove
 from packer.format.hdf5_container import file_trailer, replace_header
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, MAX_HEADER_BYTES, TRAILER_FILE, Header
@@ -24,9 +23,7 @@ from packer.format.npy_container import PREAMBLE, array_head, directory_trailer,
 from packer.format.pack import Pack, check_extents, check_heads, check_own, open_part
 from packer.format.shards import merge_headers, read_index
 from packer.format.unsealed_hdf5 import UnsealedFile, hdf5_end, read_unsealed
-from packer.format.verify import span_text, wrong_pictures
 
-_ROWS_AT_ONCE = 1 << 16
 _ASIDE = ".new"  # of the name of a file of a directory, until it is whole
 _Table = NDArray[np.uint64]
 Publish = Callable[[Pack], None]
@@ -161,29 +158,7 @@ def _opened(path: str, header: Header) -> Pack:
     check_extents(pack, lambda extent: os.stat(pack.file(extent)).st_size)
     if pack.format == "npy":
         check_heads(pack)
-    for what in _wrong_values(pack):
-        raise wrong_value(path, what)
     return pack
-
-
-def wrong_value(path: str, what: str) -> FormatError:
-    """Return the error for a pack in which a value is not what its header promises."""
-    return FormatError(f"{path}: {what}. Correct that, then seal it: packer seal {path}.")
-
-
-def _wrong_values(pack: Pack) -> Iterator[str]:
-    """Yield what is wrong with offsets, labels, categories, and the sizes of raw pictures."""
-    for name, check in value_checks(pack.header).items():
-        for start in range(0, pack.rows + 1, _ROWS_AT_ONCE):
-            rows = pack.read(name, start, start + _ROWS_AT_ONCE)
-            if len(rows):
-                check.look(start, rows.reshape(-1).view(np.uint8).data)
-        yield from (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
-    yield from (text for _, _, text in wrong_pictures(pack))
-    if "box_label" in pack.header.columns and pack.header.classes:
-        codes = pack.read("box_label").view("<i8")
-        if len(codes) and not 0 <= codes.min() <= codes.max() < len(pack.header.classes):
-            yield f"'box_label' are not all within 0 to {len(pack.header.classes) - 1}"
 
 
 def _table(pack: Pack, file: str, offset: int) -> _Table:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, UsageError, damaged
 from packer.format.block_spans import ArraySpans, BlockSpans, Span
 from packer.format.checksums import SIZE, Trailer, digest
-from packer.format.file_io import check_inside, not_regular, pread_all, pread_path
+from packer.format.file_io import check_inside, not_regular, pread_all, pread_into, pread_path
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -203,8 +203,21 @@ class Pack:
     def _path(self, file: str) -> str:
         return os.path.join(self.path, file) if file else self.path
 
-    def _read_span(self, span: Span) -> bytes:
-        return pread_path(self._path(span.file), span.nbytes, span.offset)
+    @property
+    def trailer(self) -> Trailer:
+        """The trailer of a pack of one part that is sealed."""
+        trailer = None if self.shards else Trailer.from_bytes(self.seal)
+        if trailer is None:
+            raise ValueError("a pack of shards has a trailer in each")
+        return trailer
+
+    def read_bytes(self, file: str, offset: int, nbytes: int) -> bytes:
+        """Read bytes of one of its files, fewer only at its end. file: as in extents. Raises OSError."""
+        return pread_path(self._path(file), nbytes, min(offset, _MAX_OFFSET))
+
+    def open_files(self) -> PackFiles:
+        """Open the files that hold its rows. Raises FormatError."""
+        return PackFiles(self)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
         """Read rows [start, stop) of one array as it is stored, into new memory: for looking at a pack, not for training.
@@ -222,7 +235,7 @@ class Pack:
         dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
         pieces, row = [], start
         for span in ArraySpans(extents).elements(start, max(start, stop)) or ():
-            data, row = self._read_span(span), row + span.nbytes // extents[0].row_bytes
+            data, row = self.read_bytes(*span), row + span.nbytes // extents[0].row_bytes
             if len(data) != span.nbytes:
                 raise damaged(self._path(span.file), f"ends before row {row}; it was cut short")
             pieces.append(data)
@@ -253,28 +266,28 @@ class Pack:
 
         Raises FormatError if it is damaged; ValueError for a pack of shards, each of which has its own.
         """
-        if self.shards:
-            raise ValueError("a pack of shards has a checksum table in each")
-        trailer = Trailer.from_bytes(self.seal)
-        assert trailer is not None
-        shape = (self.header.blocks, len(self.header.columns))
-        path = os.path.join(self.path, CHECKSUMS_FILE) if self.format == "npy" else self.path
-        nbytes = 8 * shape[0] * shape[1]
         try:
-            length = min(nbytes, os.path.getsize(path))
-            data = pread_path(path, length, min(trailer.checksums_offset, _MAX_OFFSET))
+            table = self.stored_checksums()
         except OSError as error:
-            raise damaged(path, f"cannot be read ({error.strerror})") from None
-        if {trailer.checksums_length, len(data)} != {nbytes} or digest([data]) != trailer.checksums_digest:
-            raise damaged(path, "checksum table is damaged")
-        return np.frombuffer(data, "<u8").reshape(shape)
+            raise damaged(error.filename or self.path, f"cannot be read ({error.strerror})") from None
+        if table is None or digest([table]) != self.trailer.checksums_digest:
+            raise damaged(self.path, "checksum table is damaged")
+        return table
+
+    def stored_checksums(self) -> NDArray[np.uint64] | None:
+        """Read the checksum table, whatever it says; None if it is not as long as it should be. Raises OSError."""
+        trailer, shape = self.trailer, (self.header.blocks, len(self.header.columns))
+        file = CHECKSUMS_FILE if self.format == "npy" else ""
+        data = self.read_bytes(file, trailer.checksums_offset, 8 * shape[0] * shape[1])
+        whole = trailer.checksums_length == len(data) == 8 * shape[0] * shape[1]
+        return np.frombuffer(data, "<u8").reshape(shape) if whole else None
 
     def spans_of_block(self, array: str, block: int) -> list[Span]:
         """Return where the stored bytes of one block of an array lie, in order; of a pack of one part.
 
         Raises FormatError if the offsets of a ragged field lead out of its blob.
         """
-        spans = BlockSpans(self.header, array, self._read_span).spans(block)
+        spans = BlockSpans(self.header, array, self.read_bytes).spans(block)
         if spans is None:
             raise damaged(self.path, f"offsets of {array.removesuffix(OFFSETS)!r} are damaged")
         return spans
@@ -283,7 +296,7 @@ class Pack:
         """Read the bytes of one block of an array as they are stored, in pieces of that size. See spans_of_block."""
         for file, offset, nbytes in self.spans_of_block(array, block):
             for at in range(0, nbytes, piece):
-                yield self._read_span(Span(file, offset + at, min(piece, nbytes - at)))
+                yield self.read_bytes(file, offset + at, min(piece, nbytes - at))
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
         """Read the inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
@@ -313,12 +326,14 @@ class PackFiles:
         for fd in self._fds.values():
             os.close(fd)
 
-    def __getitem__(self, file: str) -> int:
-        return self._fds[file]
+    def read_into(self, file: str, out: memoryview, offset: int) -> int:
+        """Fill `out` from that offset of a file; return how many bytes were read, fewer only at its end. Raises OSError."""
+        return pread_into(self._fds[file], out, offset)
 
-    def read(self, span: Span) -> bytes:
-        """Return the bytes of a span, fewer where its file ends. Raises OSError."""
-        return pread_all(self._fds[span.file], span.nbytes, span.offset)
+    def willneed(self, file: str, offset: int, nbytes: int) -> None:
+        """Tell the system that these bytes will be read soon."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fds[file], offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, MissingObjectError, UsageError, damaged
-from packer.format.block_spans import Span
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
 from packer.format.listed_headers import ListedHeader
 from packer.format.listed_pack import check_listed, not_listed
-from packer.format.pack import Arrival, Pack, check_extents
+from packer.format.pack import Arrival, Pack, PackFiles, check_extents
 from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers
+from packer.format.stretch_window import StretchWindow
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
@@ -30,6 +30,7 @@ END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums o
 AHEAD_BYTES = 256 << 20  # two stretches for each connection
 ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
 _CONNECTIONS = 16
+_PIECE_BYTES = 8 << 20
 
 
 class RemoteFile(NamedTuple):
@@ -144,24 +145,54 @@ class RemotePack(Pack):
         assert self.rows_from is not None
         return self.rows_from
 
-    def _read_span(self, span: Span) -> bytes:
-        return bytes(self.files[span.file].read(span.offset, span.nbytes))
-
-    def checksums(self) -> NDArray[np.uint64]:
+    def read_bytes(self, file: str, offset: int, nbytes: int) -> bytes:
         """See Pack."""
-        trailer = Trailer.from_bytes(self.seal)
-        if self.shards or trailer is None:
-            raise ValueError("a pack of shards has a checksum table in each")
-        shape = (self.header.blocks, len(self.header.columns))
-        wrong = trailer.checksums_length != 8 * shape[0] * shape[1]
-        data: bytes | bytearray = self.table
-        for _ in range(0 if wrong else ATTEMPTS):
-            if digest([bytes(data)]) == trailer.checksums_digest:
+        return bytes(self.files[file].read(offset, nbytes))
+
+    def open_files(self) -> PackFiles:
+        """See Pack."""
+        return RemoteFiles(self)
+
+    def stored_checksums(self) -> NDArray[np.uint64] | None:
+        """See Pack."""
+        shape = self.header.blocks, len(self.header.columns)
+        if len(self.table) == 8 * shape[0] * shape[1]:
+            return np.frombuffer(self.table, "<u8").reshape(shape)
+        return super().stored_checksums()
+
+
+class RemoteFiles(PackFiles):
+    """The files of a pack in a store, read in pieces, each once."""
+
+    def __init__(self, pack: RemotePack) -> None:
+        self._files = pack.files
+        self._window = StretchWindow(self._fetch)
+
+    def __exit__(self, *exc: object) -> None:
+        self._window.close()
+
+    def read_into(self, file: str, out: memoryview, offset: int) -> int:
+        """See PackFiles. Raises RemoteError."""
+        done = 0
+        while done < len(out):
+            number, at = divmod(offset + done, _PIECE_BYTES)
+            piece = self._window.get([(file, number)])[file, number][at : at + len(out) - done]
+            if not piece:
                 break
-            data = self.files[""].read(trailer.checksums_offset, trailer.checksums_length)
-        if wrong or digest([bytes(data)]) != trailer.checksums_digest:
-            raise damaged(self.path, "checksum table is damaged")
-        return np.frombuffer(data, "<u8").reshape(shape)
+            out[done : done + len(piece)] = piece
+            done += len(piece)
+        return done
+
+    def willneed(self, file: str, offset: int, nbytes: int) -> None:
+        """See PackFiles."""
+        last = (offset + nbytes - 1) // _PIECE_BYTES
+        self._window.ahead(
+            [(file, number) for number in range(offset // _PIECE_BYTES, last + 1)], _PIECE_BYTES
+        )
+
+    def _fetch(self, place: tuple[str, int]) -> memoryview:
+        file, begin = self._files[place[0]], place[1] * _PIECE_BYTES
+        return memoryview(file.read(begin, max(0, min(_PIECE_BYTES, file.info.size - begin))))
 
 
 def open_remote(url: str) -> RemotePack:

@@ -8,10 +8,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from packer.machine import memory
 from packer.starting import ForkSafeThreads
 
+K = TypeVar("K")
 CONNECTIONS = 16
 _SPARE = 4  # stretches handed to the threads besides; more would keep those that are waited for waiting
 # Two windows of the order "blocks", of 256 MB each, and what is read ahead.
@@ -19,30 +21,30 @@ WINDOW_BYTES = min(1 << 30, memory() // 8)
 _SHARE_AHEAD = 2  # of the window, 1 / so much may be asked for ahead at once
 
 
-class StretchWindow:
+class StretchWindow(Generic[K]):
     """Stretches that were used last, or will be soon, up to WINDOW_BYTES. Thread-safe; empty in a forked child.
 
-    fetch: returns the bytes of a stretch; none if it has brought them where they are to be.
+    fetch: returns the bytes of a stretch, by its number or another name; none if it has brought them where they are to be.
     """
 
-    def __init__(self, fetch: Callable[[int], memoryview]) -> None:
+    def __init__(self, fetch: Callable[[K], memoryview]) -> None:
         self._fetch = fetch
         self._threads = ForkSafeThreads(CONNECTIONS)
         self._renew()
 
     def _renew(self) -> None:
         self._pid, self._lock = os.getpid(), threading.Lock()
-        self._kept: OrderedDict[int, Future[memoryview]] = OrderedDict()
-        self._later: deque[int] = deque()
+        self._kept: OrderedDict[K, Future[memoryview]] = OrderedDict()
+        self._later: deque[K] = deque()
         self._coming = 0
         self._nbytes = 0
 
-    def get(self, numbers: Iterable[int]) -> dict[int, memoryview]:
+    def get(self, numbers: Iterable[K]) -> dict[K, memoryview]:
         """Return stretches by their numbers, fetched together if need be. Raises PackerError."""
         futures = {number: self._asked(number) for number in numbers}
         return {number: future.result() for number, future in futures.items()}
 
-    def ahead(self, numbers: Iterable[int], stretch_bytes: int) -> None:
+    def ahead(self, numbers: Iterable[K], stretch_bytes: int) -> None:
         """Begin to fetch stretches of about that size that will be needed soon, some of them only if they are many."""
         if self._pid != os.getpid():
             self._renew()
@@ -68,7 +70,7 @@ class StretchWindow:
         self._threads.close()
         self._renew()
 
-    def _asked(self, number: int) -> Future[memoryview]:
+    def _asked(self, number: K) -> Future[memoryview]:
         if self._pid != os.getpid():
             self._renew()
         with self._lock:
@@ -81,7 +83,7 @@ class StretchWindow:
         future.add_done_callback(lambda done: self._came(number, done))
         return future
 
-    def _came(self, number: int, future: Future[memoryview]) -> None:
+    def _came(self, number: K, future: Future[memoryview]) -> None:
         failed = future.cancelled() or future.exception() is not None
         with self._lock:
             self._coming -= 1

@@ -263,11 +263,6 @@ class StretchMap:
             )
         return data
 
-    def check(self, number: int) -> tuple[int, list[int]]:
-        """Read a stretch from the store; return its size, and the blocks that are damaged there."""
-        data, wrong = self._read(number)
-        return len(data), wrong
-
     def damaged(self, number: int, data: memoryview) -> list[int]:
         """Return the blocks of a stretch whose checksum differs in these bytes, or that these do not hold."""
         run = self._run(number)

@@ -12,7 +12,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import prod
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from packer.arguments import whole
 from packer.errors import FormatError
 from packer.format.block_hashing import BlockHashes, ValueCheck, hash_blocks, value_checks
-from packer.format.checksums import MAGIC, Trailer, digest, file_ranges, outside
-from packer.format.file_io import check_inside, pread_all
+from packer.format.checksums import MAGIC, digest, outside
+from packer.format.file_io import check_inside, pread_path
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
@@ -31,20 +31,57 @@ from packer.format.header import (
     PACK_OPTIONS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
-    Header,
 )
 from packer.format.listed_headers import seal_of
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
 from packer.format.shards import INDEX_FILE, read_index
-from packer.format.verdict import Problem, Verdict
 from packer.machine import cores
 from packer.progress import Progress
 from packer.remote.urls import is_url
 
 _ROWS_AT_ONCE = 1 << 16
+_PIECE = 8 << 20
 
 Table = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    file: path of the file that holds it; text: the sentence.
+    kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (what describes the arrays to HDF5 or NumPy), or
+        "unsealed" (another program has opened the file for writing since), or "index" (of shards, or a shard it does not list so).
+    array: the array, None if none or not known which. block, rows: the block, and its rows [first, last + 1) or those of
+        them that are wrong; None where it concerns no block.
+    """
+
+    file: str
+    kind: str
+    text: str
+    array: str | None = None
+    block: int | None = None
+    rows: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result of verifying.
+
+    nbytes: of rows that were read and compared; seconds: how long it took; blocks: of a pack of one part, those that are damaged
+    or of which nothing tells that they are whole, whether or not a problem names them.
+    """
+
+    problems: tuple[Problem, ...]
+    nbytes: int = 0
+    seconds: float = 0.0
+    blocks: frozenset[int] = frozenset()
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing is wrong."""
+        return not self.problems
 
 
 def verify_pack(
@@ -87,48 +124,74 @@ def verify_pack(
     """
     name, begun = os.fspath(path), time.perf_counter()
     threads = min(4, cores()) if threads is None else whole("threads", threads, 1)
-    if is_url(name):
-        with Progress(progress, "B", on_progress) as bar:
-            from packer.format.remote_verify import verify_remote  # converting need not load it: 20 ms
-
-            return verify_remote(name, bar)
-    check_own(name)
     with Progress(progress, "B", on_progress) as bar:
-        if os.path.exists(os.path.join(name, INDEX_FILE)):
-            return _verify_shards(name, threads, bar)
-        return _verify_one(name, threads, bar, begun)
+        if is_url(name):
+            verdict = _verify_remote(name, bar)
+        elif os.path.exists(os.path.join(name, INDEX_FILE)):
+            check_own(name)
+            verdict = _verify_shards(name, threads, bar)
+        else:
+            check_own(name)
+            verdict = _verify_part(name, threads, bar)
+    return replace(verdict, seconds=time.perf_counter() - begun)
 
 
-def _verify_one(name: str, threads: int, bar: Progress, begun: float) -> Verdict:
+def _verify_part(name: str, threads: int, bar: Progress) -> Verdict:
     """Verify one file, or one directory of .npy files."""
     try:
         pack = open_part(name)
     except FormatError as error:
         if not _meant_as_pack(name):
             raise
-        return Verdict(
-            (Problem(name, error.part or "header", error.sentence),), 0, time.perf_counter() - begun
-        )
+        return Verdict((Problem(name, error.part or "header", error.sentence),))
+    return _verify_opened(pack, threads, bar)
+
+
+def _verify_opened(pack: Pack, threads: int, bar: Progress) -> Verdict:
     checks = value_checks(pack.header)
     bar.start(pack.nbytes)
     found = hash_blocks(pack, threads=threads, progress=bar.move, checks=checks)
-    check = _Check(pack)
+    check = _Check(pack, found)
     try:
-        check.run(found, checks)
+        check.run(checks)
     except OSError as error:
-        raise unreadable(name, error) from error
-    return Verdict(tuple(check.problems), found.nbytes, time.perf_counter() - begun, frozenset(check.blocks))
+        raise unreadable(pack.path, error) from error
+    return Verdict(tuple(check.problems), found.nbytes, blocks=frozenset(check.blocks))
+
+
+def _part_of(bar: Progress, before: int) -> Progress:
+    """Return the progress of a part that is verified after so many bytes of others."""
+    return Progress(False, "B", lambda done: bar.move(before + done))
+
+
+def _verify_remote(url: str, bar: Progress) -> Verdict:
+    """Verify a pack in a store: every byte of it is read once, over several connections."""
+    from packer.format.remote_pack import open_remote  # converting need not load it: 20 ms
+    from packer.format.stretch_window import CONNECTIONS
+
+    try:
+        pack = open_remote(url)
+        pack.confirm()
+    except FormatError as error:
+        if not error.part:
+            raise
+        return Verdict((Problem(url, error.part, error.sentence),))
+    whole = Verdict(())
+    bar.start(pack.nbytes)
+    for part in pack.parts:
+        own = _verify_opened(part, CONNECTIONS, _part_of(bar, whole.nbytes))
+        whole = Verdict(whole.problems + own.problems, whole.nbytes + own.nbytes, blocks=own.blocks)
+    return replace(whole, blocks=frozenset()) if pack.shards else whole
 
 
 def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
     """Verify a directory of shards: its index and each shard."""
-    begun = time.perf_counter()
     try:
         shards = read_index(name).shards
     except OSError as error:
         raise unreadable(name, error) from error
     except FormatError as error:
-        return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", error.sentence),), 0, 0.0)
+        return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", error.sentence),))
     problems: list[Problem] = []
     nbytes = 0
     bar.start(None)
@@ -136,8 +199,7 @@ def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
         path = os.path.join(name, shard.file)
         try:
             check_own(check_inside(name, shard.file))
-            inner = Progress(False, "B", lambda done, before=nbytes: bar.move(before + done))  # type: ignore[misc]
-            own = _verify_one(path, threads, inner, begun)
+            own = _verify_part(path, threads, _part_of(bar, nbytes))
             problems += own.problems
             nbytes += own.nbytes
             if own.ok and seal_of(read_seal(path)) != shard.seal:
@@ -152,216 +214,129 @@ def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
             open_pack(name).confirm()
         except FormatError as error:
             problems.append(Problem(name, "index", error.sentence))
-    return Verdict(tuple(problems), nbytes, time.perf_counter() - begun)
+    return Verdict(tuple(problems), nbytes)
 
 
 class _Check:
-    """One verification. problems: found so far; blocks: as in Verdict."""
+    """One verification of a part. found: the checksums of its blocks; problems: found so far; blocks: as in Verdict."""
 
-    def __init__(self, pack: Pack) -> None:
+    def __init__(self, pack: Pack, found: BlockHashes) -> None:
         self.problems: list[Problem] = []
         self.blocks: Iterable[int] = range(pack.header.blocks)
-        self._pack, self._header = pack, pack.header
-        trailer = Trailer.from_bytes(pack.seal)
-        assert trailer is not None
-        self._trailer = trailer
+        self._pack, self._header, self._found = pack, pack.header, found
+        self._directory = pack.format == "npy"
+        self._trailer = pack.trailer
 
-    def run(self, found: BlockHashes, checks: Mapping[str, ValueCheck]) -> None:
+    def run(self, checks: Mapping[str, ValueCheck]) -> None:
         """Compare everything."""
-        if self._pack.format == "npy":
-            self._directory()
-        else:
-            self._container()
-        stored = self._stored_table()
-        sealed = self._sealed_table(stored, found)
-        if sealed is not None and self._pack.format == "h5":
-            self._rest(sealed)
-        table = stored if sealed is None else sealed
+        if self._directory:
+            self._heads()
+        table, sealed = self._table()
         if table is not None:
-            self._rows(table, found, checks)
+            self._rows(table, checks)
+        if sealed and not self._directory:
+            self._rest(table)
         for name, row, text in () if self.problems else wrong_pictures(self._pack):
-            self._add(
-                "rows",
-                self._header.extents[name][0].file,
-                f"{text}, although the checksums agree",
-                name,
-                block=row // self._header.block_rows,
-                rows=(row, row + 1),
-            )
+            block, file = row // self._header.block_rows, self._header.extents[name][0].file
+            text = f"{text}, although the checksums agree"
+            self._add("rows", file, text, name, block=block, rows=(row, row + 1))
 
     def _add(self, kind: str, file: str, text: str, array: str | None = None, **place: Any) -> None:
         path = os.path.join(self._pack.path, file) if file else self._pack.path
-        self.problems.append(Problem(path, kind, f"{path}: {text}. {_again(self._header)}.", array, **place))
+        self.problems.append(Problem(path, kind, f"{path}: {text}. {_again(self._pack)}.", array, **place))
 
-    def _directory(self) -> None:
-        """Check a directory's files: where they are, how long, and their npy headers."""
-        trailer = self._trailer
-        if trailer.to_bytes() != self._pack.seal or trailer.container_length or trailer.header_offset:
-            self._add("trailer", TRAILER_FILE, "says what no directory's trailer says")
+    def _heads(self) -> None:
+        """Check what stands in a directory's files beside the rows: npy headers, and nothing behind the end."""
         size = os.path.getsize(os.path.join(self._pack.path, HEADER_FILE))
-        if size != trailer.header_length:
-            self._add("header", HEADER_FILE, f"is {size} bytes long; the header has {trailer.header_length}")
-        heads: list[bytes] = []
+        if size != self._trailer.header_length:
+            text = f"is {size} bytes long; the header has {self._trailer.header_length}"
+            self._add("header", HEADER_FILE, text)
         for name in self._header.columns:
-            file, extents = f"{name}.npy", self._header.extents[name]
-            entries = sum(e.rows for e in extents)
-            if [(e.offset, e.rows) for e in extents] != [(PREAMBLE, entries)]:  # opening has seen the file
-                self._add(
-                    "header", HEADER_FILE, f"places the rows of {name!r} elsewhere than in {file}", name
-                )
-                continue
             try:
-                heads.append(array_head(self._header, name))
+                head = array_head(self._header, name)
             except ValueError as error:
                 self._add("header", HEADER_FILE, f"describes {name!r} as no .npy file does ({error})", name)
                 continue
-            self._npy(file, name, extents[0].end, heads[-1])
-        if len(heads) == len(self._header.columns) and digest(heads) != trailer.rest_digest:
-            self._add("trailer", TRAILER_FILE, "its digest of the npy headers is not that of the arrays")
+            self._npy(f"{name}.npy", name, sum(e.nbytes for e in self._header.extents[name]), head)
 
-    def _npy(self, file: str, array: str | None, end: int, head: bytes) -> None:
+    def _npy(self, file: str, array: str | None, nbytes: int, head: bytes) -> None:
         path = os.path.join(self._pack.path, file)
         size = os.path.getsize(path)
-        if size != end:
-            self._add("metadata", file, f"is {size} bytes long; its array ends at {end}", array)
-        with open(path, "rb") as opened:
-            if opened.read(PREAMBLE) != head:
-                self._add(
-                    "metadata", file, f"npy header is damaged; it was {head[10:].decode().strip()}", array
-                )
+        if size != PREAMBLE + nbytes:
+            text = f"is {size} bytes long; its array ends at {PREAMBLE + nbytes}"
+            self._add("metadata", file, text, array)
+        if pread_path(path, PREAMBLE, 0) != head:
+            text = f"npy header is damaged; it was {head[10:].decode().strip()}"
+            self._add("metadata", file, text, array)
 
-    def _container(self) -> None:
-        """Check a file's sections: inside HDF5's part of it, apart from each other."""
-        trailer = self._trailer
-        if trailer.to_bytes() != self._pack.seal:
-            self._add("trailer", "", "says what no trailer says")
-        sections = [
-            (trailer.header_offset, trailer.header_length, "the header"),
-            (trailer.checksums_offset, trailer.checksums_length, "the checksum table"),
-        ]
-        for name, extents in self._header.extents.items():
-            sections += ((e.offset, e.nbytes, f"rows of {name!r}") for e in extents if e.nbytes)
-        sections.sort()
-        for (offset, nbytes, what), (start, _, following) in itertools.pairwise(sections):
-            if offset + nbytes > start:
-                self._add("header", "", f"places {what} and {following} in the same bytes")
-        for offset, nbytes, what in sections:
-            if offset + nbytes > trailer.container_length:
-                self._add(
-                    "header",
-                    "",
-                    f"places {what} behind byte {trailer.container_length}, where HDF5's part ends",
-                )
-
-    def _stored_table(self) -> Table | None:
-        """Read the checksum table as it is stored; None, with a problem, if none of the right size is there."""
-        shape = (self._header.blocks, len(self._header.columns))
-        nbytes, file = 8 * prod(shape), CHECKSUMS_FILE if self._pack.format == "npy" else ""
-        found, offset = self._trailer.checksums_length, self._trailer.checksums_offset
-        if found != nbytes or (file and offset != PREAMBLE):
-            self._add(
-                "trailer",
-                TRAILER_FILE if file else "",
-                f"places a checksum table of {found} bytes at byte {offset};"
-                f" {shape[0]} blocks of {shape[1]} arrays take {nbytes}",
-            )
-            return None
+    def _table(self) -> tuple[Table | None, bool]:
+        """Return the checksum table, stored or computed, and whether it is the one that was sealed."""
+        computed = self._found.table
+        file = CHECKSUMS_FILE if self._directory else ""
+        stored = None
         try:
-            if file:
-                self._npy(file, None, PREAMBLE + nbytes, preamble("<u8", shape))
-            with open(os.path.join(self._pack.path, file) if file else self._pack.path, "rb") as opened:
-                size = os.fstat(opened.fileno()).st_size
-                data = pread_all(opened.fileno(), nbytes, offset) if offset < size else b""
+            if self._directory:
+                self._npy(file, None, computed.nbytes, preamble("<u8", computed.shape))
+            stored = self._pack.stored_checksums()
         except OSError as error:
             self._add("checksums", file, f"checksum table cannot be read ({error.strerror})")
-            return None
-        return np.frombuffer(data, "<u8").reshape(shape) if len(data) == nbytes else None
-
-    def _sealed_table(self, stored: Table | None, found: BlockHashes) -> Table | None:
-        """Return the checksum table as it was sealed, stored or computed; None, with a problem, if neither is that."""
         expected = self._trailer.checksums_digest
-        file = CHECKSUMS_FILE if self._pack.format == "npy" else ""
         if stored is not None and digest([stored]) == expected:
-            return stored
-        if not found.unread and digest([found.table]) == expected:
-            if stored is not None:
-                entries = np.argwhere(stored != found.table).tolist()
-                place: dict[str, Any] = {}
-                if len(entries) == 1:
-                    block, number = entries[0]
-                    place = {"array": self._header.columns[number], "block": block}
-                self._add(
-                    "checksums",
-                    file,
-                    f"checksum table is damaged in {len(entries)} of its {stored.size} entries; the rows are whole",
-                    **place,
-                )
-            return found.table
+            return stored, True
+        whole = not self._found.unread and digest([computed]) == expected
         if stored is not None:
-            self._add("checksums", file, "checksum table is damaged; the rows named with it may be whole")
-        else:
+            which = "the rows are whole" if whole else "the rows named with it may be whole"
+            self._add("checksums", file, f"checksum table is damaged; {which}")
+        elif not whole:
             self._add("rows", file, "rows are damaged; without the checksum table nothing tells which")
-        return None
+        return (computed, True) if whole else (stored, False)
 
-    def _rest(self, table: Table) -> None:
-        """Check every byte outside the rows, the checksum table as it was sealed among them."""
-        trailer = self._trailer
-        extents = self._header.extents.values()
-        taken = [(e.offset, e.end) for es in extents for e in es]
+    def _rest(self, table: Table | None) -> None:
+        """Check every byte outside the rows of a file, the checksum table as it was sealed among them."""
+        trailer, read = self._trailer, self._pack.read_bytes
+        rows = [(e.offset, e.end) for extents in self._header.extents.values() for e in extents]
         first, last = trailer.checksums_offset, trailer.checksums_offset + trailer.checksums_length
-        before = outside([*taken, (first, trailer.container_length)], trailer.container_length)
-        after = outside([*taken, (0, last)], trailer.container_length)
-        fd = os.open(self._pack.path, os.O_RDONLY)
+
+        def pieces(taken: tuple[int, int]) -> Iterator[bytes]:
+            for start, stop in outside([*rows, taken], trailer.container_length):
+                for at in range(start, stop, _PIECE):
+                    yield read("", at, min(_PIECE, stop - at))
+
+        before, after = pieces((first, trailer.container_length)), pieces((0, last))
         try:
-            found = digest(itertools.chain(file_ranges(fd, before), [table], file_ranges(fd, after)))
-        except (OSError, EOFError) as error:
+            found = digest(itertools.chain(before, [table], after))  # type: ignore[list-item]
+        except OSError as error:
             self._add("metadata", "", f"bytes outside the rows cannot be read ({error})")
             return
-        finally:
-            os.close(fd)
         if found != trailer.rest_digest:
-            self._add(
-                "metadata",
-                "",
-                "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them,"
-                " HDF5 may not",
-            )
+            text = "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them,"
+            self._add("metadata", "", f"{text} HDF5 may not")
 
-    def _rows(self, table: Table, found: BlockHashes, checks: Mapping[str, ValueCheck]) -> None:
+    def _rows(self, table: Table, checks: Mapping[str, ValueCheck]) -> None:
         """Report blocks that differ from the table, then whole blocks whose values are impossible."""
-        wrong = table != found.table
-        for place in found.unread:
+        wrong = table != self._found.table
+        for place in self._found.unread:
             wrong[place] = True
         self.blocks = np.flatnonzero(wrong.any(axis=1)).tolist()
         size, rows, names = self._header.block_rows, self._header.rows, self._header.columns
         for block, c in np.argwhere(wrong).tolist():
-            name, reason = names[c], found.unread.get((block, c), "its checksum differs")
+            name, reason = names[c], self._found.unread.get((block, c), "its checksum differs")
             if name + OFFSETS in names:
                 bounds = wrong[block : block + 2, names.index(name + OFFSETS)]
                 if bounds.any() or not reason:
                     continue  # where its bytes lie is what is wrong, and is reported
             span = (block * size, min((block + 1) * size, rows))
-            self._add(
-                "rows",
-                self._header.extents[name][0].file,
-                f"{span_text(span)} of {name!r} {'is' if span[1] - span[0] == 1 else 'are'} damaged (block {block}: {reason})",
-                name,
-                block=block,
-                rows=span,
-            )
+            are = "is" if span[1] - span[0] == 1 else "are"
+            text = f"{span_text(span)} of {name!r} {are} damaged (block {block}: {reason})"
+            self._add("rows", self._header.extents[name][0].file, text, name, block=block, rows=span)
         for name, watch in checks.items():
             c = names.index(name)
             for first, stop, what in sorted(watch.wrong()):
                 if wrong[first // size : (min(stop, rows - 1) // size) + 1, c].any():
                     continue
-                self._add(
-                    "rows",
-                    self._header.extents[name][0].file,
-                    f"{name!r} {what} ({span_text((first, stop))}), although the checksums agree",
-                    name,
-                    block=first // size,
-                    rows=(first, stop),
-                )
+                text = f"{name!r} {what} ({span_text((first, stop))}), although the checksums agree"
+                file = self._header.extents[name][0].file
+                self._add("rows", file, text, name, block=first // size, rows=(first, stop))
 
 
 def wrong_pictures(pack: Pack) -> Iterator[tuple[str, int, str]]:
@@ -384,8 +359,11 @@ def wrong_pictures(pack: Pack) -> Iterator[tuple[str, int, str]]:
                 break
 
 
-def _again(header: Header) -> str:
+def _again(pack: Pack) -> str:
     """Return what makes a pack again: of what it was made."""
+    if is_url(pack.path):
+        return "Copy the pack there again"
+    header = pack.header
     options = set(header.provenance.get("options", {}))
     if PACK_OPTIONS & options:
         return "Make it again from the packs it was made of"
