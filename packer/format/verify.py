@@ -295,17 +295,21 @@ class _Check:
         """Check every byte outside the rows of a file, the checksum table as it was sealed among them."""
         trailer, read = self._trailer, self._pack.read_bytes
         rows = [(e.offset, e.end) for extents in self._header.extents.values() for e in extents]
-        first, last = trailer.checksums_offset, trailer.checksums_offset + trailer.checksums_length
+        end = trailer.container_length
+        first = min(trailer.checksums_offset, end)
+        last = min(first + trailer.checksums_length, end)
 
         def pieces(taken: tuple[int, int]) -> Iterator[bytes]:
-            for start, stop in outside([*rows, taken], trailer.container_length):
+            for start, stop in outside([*rows, taken], end):
                 for at in range(start, stop, _PIECE):
-                    yield read("", at, min(_PIECE, stop - at))
+                    if not (piece := read("", at, min(_PIECE, stop - at))):
+                        raise EOFError("the file ends before them")
+                    yield piece
 
-        before, after = pieces((first, trailer.container_length)), pieces((0, last))
+        before, after = pieces((first, end)), pieces((0, last))
         try:
             found = digest(itertools.chain(before, [table], after))  # type: ignore[list-item]
-        except OSError as error:
+        except (OSError, EOFError) as error:
             self._add("metadata", "", f"bytes outside the rows cannot be read ({error})")
             return
         if found != trailer.rest_digest:
