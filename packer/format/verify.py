@@ -229,6 +229,10 @@ class _Check:
 
     def run(self, checks: Mapping[str, ValueCheck]) -> None:
         """Compare everything."""
+        trailer = self._trailer
+        places = trailer.container_length or trailer.header_offset
+        if trailer.to_bytes() != self._pack.seal or (self._directory and places):
+            self._add("trailer", TRAILER_FILE if self._directory else "", "says what no trailer says")
         if self._directory:
             self._heads()
         table, sealed = self._table()

@@ -337,7 +337,7 @@ def test_a_file_that_lost_its_trailer_alone(tmp_path: Path):
     os.truncate(out, out.stat().st_size - SIZE)
     text = (
         f"{out}: was opened for writing since it was sealed, so its rows may have changed."
-        f" To take them as they are: packer repack {out} NEW.h5."
+        f" Run packer seal {out}."
     )
     assert verify_pack(out).problems == (Problem(str(out), "unsealed", text),)
 
