@@ -12,10 +12,9 @@ from packer.convert.part_run import write_part
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX, Header
-from packer.format.listed_headers import seal_of
 from packer.format.listed_pack import listing
 from packer.format.pack import Pack, open_pack
-from packer.format.shards import INDEX_FILE, merge_headers, shard_name, write_index
+from packer.format.shards import INDEX_FILE, merge_headers, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, difference, failure, parts_of
 from packer.remote.urls import is_url, join
@@ -76,9 +75,9 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str,
         if only is None:
             done.header = _list(place, made, [*task.skipped, *left_out], name, task.subject)
             return done
-        headers, paths = [s.header for s in made], [s.path for s in made]
+        headers = [shard.header for shard in made]
         done.header = (
-            merge_headers(headers, paths, left_out) if made else replace(done.header, skipped=tuple(left_out))
+            merge_headers(headers, left_out) if made else replace(done.header, skipped=tuple(left_out))
         )
         place.close(keep=True)
         return done
@@ -175,7 +174,7 @@ def _list(
             place.publish()
     except OSError as error:
         raise failure(name, error) from error
-    return merge_headers([s.header for s in shards], [s.file for s in lines], skipped)
+    return merge_headers([s.header for s in shards], skipped)
 
 
 def list_shards(out: str, *, overwrite: bool = False) -> Header:

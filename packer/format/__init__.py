@@ -4,8 +4,7 @@
     own_size.py         what a field says of rows that are pictures of sizes of their own
     table_record.py     the form of the header's record of a table
     checksums.py        the hashes, of blocks and of byte ranges; the trailer, 128 bytes that seal a pack
-    shards.py           a directory of packs: its index, their headers as one
-    listed_headers.py   the headers and trailers of shards in their index, what they have in common once
+    shards.py           a directory of packs: its index, with their headers; these as one
     listed_pack.py      such a directory opened by its index alone; a shard is compared with it when it is needed
     pack_writer.py      PackWriter: blocks of rows in, a sealed pack under its final name out
     hdf5_container.py   the pack being written as one HDF5 file

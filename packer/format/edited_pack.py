@@ -18,10 +18,10 @@ from packer.errors import BusyError, FormatError
 from packer.format.file_io import check_inside, fsync_path, pread_path, pwrite_all, remove
 from packer.format.hdf5_container import file_trailer, replace_header
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, MAX_HEADER_BYTES, TRAILER_FILE, Header
-from packer.format.listed_pack import check_alike
+from packer.format.listed_pack import check_alike, together
 from packer.format.npy_container import PREAMBLE, array_head, directory_trailer, preamble
 from packer.format.pack import Pack, check_extents, check_heads, check_own, open_part
-from packer.format.shards import merge_headers, read_index
+from packer.format.shards import read_index
 from packer.format.unsealed_hdf5 import UnsealedFile, hdf5_end, read_unsealed
 
 _ASIDE = ".new"  # of the name of a file of a directory, until it is whole
@@ -45,10 +45,7 @@ def open_unsealed(path: str) -> Pack:
                 raise
             shards.append(open_unsealed(os.path.join(path, line.file)))
     check_alike(index, shards)
-    header = merge_headers(
-        [shard.header for shard in shards], [line.file for line in index.shards], index.skipped
-    )
-    return Pack(path, header, index.digest, tuple(shards))
+    return together(path, index, shards)
 
 
 def open_edited(path: str) -> EditedFile | EditedDirectory:

@@ -97,7 +97,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -324,25 +323,20 @@ class Header:
                 " Upgrade packer, or convert the images again."
             )
         try:
-            header = cls._from_record(record)
-            header.check()
+            header = cls.from_record(record)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise damaged(name, f"header is malformed ({error!r})") from None
         return header
 
     @classmethod
-    def _from_record(cls, record: dict[str, Any]) -> Header:
-        extents = {
-            str(name): tuple(Extent(str(file), *map(read_count, numbers)) for file, *numbers in extents)
-            for name, extents in record["extents"].items()
-        }
-        members = {name: read(record[name]) for name, read in MEMBERS.items() if name != "table"}
-        table = MEMBERS["table"](record.get("table"))
-        return cls(rows=read_count(record["rows"]), extents=extents, table=table, **members)
+    def from_record(cls, record: Mapping[str, Any]) -> Header:
+        """Read the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
+        header = cls(**read_members({"table": None, **record}))
+        header.check()
+        return header
 
     def check(self) -> None:
         """Check what the members promise each other. Raises ValueError."""
-        self.check_rows()
         names = [f.name for f in self.fields]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"fields are {names}")
@@ -359,24 +353,7 @@ class Header:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")
             if f.about.get("layout") == "HWC" and len(f.loaded.shape or (0, 0, 0)) != 3:
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
-            for array, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
-                extents = self.extents[array]
-                if any(e.row_bytes != row_bytes or (e.stored is None) is f.compressed for e in extents):
-                    raise ValueError(f"extents of {array!r} do not fit its dtype and shape")
-                if f.compressed and self.block_rows * row_bytes >= 1 << 32:
-                    raise ValueError(f"blocks of {array!r} are larger than any chunk of HDF5")
-                if f.compressed and any(
-                    e.rows != min(self.block_rows, self.rows - b * self.block_rows)
-                    for b, e in enumerate(extents)
-                ):
-                    raise ValueError(f"extents of {array!r} are not one a block")
-                if not all(_FILE.match(e.file) for e in extents):
-                    raise ValueError(f"extents of {array!r} lie outside the pack")
-                expected = self.rows + (f.ragged and array != f.name)
-                if not (f.ragged and array == f.name) and sum(e.rows for e in extents) != expected:
-                    raise ValueError(f"extents of {array!r} do not hold {expected} rows")
-        if set(self.extents) != set(self.columns):
-            raise ValueError(f"extents are given for {sorted(self.extents)}")
+        self.check_rows()
         numbers = [x for values in self.statistics.values() for v in values.values() for x in v]
         if not all(map(math.isfinite, numbers)):
             raise ValueError("statistics are not all finite")
@@ -404,13 +381,32 @@ class Header:
                 )
 
     def check_rows(self) -> None:
-        """Check that blocks and splits fit the number of rows. Raises ValueError."""
+        """Check that blocks, splits and extents fit the number of rows. Raises ValueError."""
         if not 1 <= self.block_rows <= self.rows:
             raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")
         for name, spans in self.splits.items():
             bounds = [0, *(end for span in spans for end in span), self.rows]
             if any(a > b for a, b in itertools.pairwise(bounds)):
                 raise ValueError(f"split {name!r} is {spans} of {self.rows} rows")
+        if set(self.extents) != set(self.columns):
+            raise ValueError(f"extents are given for {sorted(self.extents)}")
+        for f in self.fields:
+            for array, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
+                extents = self.extents[array]
+                if any(e.row_bytes != row_bytes or (e.stored is None) is f.compressed for e in extents):
+                    raise ValueError(f"extents of {array!r} do not fit its dtype and shape")
+                if f.compressed and self.block_rows * row_bytes >= 1 << 32:
+                    raise ValueError(f"blocks of {array!r} are larger than any chunk of HDF5")
+                if f.compressed and any(
+                    e.rows != min(self.block_rows, self.rows - b * self.block_rows)
+                    for b, e in enumerate(extents)
+                ):
+                    raise ValueError(f"extents of {array!r} are not one a block")
+                if not all(_FILE.match(e.file) for e in extents):
+                    raise ValueError(f"extents of {array!r} lie outside the pack")
+                expected = self.rows + (f.ragged and array != f.name)
+                if not (f.ragged and array == f.name) and sum(e.rows for e in extents) != expected:
+                    raise ValueError(f"extents of {array!r} do not hold {expected} rows")
 
 
 def _check_normalization(value: Any) -> None:
@@ -448,12 +444,6 @@ def _field(value: Any) -> Field:
     )
 
 
-@lru_cache(maxsize=4)
-def _kept_once(classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return class names, the same object for equal ones: thousands of shards have thousands of names each."""
-    return classes
-
-
 def _table(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
@@ -461,10 +451,15 @@ def _table(value: Any) -> dict[str, Any] | None:
     return dict(value)
 
 
-MEMBERS: Mapping[str, Callable[[Any], Any]] = {
+_MEMBERS: Mapping[str, Callable[[Any], Any]] = {
+    "rows": read_count,
     "block_rows": read_count,
+    "extents": lambda value: {
+        str(name): tuple(Extent(str(file), *map(read_count, numbers)) for file, *numbers in extents)
+        for name, extents in value.items()
+    },
     "fields": lambda value: tuple(map(_field, value)),
-    "classes": lambda value: None if value is None else _kept_once(tuple(map(str, value))),
+    "classes": lambda value: None if value is None else tuple(map(str, value)),
     "splits": lambda value: {
         str(k): tuple((read_count(a), read_count(b)) for a, b in spans) for k, spans in value.items()
     },
@@ -477,7 +472,12 @@ MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "complete": lambda value: value is True,
     "table": _table,
 }
-"""Name of a header's member -> what reads it of JSON; rows and extents are not among them. Raises what is wrong with a value."""
+"""Name of a header's member -> what reads it of JSON. Raises what is wrong with a value."""
+
+
+def read_members(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Read members of a header, by name; others are ignored. Raises what Header.from_record does."""
+    return {name: _MEMBERS[name](value) for name, value in record.items() if name in _MEMBERS}
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -23,46 +22,32 @@ _LABELS = ("label", "box_label")  # fields of numbers that stand for classes
 
 @dataclass(frozen=True)
 class JoinedPack(Pack):
-    """Packs that are loaded as one. Their files are named "<number of the pack>/<file of it>".
+    """Packs that are loaded as one. fields_asked, shares: see join_packs."""
 
-    joined: the packs; fields_asked, shares: see join_packs.
-    """
-
-    joined: tuple[Pack, ...] = field(kw_only=True)
     fields_asked: tuple[str, ...] | None = field(kw_only=True)
     shares: tuple[float, ...] | None = field(kw_only=True)
 
     @property
     def members(self) -> tuple[Pack, ...]:
         """See Pack."""
-        return self.joined
-
-    @property
-    def pending(self) -> bool:
-        """See Pack."""
-        return any(pack.pending for pack in self.joined)
+        return self.shards
 
     @property
     def ahead_bytes(self) -> int | None:
         """See Pack."""
-        return max((pack.ahead_bytes for pack in self.joined if pack.ahead_bytes is not None), default=None)
+        return max((pack.ahead_bytes for pack in self.shards if pack.ahead_bytes is not None), default=None)
 
     def settled(self) -> Pack:
         """See Pack."""
-        packs = [pack.settled() for pack in self.joined]
-        if all(now is before for now, before in zip(packs, self.joined, strict=True)):
+        packs = [pack.settled() for pack in self.shards]
+        if all(now is before for now, before in zip(packs, self.shards, strict=True)):
             return self
         return join_packs(packs, self.fields_asked, self.shares)
-
-    def close(self) -> None:
-        """See Pack."""
-        for pack in self.joined:
-            pack.close()
 
     def by_member(self, extents: Sequence[Extent]) -> list[tuple[Pack, list[Extent]]]:
         """Return extents of one array by the packs that have them, as these name their files."""
         return [
-            (self.joined[number], [replace(extent, file=extent.file.partition("/")[2]) for extent in some])
+            (self.shards[number], [replace(extent, file=extent.file.partition("/")[2]) for extent in some])
             for number, some in groupby(extents, lambda extent: int(extent.file.partition("/")[0]))
         ]
 
@@ -70,33 +55,13 @@ class JoinedPack(Pack):
         """Return True if rows of these extents, of one array, are still to come to some pack."""
         return any(pack.arrival(own) is not None for pack, own in self.by_member(extents))
 
-    def check_same(self) -> None:
-        """See Pack."""
-        for pack in self.joined:
-            pack.check_same()
-
-    def check_part(self, file: str) -> None:
-        """See Pack."""
-        number, _, own = file.partition("/")
-        self.joined[int(number)].check_part(own)
-
-    def confirm(self) -> None:
-        """See Pack."""
-        for pack in self.joined:
-            pack.confirm()
-
-    def _path(self, file: str) -> str:
-        number, _, own = file.partition("/")
-        return self.joined[int(number)]._path(own)
-
 
 def joined(packs: Sequence[Pack]) -> Pack:
     """Return packs of equal fields as one, to be converted: all of it will be read."""
     for pack in packs:
         pack.confirm()
-    parts = [part for pack in packs for part in pack.parts]
-    header = merge_headers([part.header for part in parts], [os.path.abspath(part.path) for part in parts])
-    return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(parts))
+    header = merge_headers([pack.header for pack in packs])
+    return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(packs))
 
 
 def join_packs(
@@ -130,15 +95,14 @@ def join_packs(
             raise _lacks(pack, min(lacking), packs)
     kept = [f for f in first.fields if f.name not in different]
     headers = [_reduced(pack.header, kept) for pack in packs]
-    merged = merge_headers(headers, [str(number) for number in range(len(packs))])
+    merged = merge_headers(headers)
     return JoinedPack(
         " + ".join(pack.path for pack in packs),
         _in_common(merged, packs, shares),
         b"",
-        tuple(part for pack in packs for part in pack.parts),
+        tuple(packs),
         verify=any(pack.verify for pack in packs),
         filled=any(pack.filled for pack in packs),
-        joined=tuple(packs),
         fields_asked=None if fields is None else tuple(fields),
         shares=None if shares is None else tuple(shares),
     )

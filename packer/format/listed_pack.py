@@ -6,89 +6,49 @@ A shard that was opened by the index is compared with it when a file of it is fi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from packer.errors import FormatError
 from packer.format.file_io import check_inside
-from packer.format.header import Extent
-from packer.format.listed_headers import ListedHeader, seal_of
 from packer.format.pack import Pack, check_extents, check_heads, open_part, read_seal, unreadable
-from packer.format.shards import INDEX_FILE, Index, Shard, merge_headers, read_index
+from packer.format.shards import INDEX_FILE, Index, ListedHeader, Shard, merge_headers, read_index, seal_of
 
 
-class Confirmed(set[str]):
-    """Paths of shards that were found to be those of the index; of this process: another one looks by itself."""
+class ListedShards(set[str]):
+    """Paths of shards that were found to be those of the index; of this process: another one looks by itself. See Listing."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Confirmed, ()
+        return ListedShards, ()
 
+    def confirmed(self, shard: Pack) -> bool:
+        """See Listing."""
+        return shard.path in self
 
-@dataclass(frozen=True)
-class ListedShard(Pack):
-    """A shard as its pack's index describes it. Its path is given to nobody before it was found to be that one."""
-
-    confirmed: Confirmed = field(kw_only=True, compare=False, repr=False)
-
-    @property
-    def format(self) -> str:
-        """See Pack."""
-        return "npy" if any(e.file for extents in self.header.extents.values() for e in extents) else "h5"
-
-    def place(self, extent: Extent) -> str:
-        """See Pack."""
-        return super()._path(extent.file)
-
-    def check_same(self) -> None:
-        """See Pack: if it was looked at before; else it will be when it is needed."""
-        if self.path in self.confirmed:
-            super().check_same()
-
-    def confirm(self) -> None:
-        """See Pack."""
-        if self.path in self.confirmed:
+    def confirm(self, shard: Pack) -> None:
+        """See Listing."""
+        if shard.path in self:
             return
+        plain = replace(shard, listing=None)
         try:
-            check_inside(*os.path.split(self.path))
-            if not self._is_listed():
-                open_part(self.path)  # says what is wrong with it, if something is
-                raise not_listed(self.path)
-            plain = Pack(self.path, self.header, self.seal)
+            check_inside(*os.path.split(shard.path))
+            if not _is_listed(plain):
+                open_part(shard.path)  # says what is wrong with it, if something is
+                raise not_listed(shard.path)
             check_extents(plain, lambda extent: os.stat(plain.file(extent)).st_size)
         except OSError as error:
-            raise unreadable(self.path, error) from error
-        if self.format == "npy":
+            raise unreadable(shard.path, error) from error
+        if plain.format == "npy":
             check_heads(plain)
-        self.confirmed.add(self.path)
-
-    def _is_listed(self) -> bool:
-        with suppress(OSError):
-            return read_seal(self.path) == self.seal and ListedHeader(self.header, self.seal).sealed
-        return False
-
-    def _path(self, file: str) -> str:
-        self.confirm()
-        return super()._path(file)
+        self.add(shard.path)
 
 
-@dataclass(frozen=True)
-class ListedPack(Pack):
-    """A pack of shards as its index describes it. numbers: of the shards, by their names."""
-
-    numbers: Mapping[str, int] = field(kw_only=True, compare=False, repr=False)
-
-    def confirm(self) -> None:
-        """See Pack."""
-        for shard in self.shards:
-            shard.confirm()
-
-    def _path(self, file: str) -> str:
-        if not file:
-            return self.path
-        name, _, own = file.partition("/")
-        return self.shards[self.numbers[name]]._path(own)
+def _is_listed(shard: Pack) -> bool:
+    with suppress(OSError):
+        return read_seal(shard.path) == shard.seal and ListedHeader(shard.header, shard.seal).sealed
+    return False
 
 
 def open_shards(name: str, one: Callable[[str], Pack], *, listed: bool) -> Pack:
@@ -103,8 +63,12 @@ def open_shards(name: str, one: Callable[[str], Pack], *, listed: bool) -> Pack:
         except OSError as error:
             raise unreadable(os.path.join(name, line.file), error) from error
     check_listed(index, shards)
-    header = merge_headers([s.header for s in shards], [s.file for s in index.shards], index.skipped)
-    return Pack(name, header, index.digest, tuple(shards))
+    return together(name, index, shards)
+
+
+def together(name: str, index: Index, shards: Sequence[Pack]) -> Pack:
+    """Return the pack of an index, of these shards."""
+    return Pack(name, merge_headers([s.header for s in shards], index.skipped), index.digest, tuple(shards))
 
 
 def check_listed(index: Index, shards: Sequence[Pack]) -> None:
@@ -140,20 +104,17 @@ def not_listed(path: str) -> FormatError:
     )
 
 
-def _by_index(name: str, index: Index) -> ListedPack:
-    files = [line.file for line in index.shards]
+def _by_index(name: str, index: Index) -> Pack:
     with os.scandir(name) as entries:
         plain = {
             e.name for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False)
         }
-    confirmed = Confirmed()
+    listing = ListedShards()
     shards = tuple(
-        ListedShard(os.path.join(name, file), listed.header, listed.seal, confirmed=confirmed)
-        for file, listed in zip(files, index.headers, strict=True)
+        Pack(os.path.join(name, line.file), listed.header, listed.seal, listing=listing)
+        for line, listed in zip(index.shards, index.headers, strict=True)
     )
-    for file, shard in zip(files, shards, strict=True):
-        if file not in plain:  # it is missing, or a link, which may lead anywhere
+    for line, shard in zip(index.shards, shards, strict=True):
+        if line.file not in plain:  # it is missing, or a link, which may lead anywhere
             shard.confirm()
-    header = merge_headers([listed.header for listed in index.headers], files, index.skipped)
-    numbers = {file: number for number, file in enumerate(files)}
-    return ListedPack(name, header, index.digest, shards, numbers=numbers)
+    return together(name, index, shards)

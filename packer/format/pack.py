@@ -58,6 +58,16 @@ class Arrival(Protocol):
         """Ask for rows that will be needed soon; do not wait for them."""
 
 
+class Listing(Protocol):
+    """The shards of a pack that its index describes, and that were found to be those, of this process."""
+
+    def confirmed(self, shard: Pack) -> bool:
+        """Return True if a shard was looked at."""
+
+    def confirm(self, shard: Pack) -> None:
+        """Look at a shard, unless that was done. Raises PackerError if it is not the one that the index lists."""
+
+
 @dataclass(frozen=True)
 class Pack:
     """An opened pack: picklable, holds no file open.
@@ -67,7 +77,8 @@ class Pack:
     whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
     seal is the index's.
     verify: datasets compare each block with its checksum before its rows are first used. filled: it is made while it is loaded from,
-    or was.
+    or was. listing: of a shard that is described by its index (listed_pack.py): its path is given to nobody before it was found to be
+    that shard.
     """
 
     path: str
@@ -76,6 +87,7 @@ class Pack:
     shards: tuple[Pack, ...] = ()
     verify: bool = field(default=False, kw_only=True)
     filled: bool = field(default=False, kw_only=True)
+    listing: Listing | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -102,13 +114,18 @@ class Pack:
     @property
     def format(self) -> str:
         """ "h5" or "npy"."""
-        first = self.shards[0].path if self.shards else self.path
-        return "npy" if os.path.isdir(first) else "h5"
+        if self.shards:
+            return self.shards[0].format
+        return "npy" if any(e.file for es in self.header.extents.values() for e in es[:1]) else "h5"
 
     @property
     def parts(self) -> tuple[Pack, ...]:
-        """Its shards, or itself."""
-        return self.shards or (self,)
+        """Its shards, those of packs that are joined, or itself."""
+        return self._leaves if self.shards else (self,)
+
+    @cached_property
+    def _leaves(self) -> tuple[Pack, ...]:
+        return tuple(part for shard in self.shards for part in shard.parts)
 
     @property
     def nbytes(self) -> int:
@@ -134,7 +151,12 @@ class Pack:
         )
 
     def check_same(self) -> None:
-        """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone."""
+        """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone.
+
+        A shard that was not looked at yet will be when it is needed.
+        """
+        if self.listing is not None and not self.listing.confirmed(self):
+            return
         try:
             seal = read_seal(self.path) if self.seal else b""
         except OSError as error:
@@ -146,24 +168,26 @@ class Pack:
 
     def confirm(self) -> None:
         """See that each shard is the one that the index lists, if opening has left that for when it is needed. Raises PackerError."""
+        for shard in self.shards:
+            shard.confirm()
+        if self.listing is not None:
+            self.listing.confirm(self)
 
     def check_part(self, file: str) -> None:
         """See that the part of which a file was opened just now is still the one it was. file: as in extents. Raises FormatError."""
-        path = os.path.abspath(self._path(file))
-        part = self._by_path.get(path) or self._by_path.get(os.path.dirname(path))
-        (part or self).check_same()
-
-    @cached_property
-    def _by_path(self) -> dict[str, Pack]:
-        return {os.path.abspath(part.path): part for part in self.parts}
+        if self.shards:
+            number, _, own = file.partition("/")
+            self.shards[int(number)].check_part(own)
+        else:
+            self.check_same()
 
     def file(self, extent: Extent) -> str:
         """Return the path of the file in which an extent lies."""
         return self._path(extent.file)
 
     def place(self, extent: Extent) -> str:
-        """Return what `file` does, whether or not the file is there and is the right one: for telling what lies there now."""
-        return self.file(extent)
+        """Return what `file` does for a pack of one part, whether or not that file is there and is the right one."""
+        return os.path.join(self.path, extent.file) if extent.file else self.path
 
     @property
     def members(self) -> tuple[Pack, ...]:
@@ -173,7 +197,7 @@ class Pack:
     @property
     def pending(self) -> bool:
         """True while rows of it are still being made."""
-        return False
+        return any(shard.pending for shard in self.shards)
 
     @property
     def ahead_bytes(self) -> int | None:
@@ -186,6 +210,8 @@ class Pack:
 
     def close(self) -> None:
         """Leave the process that brings its rows, if there is one; it is asked again when rows are needed."""
+        for shard in self.shards:
+            shard.close()
 
     def own(self) -> Pack:
         """Return the pack for one dataset alone, which may close it: itself, but for one whose rows come while it is read."""
@@ -201,6 +227,11 @@ class Pack:
         return None
 
     def _path(self, file: str) -> str:
+        if self.shards:
+            number, _, own = file.partition("/")
+            return self.shards[int(number)]._path(own)
+        if self.listing is not None:
+            self.listing.confirm(self)
         return os.path.join(self.path, file) if file else self.path
 
     @property
@@ -433,7 +464,7 @@ def _open_shards(name: str, one: Callable[[str], Pack] | None = None, *, listed:
 def _open_whole(name: str) -> Pack:
     """Open one file or one directory of .npy files, which NumPy reads as packer does."""
     pack = _open_one(name)
-    if pack.format == "npy":
+    if os.path.isdir(name):
         check_heads(pack)
     return pack
 
@@ -555,12 +586,13 @@ def check_extents(pack: Pack, size_of: Callable[[Extent], int]) -> None:
     """
     if not pack.header.complete:
         raise damaged(pack.path, "is marked as not complete")
+    directory = os.path.isdir(pack.path)
     sizes: dict[str, int] = {}
     held: Counter[str] = Counter()
     for name, extents in pack.header.extents.items():
         for extent in extents:
             path = os.path.join(pack.path, extent.file) if extent.file else pack.path
-            if extent.file != (f"{name}.npy" if pack.format == "npy" else ""):
+            if extent.file != (f"{name}.npy" if directory else ""):
                 raise damaged(pack.path, f"header places the rows of {name!r} in {extent.file!r}", "rows")
             if path not in sizes:
                 sizes[path] = size_of(extent)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, MissingObjectError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
-from packer.format.listed_headers import ListedHeader
 from packer.format.listed_pack import check_listed, not_listed
 from packer.format.pack import Arrival, Pack, PackFiles, check_extents
-from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, index_of, merge_headers
+from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, ListedHeader, index_of, merge_headers
 from packer.format.stretch_window import StretchWindow
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
@@ -270,8 +269,7 @@ def open_shards(url: str) -> RemotePack:
     """Open a pack of shards. Raises FormatError, RemoteError."""
     data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
     index = index_of(bytes(data), join(url, INDEX_FILE))
-    names = [line.file for line in index.shards]
-    urls = [join(url, name) for name in names]
+    urls = [join(url, line.file) for line in index.shards]
     shards: list[RemotePack] = []
     if index.headers:
         for own, listed in zip(urls, index.headers, strict=True):
@@ -281,11 +279,11 @@ def open_shards(url: str) -> RemotePack:
         with ThreadPoolExecutor(min(_CONNECTIONS, len(urls))) as pool:
             shards += pool.map(open_object, urls)
         check_listed(index, shards)
-    header = merge_headers([shard.header for shard in shards], names, index.skipped)
+    header = merge_headers([shard.header for shard in shards], index.skipped)
     return RemotePack(
         url,
         header,
         index.digest,
         tuple(shards),
-        files={name: shard.files[""] for name, shard in zip(names, shards, strict=True)},
+        files={str(number): shard.files[""] for number, shard in enumerate(shards)},
     )

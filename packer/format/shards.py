@@ -2,15 +2,21 @@
 
 The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
 in the order of the rows), perhaps ``skipped`` (inputs left out that no shard lists, as in the header: they would have been the
-only ones of a shard, or are rows of a table that was added), perhaps ``headers`` (of the shards, see listed_headers.py: with them the
-pack opens by its index alone), and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
+only ones of a shard, or are rows of a table that was added), perhaps ``headers`` (of the shards, a list: with them the pack opens by
+its index alone), and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
 members it does not know. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of
 this one, is not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack:
 appending writes the new index aside, as ``index.json.new``, moves the new shards into the folder, then gives the index its name.
+
+An entry of ``headers`` is the header of a shard, an object, with one member more: ``trailer``, the shard's, 128 bytes in base64. Those
+after the first leave out what is as in the first. The header, written as JSON, MUST have the length and the digest that the trailer
+says; a reader MUST compare the trailer with that of the shard before it reads a row there.
 """
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -21,15 +27,16 @@ from typing import Any, NamedTuple
 import xxhash
 
 from packer.errors import FormatError, damaged
+from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.file_io import check_inside, fsync_path
-from packer.format.header import FORMAT, MAX_VALUES, VERSION, Extent, Header, read_json
-from packer.format.listed_headers import ListedHeader, headers_from_record, headers_to_record
+from packer.format.header import FORMAT, VERSION, Extent, Header, read_json, read_members
 
 INDEX_FILE = "index.json"
 NEXT_INDEX_FILE = (
     "index.json.new"  # the index to be: files that it lists, and the index does not, are ours too
 )
 MAX_INDEX_BYTES = 1 << 28
+_OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() looks at
 
 
 class Shard(NamedTuple):
@@ -38,6 +45,67 @@ class Shard(NamedTuple):
     file: str
     rows: int
     seal: str
+
+
+class ListedHeader(NamedTuple):
+    """The header of a shard, and its trailer: 128 bytes."""
+
+    header: Header
+    seal: bytes
+
+    @property
+    def sealed(self) -> bool:
+        """True if the trailer is that of a file with this header."""
+        trailer, text = Trailer.from_bytes(self.seal), self.header.to_bytes()
+        found = trailer and (trailer.header_length, trailer.header_digest)
+        return found == (len(text), digest([text]))
+
+
+def seal_of(trailer: bytes) -> str:
+    """Return the digest of a shard's trailer that the index holds."""
+    return xxhash.xxh3_128_hexdigest(trailer)
+
+
+def headers_to_record(listed: Sequence[ListedHeader]) -> list[dict[str, Any]]:
+    """Return the index's member ``headers``; [] where shards are not alike, or a trailer is not that of its header."""
+    record: list[dict[str, Any]] = []
+    first: dict[str, Any] = {}
+    for one in listed:  # one by one: thousands of shards have thousands of class names each
+        alike = (
+            one.header.fields == listed[0].header.fields and one.header.classes == listed[0].header.classes
+        )
+        if not (alike and one.sealed):
+            return []
+        trailer = base64.b64encode(one.seal).decode("ascii")
+        own = {**json.loads(one.header.to_bytes()), "trailer": trailer}
+        first = first or own
+        changed = {name: own.get(name) for name in {*first, *own} if own.get(name) != first.get(name)}
+        record.append(changed if record else own)
+    return record
+
+
+def headers_from_record(record: Any, lines: Sequence[Shard]) -> tuple[ListedHeader, ...]:
+    """Return what headers_to_record was given. lines: of the index.
+
+    Raises ValueError, KeyError, TypeError, AttributeError or OverflowError for an impossible one.
+    """
+    found: list[ListedHeader] = []
+    for own, line in zip(record, lines, strict=True):
+        seal = base64.b64decode(own.get("trailer", record[0]["trailer"]), validate=True)
+        if len(seal) != SIZE or seal_of(seal) != line.seal:
+            raise ValueError("a trailer in it is not that of its shard")
+        if not found:
+            header = Header.from_record(own)
+        else:
+            first = found[0].header
+            header = replace(first, **read_members(own))
+            if (header.fields, header.classes) != (first.fields, first.classes):
+                raise ValueError("its shards have different fields or classes")
+            header.check_rows() if {"trailer", *_OF_ROWS} >= own.keys() else header.check()
+        if header.rows != line.rows:
+            raise ValueError("a header in it has other rows than its shard")
+        found.append(ListedHeader(header, seal))
+    return tuple(found)
 
 
 class Index(NamedTuple):
@@ -79,11 +147,15 @@ def prepare_index(
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": [list(s) for s in shards]}
     if skipped:
         record["skipped"] = [dict(s) for s in skipped]
-    listed = headers_to_record(headers) if headers else None
-    if listed is not None:
-        record["headers"] = listed
-        if not _readable(_text(record)):
-            del record["headers"]
+    if listed := headers_to_record(headers):
+        try:
+            text = _text({**record, "headers": listed, "checksum": "0" * 32})
+            if len(text) > MAX_INDEX_BYTES:
+                raise ValueError("it is too long")
+            read_json(text)  # which refuses what is too deep, or too much
+            record["headers"] = listed
+        except ValueError:
+            pass
     record["checksum"] = xxhash.xxh3_128_hexdigest(_text(record))
     with open(os.path.join(folder, NEXT_INDEX_FILE), "wb") as file:
         file.write(_text(record))
@@ -95,17 +167,6 @@ def name_index(folder: str) -> None:
     """Give an index that was written aside its name. Raises OSError."""
     os.replace(os.path.join(folder, NEXT_INDEX_FILE), os.path.join(folder, INDEX_FILE))
     fsync_path(folder)
-
-
-def _readable(text: bytes) -> bool:
-    """Return True if an index's text, with a checksum to come, is neither longer nor deeper than readers take."""
-    if len(text) + 100 > MAX_INDEX_BYTES or text.count(b",") + 2 > MAX_VALUES:
-        return False
-    try:
-        read_json(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_index(folder: str, name: str = INDEX_FILE) -> Index:
@@ -140,23 +201,21 @@ def index_of(data: bytes, path: str) -> Index:
             raise ValueError("it lists no shards, or one twice")
         skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
         listed = record.get("headers")
-        headers = () if listed is None else headers_from_record(listed, [(s.rows, s.seal) for s in shards])
+        headers = () if listed is None else headers_from_record(listed, shards)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise damaged(path, f"is damaged ({error})") from None
     return Index(shards, xxhash.xxh3_128_digest(data), skipped, headers)
 
 
-def merge_headers(
-    headers: Sequence[Header], files: Sequence[str], skipped: Sequence[Mapping[str, str]] = ()
-) -> Header:
+def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]] = ()) -> Header:
     """Return one header for shards with equal fields and classes.
 
-    files: their names, to which extents become relative; skipped: inputs that none of the shards lists.
+    Its extents name a file of shard 3 "3/image.npy", and "3" the shard that is one file. skipped: inputs that none of the shards lists.
     """
     extents: dict[str, list[Extent]] = {name: [] for name in headers[0].columns}
     splits: dict[str, list[tuple[int, int]]] = {}
     first = 0
-    for header, file in zip(headers, files, strict=True):
+    for file, header in zip(map(str, itertools.count()), headers, strict=False):
         for name, own in header.extents.items():
             extents[name] += [
                 Extent(f"{file}/{e.file}" if e.file else file, e.offset, e.rows, e.row_bytes, e.stored)

@@ -32,10 +32,9 @@ from packer.format.header import (
     PARTIAL_SUFFIX,
     TRAILER_FILE,
 )
-from packer.format.listed_headers import seal_of
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
-from packer.format.shards import INDEX_FILE, read_index
+from packer.format.shards import INDEX_FILE, read_index, seal_of
 from packer.machine import cores
 from packer.progress import Progress
 from packer.remote.urls import is_url

@@ -32,9 +32,8 @@ from packer import units
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
 from packer.format.file_io import FULL, exchange, fsync_path, remove
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE, read_json
-from packer.format.listed_headers import seal_of
 from packer.format.pack import Pack, open_pack, read_seal
-from packer.format.shards import INDEX_FILE, NEXT_INDEX_FILE, Shard, read_index
+from packer.format.shards import INDEX_FILE, NEXT_INDEX_FILE, Shard, read_index, seal_of
 from packer.sentence import Option
 
 _ENTRIES = frozenset(

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from packer.format.header import MAX_BLOCKS, Field, Header, block_rows
-from packer.format.listed_headers import seal_of
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import Shard, write_index
+from packer.format.shards import Shard, seal_of, write_index
 from packer.orders.runs import Runs
 from packer.read.row_reader import RowReader
 from tests.format.packs import FORMATS, out_path

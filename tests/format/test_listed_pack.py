@@ -122,11 +122,8 @@ def lie(member: str, column: str, change: int) -> Callable[[Path], None]:
         index = path.parent / "index.json"
         record = json.loads(index.read_bytes())
         del record["checksum"]
-        columns = record["headers"]["extents"][member]
-        value = columns[column]
-        columns[column] = [
-            v + change * (not i) for i, v in enumerate(value if isinstance(value, list) else [value] * 3)
-        ]
+        extent = record["headers"][0]["extents"][member][0]
+        extent[["file", "offset", "rows", "row_bytes", "stored"].index(column)] += change
         record["checksum"] = xxhash.xxh3_128_hexdigest(text_of(record))
         index.write_bytes(text_of(record))
 

@@ -21,11 +21,10 @@ from packer.format.block_spans import ArraySpans
 from packer.format.checksums import SIZE, Trailer, digest, outside
 from packer.format.hdf5_container import taken
 from packer.format.header import OFFSETS, Extent, Field
-from packer.format.listed_headers import seal_of
 from packer.format.npy_container import PREAMBLE
 from packer.format.pack import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import Shard, write_index
+from packer.format.shards import Shard, seal_of, write_index
 from packer.format.verify import Problem, verify_pack
 from tests.format.packs import FIELDS, FORMATS, keys_of, out_path, rows_of, write_pack
 
