@@ -331,7 +331,8 @@ class Header:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Header:
         """Read the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
-        header = cls(**read_members({"table": None, **record}))
+        members = {name: record.get(name) if name == "table" else record[name] for name in _MEMBERS}
+        header = cls(**read_members(members))
         header.check()
         return header
 

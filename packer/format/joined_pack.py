@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 from packer.errors import UsageError
 from packer.format.header import Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.shards import merge_headers, pooled_statistics
 from packer.format.working_folder import difference
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
+_DROPPED = {"role": "drop"}
 _LABELS = ("label", "box_label")  # fields of numbers that stand for classes
 
 
@@ -133,33 +135,22 @@ def check_mappings(first: Pack, pack: Pack) -> None:
         raise UsageError(
             f"{pack.path}: was made of {made[1]}, {first.path} of {made[0]}; packs of one kind go together. Leave one of them out."
         )
-    remedy = Sentence(f"Convert its table again with {Option('like', first.path)}.")
-    own = {c["name"]: c for c in table["columns"]}
-    theirs = {c["name"]: c for c in other["columns"]}
-    for name in dict.fromkeys((*own, *theirs)):
-        here, there = own.get(name), theirs.get(name)
-        if here is None or there is None:
-            without = first.path if here is None else pack.path
-            if (here or there or {}).get("role") == "drop":
-                continue
+    own, theirs = (
+        {c["name"]: {"role": c["role"], **c, "statistics": None} for c in one["columns"]}
+        for one in (table, other)
+    )
+    compared: dict[str, tuple[Any, Any]] = {
+        f"its column {name!r} is": (own.get(name, _DROPPED), theirs.get(name, _DROPPED))
+        for name in {**own, **theirs}
+    }
+    rest = ("features", "categories", "dtype", "label")
+    compared["it is"] = {name: table[name] for name in rest}, {name: other[name] for name in rest}
+    for what, (here, there) in compared.items():
+        dropped = here.get("role") == there.get("role") == "drop"
+        if not dropped and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
             raise UsageError(
-                f"{pack.path}, {first.path}: {without} has no column {name!r}; packs of equal columns go together. ",
-                remedy,
-            )
-        for member in dict.fromkeys(("type", "role", *here)):
-            if member == "statistics":
-                continue
-            words = "is", f" in {first.path}, and"
-            if found := difference(here[member], there.get(member), member, words):
-                raise UsageError(
-                    f"{pack.path}: its column {name!r} is mapped otherwise ({found} here); packs of equal mappings go together. ",
-                    remedy,
-                )
-    for member in ("features", "categories", "dtype", "label"):
-        if table[member] != other[member]:
-            raise UsageError(
-                f"{pack.path}: its {member} differs from that of {first.path}; equal ones go together. ",
-                remedy,
+                f"{pack.path}: {what} mapped otherwise ({found} here); packs of equal mappings go together."
+                f" Convert its table again with {Option('like', first.path)}."
             )
 
 

@@ -16,7 +16,7 @@ from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
 from packer.format.listed_pack import check_listed, not_listed
 from packer.format.pack import Arrival, Pack, PackFiles, check_extents
 from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, ListedHeader, index_of, merge_headers
-from packer.format.stretch_window import StretchWindow
+from packer.format.stretch_window import CONNECTIONS, StretchWindow
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
 AHEAD_BYTES = 256 << 20  # two stretches for each connection
 ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
-_CONNECTIONS = 16
 _PIECE_BYTES = 8 << 20
 
 
@@ -116,7 +115,7 @@ class RemotePack(Pack):
     def confirm(self) -> None:
         """See Pack."""
         listed = [file for file in self.files.values() if isinstance(file, ListedRemoteFile)]
-        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
             for _ in pool.map(ListedRemoteFile.confirm, listed):
                 pass
 
@@ -276,7 +275,7 @@ def open_shards(url: str) -> RemotePack:
             files = {"": ListedRemoteFile(own, listed)}
             shards.append(RemotePack(own, listed.header, listed.seal, files=files))
     else:
-        with ThreadPoolExecutor(min(_CONNECTIONS, len(urls))) as pool:
+        with ThreadPoolExecutor(min(CONNECTIONS, len(urls))) as pool:
             shards += pool.map(open_object, urls)
         check_listed(index, shards)
     header = merge_headers([shard.header for shard in shards], index.skipped)

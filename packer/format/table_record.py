@@ -114,7 +114,6 @@ def check_table(record: Any) -> None:
     _need(len(set(names)) == len(names), "two columns have one name")
     for what, form in _RECORD.items():
         _need(fits(record, form), what)
-    _need(_finite(record), "a number is not finite")
 
 
 def _check_column(column: Mapping[str, Any], name: str) -> None:
@@ -138,15 +137,3 @@ def _check_column(column: Mapping[str, Any], name: str) -> None:
 def _need(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(f"the table is malformed: {what}")
-
-
-def _finite(value: Any) -> bool:
-    """Tell whether all numbers in a JSON value are finite, also those of unknown members."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (Mapping, list)):
-            waiting += value.values() if isinstance(value, Mapping) else value
-        elif isinstance(value, float) and not abs(value) <= sys.float_info.max:
-            return False
-    return True

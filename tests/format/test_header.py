@@ -217,7 +217,10 @@ def test_columns_blocks_and_row_bytes():
             {"fields": None},
             "p: header is malformed (TypeError(\"'NoneType' object is not iterable\")). Convert the images again.",
         ),
-        ({"extents": {}}, "p: header is malformed (KeyError('image')). Convert the images again."),
+        (
+            {"extents": {}},
+            "p: header is malformed (ValueError('extents are given for []')). Convert the images again.",
+        ),
         (
             {"classes": 5},
             "p: header is malformed (TypeError(\"'int' object is not iterable\")). Convert the images again.",

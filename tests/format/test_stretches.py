@@ -53,11 +53,11 @@ def test_stretches_hold_the_bytes_that_they_are_asked_for(
     monkeypatch.setattr("packer.format.stretches.STRETCH_BYTES", 100)  # several stretches an array
     stretches = StretchMap(pack)
     for part in range(len(pack.parts)):
-        for name in stretches.blobs:
+        for name in (field.name for field in pack.fields if field.ragged):
 
-            def load(number: int) -> memoryview:
+            def load(number: int, part: int = part) -> memoryview:
                 begin, end = stretches.place(number)
-                return memoryview(Path(stretches.part(number).path).read_bytes()[begin:end])
+                return memoryview(Path(pack.parts[part].path).read_bytes()[begin:end])
 
             stretches.find_blobs([(part, name)], load)
     places = {}

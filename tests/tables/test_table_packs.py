@@ -159,7 +159,8 @@ def test_packs_that_are_mapped_otherwise_are_refused_with_the_first_difference(t
         ),
         (
             "e.h5",
-            "{n}, {a}: {n} has no column 'x'; packs of equal columns go together. Convert its table again with --like {a}.",
+            "{n}: its column 'x' is mapped otherwise (role is feature in {a}, and drop here); packs of equal mappings go together."
+            " Convert its table again with --like {a}.",
         ),
         ("f.h5", "{n}: has the fields features, categories, id, "),
         (
