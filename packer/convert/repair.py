@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.sample_order import fill
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.file_io import fsync_path, remove
-from packer.format.header import PACK_OPTIONS, Header
+from packer.format.header import PACK_OPTIONS, PARTIAL_SUFFIX, Header
 from packer.format.pack import Pack, open_damaged, open_pack, read_seal
 from packer.format.pack_writer import PackWriter, Rows
 from packer.format.verify import Verdict, verify_pack
@@ -105,6 +105,9 @@ def repair_pack(
             _lengthen(part)
         verdicts = {number: verify_pack(part.path) for number, part in enumerate(pack.parts)}
         damaged = {number: verdict for number, verdict in verdicts.items() if not verdict.ok}
+        if not damaged and os.path.isdir(name + SUFFIX + PARTIAL_SUFFIX):
+            with suppress(PackerError):  # of a repair that was killed when it was done; others' are left
+                WorkingFolder(name + SUFFIX, name=name).close(keep=False)
         if damaged:
             parts = _of_table if tabular else _of_images
             bar = Progress(progress, "rows", on_progress)

@@ -253,6 +253,13 @@ def test_what_a_killed_repair_left_is_replaced_and_nothing_stays_beside(photos: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
 
 
+def test_what_a_repair_left_that_was_killed_at_its_end_is_removed(photos: Path, tmp_path: Path):
+    convert(photos, tmp_path / "p.h5")
+    (tmp_path / "p.h5.repairing.packing/pack").mkdir(parents=True)
+    assert repair_pack(tmp_path / "p.h5", photos) == Repair(0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
+
+
 def test_what_has_the_name_of_the_work_is_left_alone(photos: Path, tmp_path: Path):
     pack = convert(photos, tmp_path / "p.h5")
     (tmp_path / "p.h5.repairing.packing").mkdir()
