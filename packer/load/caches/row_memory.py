@@ -214,12 +214,14 @@ def _holders(path: str) -> Iterator[list[str]]:
             lines = file.read().split()
         links = [line for line in lines if _named(line) == f"/memfd:{os.path.basename(path)} (deleted)"]
         yield links
-        if links:
-            with open(path, "w", encoding="ascii") as file:
-                file.write("\n".join(links))
-        else:
-            remove(path)
+        with contextlib.suppress(OSError):  # of a full disk: then others do not find it, and have their own
+            if links:
+                with open(path, "w", encoding="ascii") as file:
+                    file.write("\n".join(links))
+            else:
+                remove(path)
     finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
         os.close(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -258,6 +259,40 @@ def test_a_forked_child_reads_the_same_memory(pack: Pack) -> None:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     check(memory, np.arange(ROWS)[::-1])
+
+
+@linux
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_the_list_is_written_holds_nobody_up(pack: Pack) -> None:
+    memory = memory_of(pack)
+    with row_memory._holders(memory.path):
+        child = os.fork()
+        if not child:
+            signal.pause()
+            os._exit(0)
+    folder = os.open(os.path.dirname(memory.path), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(folder)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_where_the_list_cannot_be_written_each_has_its_own(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: str, mode: str = "r", **options: Any) -> Any:
+        if mode == "w":
+            raise OSError(28, "No space left on device")
+        return open(path, mode, **options)
+
+    monkeypatch.setattr(row_memory, "open", full, raising=False)
+    one, other = memory_of(pack), memory_of(pack)
+    assert (one.holders, other.holders) == (1, 1)
+    one.make(np.arange(ROWS), RowReader(pack, select_fields(pack, None)), ALL)
+    check(one, np.arange(ROWS))
+    assert (other.states == MISSING).all()
 
 
 class Broken(RowReader):
