@@ -40,6 +40,7 @@ _CHUNK_BYTES = (
     1 << 20
 )  # of rows read at once: so few that they are still in the processor's cache when fn sees them
 _CHUNK_ROWS = 1024
+_LOOK_SECONDS = 5.0  # between looks at whether the parent is gone
 _TRACEBACK = 20_000  # characters
 _OURS = (__file__, calling.__file__)  # whose frames tell a user nothing
 
@@ -97,10 +98,12 @@ def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work:
 
 
 def _jobs(connection: Connection[Any, Any]) -> Iterator[TransformJob]:
-    parent = multiprocessing.parent_process()
+    parent, home = multiprocessing.parent_process(), os.getppid()
     gone = parent.sentinel if parent else -1
-    # Other children may hold the connection's other end open, so it may not tell that the parent is gone.
-    while gone not in wait([connection, gone]):
+    # Other children may hold the other ends of both open, so that neither tells that the parent is gone.
+    while os.getppid() == home and gone not in (ready := wait([connection, gone], _LOOK_SECONDS)):
+        if not ready:
+            continue
         try:
             job = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):

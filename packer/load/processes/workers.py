@@ -8,6 +8,7 @@ neither Ctrl-C nor the garbage collector can leave half a message behind.
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import pickle
@@ -42,6 +43,7 @@ from packer.starting import held_back, start, start_process
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
+_LOOK_SECONDS = 0.5  # between looks at whether one that was told to end does not
 _REMEDIES = {
     "SIGKILL": " The system does that when memory runs out: pass fewer processes, or smaller batches.",
     "SIGSEGV": " Compiled code that it calls has crashed.",
@@ -214,6 +216,7 @@ class _ProcessPool:
         for worker in self._workers:
             if worker.busy:
                 worker.process.terminate()
+                worker.until = time.monotonic() + _PATIENCE
             self._tasks.put(None)
 
     def join(self) -> None:
@@ -263,9 +266,12 @@ class _ProcessPool:
             if not task.future.set_running_or_notify_cancel():
                 continue
             worker.busy = True  # first: stop() looks at it after it has said that it stops
-            reply = self._error if self._stopping else worker.answer(task.message)
-            if reply is None:
-                reply = self._fail(self._death(worker))
+            try:
+                reply = self._error if self._stopping else worker.answer(task.message)
+                if reply is None:
+                    reply = self._fail(self._death(worker))
+            except Exception as error:  # there is no memory for an answer, or this process cannot unpickle it
+                reply = self._fail(error)
             worker.busy = False
             if isinstance(reply, Exception):
                 task.future.set_exception(reply)
@@ -300,10 +306,10 @@ class _ProcessPool:
 
 
 class _TransformProcess:
-    """A process, and the connection to it. busy: it has to be terminated to end at once."""
+    """A process, and the connection to it. busy: it has to be terminated to end at once; until: and then, to be killed."""
 
     def __init__(self, process: Any, connection: Connection[Any, Any]) -> None:
-        self.process, self._connection, self.busy = process, connection, True
+        self.process, self._connection, self.busy, self.until = process, connection, True, math.inf
 
     def answer(self, message: bytes = b"") -> Any:
         """Send a message, if there is one, and return the answer to it; None if the process has died."""
@@ -311,7 +317,10 @@ class _TransformProcess:
             if message:
                 self._connection.send_bytes(message)
             # The connection's end is no sure sign of death, since children that others fork hold it open.
-            if self._connection in wait([self._connection, self.process.sentinel]):
+            while not (ready := wait([self._connection, self.process.sentinel], _LOOK_SECONDS)):
+                if time.monotonic() > self.until:
+                    self.process.kill()
+            if self._connection in ready:
                 return pickle.loads(self._connection.recv_bytes())
         return None
 

@@ -462,6 +462,51 @@ def test_close_while_batches_are_being_made(pack: Pack):
                 future.result(0)
 
 
+def test_a_process_that_does_not_end_when_told_to_is_killed(pack: Pack):
+    def deaf(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["label"] != 3:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return sample
+
+    with Made(pack, deaf) as made:
+        made.batch([1])
+        future = made.start([5, 6])[0]
+        time.sleep(0.1)
+        closing = threading.Thread(target=made.workers.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        stuck = closing.is_alive()
+        for process in multiprocessing.active_children():
+            process.kill()
+        assert not stuck
+        with pytest.raises(TransformError, match=r"it was closed while batches were being made\."):
+            future.result(60)
+
+
+class Unread:
+    """What only the process that made it can unpickle."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unread, (self.home,)
+
+
+def _unread(home: int) -> Unread:
+    if home != os.getpid():
+        raise MemoryError("no room for it")
+    return Unread()
+
+
+def test_an_answer_that_cannot_be_read_is_an_error(pack: Pack):
+    with Made(pack, lambda sample: {"x": Unread()}, ragged=["x"]) as made:
+        future = made.start([5, 6])[0]
+        with pytest.raises(MemoryError, match="no room for it"):
+            future.result(60)
+
+
 def test_a_process_that_may_not_start_others(pack: Pack):
     def child(sender: Any) -> None:
         try:
