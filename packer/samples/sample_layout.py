@@ -107,13 +107,16 @@ def plan_samples(
     plans, more = plan_fields(columns, subject, forms or {}, channels, sized)
     ragged = 0
     for name, plan in plans.items():
+        placed = some and name in COORDINATES and IMAGE in plans
+        if not (plan.field.ragged or placed):
+            continue  # a value that does not fit is refused when its row is made, where it may be skipped
         try:
             rows = [row_of(plan, value) for value in columns[name]]
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: {error}.") from None
         if plan.field.ragged:
             ragged += sum(map(len, rows)) // len(rows)
-        if some and name in COORDINATES and IMAGE in plans:
+        if placed:
             dtype = plan.field.about.get("dtype", plan.field.dtype)
             parts = [np.frombuffer(row, dtype) if plan.field.ragged else row for row in rows]
             check_unit(subject, name, parts, None, None)

@@ -606,6 +606,16 @@ def test_skipped_samples_are_listed(tmp_path: Path) -> None:
     assert sorted(map(int, open_pack(tmp_path / "out.h5").keys())) == [i for i in range(ROWS) if i != 17]
 
 
+@pytest.mark.parametrize("kind", [list, iter])
+def test_a_first_sample_that_does_not_fit_what_is_declared_is_skipped(
+    kind: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    samples = [{"x": np.full(4, 300 if i == 0 else i)} for i in range(40)]
+    report = pack_dataset(kind(samples), tmp_path / "out.h5", fields={"x": "uint8[4]"}, on_error="skip")
+    assert [one["key"] for one in report.skipped] == ["0"]
+    assert open_pack(tmp_path / "out.h5").rows == 39
+
+
 def failing() -> Iterator[Any]:
     for index in range(ROWS):
         yield broken(index)
