@@ -41,7 +41,7 @@ class Option:
         return f"{of[0].lower()}={of[0]}({said})" if of else said
 
     def __format__(self, spec: str) -> str:
-        return f"{_BEGIN}{(self.name, self.value)!r}{_END}"
+        return _mark(self, (self.name, self.value))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Call:
         return f"{self.function}({given})" + (f"; {self.then!s}" if self.then else "")
 
     def __format__(self, spec: str) -> str:
-        return f"{_BEGIN}{self._members()!r}{_END}"
+        return _mark(self, self._members())
 
     def _members(self) -> tuple[object, ...]:
         option = self.option and (self.option.name, self.option.value)
@@ -105,6 +105,15 @@ class Sentence(str):
         return Sentence, self.parts
 
 
+def _mark(said: Option | Call, members: tuple[object, ...]) -> str:
+    """Return the mark of an option or a call; its words alone where a member is no literal, as whatever a user may pass."""
+    try:
+        literal_eval(repr(members))
+    except (ValueError, SyntaxError):
+        return str(said)
+    return f"{_BEGIN}{members!r}{_END}"
+
+
 def _inner(part: Part) -> Iterator[Part]:
     """Yield the parts of a part: those of a sentence, or of text what lies between marks, and their values."""
     if isinstance(part, Sentence):
@@ -112,17 +121,9 @@ def _inner(part: Part) -> Iterator[Part]:
     elif isinstance(part, str):
         for number, text in enumerate(_MARK.split(part)):
             if text:
-                yield _read(text) if number % 2 else text
+                yield _marked(literal_eval(text)) if number % 2 else text
     else:
         yield part
-
-
-def _read(mark: str) -> Part:
-    """Return the value that left a mark; the members as text where one is no literal, as infinity."""
-    try:
-        return _marked(literal_eval(mark))
-    except ValueError:
-        return mark
 
 
 def _marked(members: tuple[Any, ...]) -> Option | Call:

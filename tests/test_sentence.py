@@ -9,6 +9,7 @@ import pickle
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from packer import errors
@@ -146,4 +147,5 @@ def test_text_of_a_file_is_never_taken_for_a_value() -> None:
 
 
 def test_a_value_that_is_no_literal_is_still_a_sentence() -> None:
-    assert str(UsageError(f"Pass {Option('rate', float('inf'))}.")) == "Pass ('rate', inf)."
+    for value in (float("inf"), object(), Path("x"), np.int64(3)):
+        assert str(UsageError(f"Pass {Option('rate', value)}.")) == f"Pass rate={value!r}."
