@@ -94,6 +94,7 @@ def repair_pack(
         The repair could not be completed.
     """
     name = os.fspath(path).rstrip("/")
+    beside = os.path.realpath(name) + SUFFIX  # of a link to a pack what it leads to is made again
     try:
         pack = open_damaged(name)
         tabular = pack.parts[0].header.table is not None
@@ -105,15 +106,15 @@ def repair_pack(
             _lengthen(part)
         verdicts = {number: verify_pack(part.path) for number, part in enumerate(pack.parts)}
         damaged = {number: verdict for number, verdict in verdicts.items() if not verdict.ok}
-        if not damaged and os.path.isdir(name + SUFFIX + PARTIAL_SUFFIX):
+        if not damaged and os.path.isdir(beside + PARTIAL_SUFFIX):
             with suppress(PackerError):  # of a repair that was killed when it was done; others' are left
-                WorkingFolder(name + SUFFIX, name=name).close(keep=False)
+                WorkingFolder(beside, name=name).close(keep=False)
         if damaged:
             parts = _of_table if tabular else _of_images
             bar = Progress(progress, "rows", on_progress)
             for number in damaged:
                 check_converted(pack.parts[number])
-            place = WorkingFolder(name + SUFFIX, name=name)
+            place = WorkingFolder(beside, name=name)
             again = os.path.join(place.pack, "again")
             try:
                 os.mkdir(place.pack)
@@ -160,7 +161,7 @@ def _lengthen(part: Pack) -> None:
 
 def _replace(made: str, part: Pack, source: str) -> None:
     """Replace a damaged part by the one that was made again, if that is what it was. Raises SourceError."""
-    path = part.path
+    path = os.path.realpath(part.path)
     if read_seal(made) != part.seal:
         differs = difference(dict(part.header.provenance), dict(open_pack(made).header.provenance))
         raise SourceError(
@@ -173,7 +174,7 @@ def _replace(made: str, part: Pack, source: str) -> None:
             shutil.copymode(old, new)
         os.replace(new, old)
     remove(made)
-    fsync_path(os.path.dirname(os.path.abspath(path)))
+    fsync_path(os.path.dirname(path))
 
 
 def _of_images(

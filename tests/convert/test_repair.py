@@ -107,6 +107,18 @@ def spots(pack: Pack) -> dict[str, tuple[Path, int]]:
     return found
 
 
+def test_what_a_link_leads_to_is_repaired(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    pack = convert(photos, tmp_path / "disk" / "p.h5")
+    before = Path(pack.path).read_bytes()
+    (tmp_path / "p.h5").symlink_to(pack.path)
+    flip(*place_of(pack, "image", 5))
+    assert repair_pack(tmp_path / "p.h5", photos).blocks == 1
+    assert (tmp_path / "p.h5").is_symlink()
+    assert Path(pack.path).read_bytes() == before
+    assert os.listdir(tmp_path / "disk") == ["p.h5"]
+
+
 def check(path: Path, photos: Path, damage: Callable[[], None], **options: Any) -> Repair:
     """Damage is found, and repaired to the bytes there were."""
     before = files_of(path)
