@@ -104,8 +104,10 @@ class ReferencePack(NamedTuple):
             "channels": channels,
             "dtype": dtype,
         }
-        others = [name for name, value in used.items() if value != getattr(self, name)]
-        alike = [name for name in used if name not in others]
+        side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
+        shown = {**used, "classes": f"{len(classes or ()):,}", "size": side}
+        others = [f"{name} {shown[name]}" for name, value in used.items() if value != getattr(self, name)]
+        alike = [words for name in used if (words := f"{name} {shown[name]}") not in others]
         taken = f"As in {self.path}: {', '.join(alike) or 'nothing'}."
         if others:
             taken += f" Other than there: {', '.join(others)}."

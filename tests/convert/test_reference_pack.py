@@ -48,8 +48,8 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     assert test.header.field("image") == train.header.field("image")
     path = tmp_path / "train.h5"
     assert (
-        f"As in {path}: classes, size, fit, channels, dtype. Normalize() as text means {path}'s mean and std."
-        in plans[0].notes
+        f"As in {path}: classes 3, size 16x32, fit pad, channels gray, dtype uint8. "
+        f"Normalize() as text means {path}'s mean and std." in plans[0].notes
     )
     train.check_classes(test)
 
@@ -61,7 +61,8 @@ def test_the_note_says_what_is_other_than_in_the_other_pack(
     given: dict[str, Any] = {"classes": ["red", "blue"], "size": 8, "fit": "stretch"}
     report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", **given)
     assert report.notes[0].startswith(
-        f"As in {tmp_path / 'train.h5'}: channels, dtype. Other than there: classes, size, fit. Normalize() as text means"
+        f"As in {tmp_path / 'train.h5'}: channels rgb, dtype uint8."
+        " Other than there: classes 2, size 8x8, fit stretch. Normalize() as text means"
     )
 
 
