@@ -175,7 +175,8 @@ class ParquetTable:
         every = self.schema.names
         # Columns of equal names can only be read together.
         names = [every[i] for i in indices] if len(set(every)) == len(every) else None
-        pick = partial(_picked, indices=range(len(indices)) if names else indices)
+        # By name, as more may be read: a struct a with a member b, for a column a.b.
+        pick = partial(_picked, columns=names or indices)
         for g in range(group, len(self._rows)):
             count, first = self._rows[g], row if g == group else 0
             before, total = self._before[g], self._before[-1]
@@ -246,10 +247,10 @@ class IpcTable:
         return (ipc.open_stream if self._stream else ipc.open_file)(file, options=options)
 
 
-def _picked(table: Arrow, indices: Sequence[int]) -> list[Arrow]:
-    """Return the columns, each as one array."""
+def _picked(table: Arrow, columns: Sequence[str | int]) -> list[Arrow]:
+    """Return the columns of these names or numbers, each as one array."""
     found = []
-    for column in map(table.column, indices):
+    for column in map(table.column, columns):
         if hasattr(column, "combine_chunks"):
             column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         found.append(column)

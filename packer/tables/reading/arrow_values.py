@@ -166,10 +166,14 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     if pa.types.is_null(column.type):
         missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
         return np.full(len(column), missing, w.dtype), []
+    if pa.types.is_decimal(column.type) and w.column.type == "boolean":
+        column = column.cast(pa.float64())
     if pa.types.is_decimal(column.type):  # Arrow's own way to floats is not to the nearest
+        w = replace(w, column=replace(w.column, notation=""))  # a number is not written as texts are
         texts = column.cast(pa.string())
         if column.type.scale > 0:
-            texts = pa.compute.utf8_rtrim(pa.compute.utf8_rtrim(texts, "0"), ".")  # 5.00 is whole
+            # 5.00 and 0E-8 are whole; zeros of other exponents, as in 1E-10, stay.
+            texts = pa.compute.replace_substring_regex(texts, r"^(-?\d+)\.0+$|^(0)E-\d+$", r"\1\2")
         return _from_texts(texts, w, replace(dialect, decimal=b".", thousands=b""))
     return _from_texts(column, w, dialect) if is_text(column.type) else raw_values(*of_arrow(column), w)
 

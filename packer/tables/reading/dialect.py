@@ -119,8 +119,15 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     if unfinished:
         return unfinished  # a quote that is not closed, which whoever reads the first row tells
     if reading.delimiter is None:
-        _check_single(name, text, dialect, marks)
-    return tried[0]
+        parted = [[len(record.cells) > 1 for record in cut.records] for cut in cuts]
+        if any(some[0] and sum(some) > _LEAST * len(some) for some in parted):
+            raise SourceError(
+                f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells. Pass"
+                f" {Option('Csv.delimiter')}, or {Option('Csv.skip_rows')} if lines of a title come first."
+            )
+        # A mark of numbers that the names hold, too, parts them.
+        _check_single(name, text, dialect, marks.difference(DELIMITERS if reading.header else ()))
+    return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
 def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:

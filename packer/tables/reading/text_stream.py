@@ -16,6 +16,7 @@ from packer.sentence import Option
 from packer.source_kinds import compression
 
 _AT_A_TIME = 512 * 1024  # bytes of the compressed file; more brings nothing
+_ZST_AT_A_TIME = 4096  # all that they become is held: up to 32,768 times as much
 _STEP = 1 << 20  # bytes that are skipped, or characters transcoded, at a time
 _MARKS = {  # the longer ones first, as the bytes of UTF-16 begin those of UTF-32
     codecs.BOM_UTF32_LE: "utf-32",
@@ -103,7 +104,7 @@ class TextStream:
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self.name, error) from None
             raise SourceError(
-                f"{self.name}: its compressed data are damaged, or stop before their end ({error or 'end of file'});"
+                f"{self.name}: its compressed data are damaged, or stop before their end ({str(error) or 'end of file'});"
                 f" whole {self._suffix} files are read. Copy it again, or rename it if it is none."
             ) from None
         return have
@@ -172,17 +173,17 @@ class _Zst:
     def __init__(self, file: io.FileIO, decompressor: Any) -> None:
         self._file, self._begin = file, decompressor.decompressobj
         self._frame: Any = None
-        self._data = self._out = b""
+        self._data, self._out = b"", memoryview(b"")
 
     def readinto(self, buffer: memoryview) -> int:
         while not self._out:
-            self._data = self._data or self._file.read(_AT_A_TIME)
+            self._data = self._data or self._file.read(_ZST_AT_A_TIME)
             if not self._data:
                 if self._frame is not None:
                     raise EOFError
                 return 0
             self._frame = self._frame or self._begin()
-            self._out, self._data = self._frame.decompress(self._data), b""
+            self._out, self._data = memoryview(self._frame.decompress(self._data)), b""
             if self._frame.eof:
                 self._data, self._frame = self._frame.unused_data, None
         have = min(len(buffer), len(self._out))

@@ -342,6 +342,41 @@ def test_decimals_are_exact_integers(tmp_path: Path):
             ][: len(given_) - 5]
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        (
+            "number",
+            ["0.0000000001", "0.0000000120", "-0.0000000100", "0.5000000000", "100.0000000000", "0", None],
+        ),
+        ("percent", ["0.0000000010", "12", "1.5"]),
+        ("integer", ["0", "100", "-7.0"]),
+    ],
+)
+def test_decimals_are_their_numbers_whatever_their_digits(tmp_path: Path, kind: str, texts: list[str | None]):
+    cells = [None if text is None else decimal.Decimal(text) for text in texts]
+    table = pa.table({"x": pa.array(cells, pa.decimal128(30, 10))})
+    source = open_table([write(tmp_path, table, "parquet")], ReadOptions(types={"x": kind}))
+    layout = layout_of(source)
+    parsed = read_all(source, layout)
+    assert not parsed.bad
+    assert values(parsed, layout) == [[None if text is None else float(text) for text in texts]]
+
+
+def test_whole_decimals_are_booleans(tmp_path: Path):
+    table = pa.table({"x": pa.array([decimal.Decimal(1), decimal.Decimal(0), None], pa.decimal128(1, 0))})
+    source = open_table([write(tmp_path, table, "parquet")], ReadOptions(types={"x": "boolean"}))
+    assert values(read_all(source, layout_of(source)), layout_of(source)) == [[1.0, 0.0, None]]
+
+
+def test_a_column_named_as_a_member_of_a_struct_is_itself(tmp_path: Path):
+    table = pa.table({"a": [{"b": 7, "c": "x"}] * 3, "a.b": [1.0, 2.0, 3.0], "z": [10.0, 20.0, 30.0]})
+    for size in (3, 2):
+        source = open_table([write(tmp_path, table, "parquet", size)], ReadOptions())
+        layout = RecordLayout((RecordMember(1, source.columns[1]), RecordMember(2, source.columns[2])))
+        assert values(read_all(source, layout), layout) == [[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]
+
+
 def test_blanks_around_texts_are_kept_as_in_csv_files(tmp_path: Path):
     texts = [" a", "a ", "a", "\tNA", "  "]
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{text},{text}\n" for text in texts))

@@ -124,6 +124,25 @@ def test_a_mark_in_the_first_line_alone_parts_no_cells() -> None:
     assert found("one, two\n" + "text\n" * 50) != ","
 
 
+def test_rows_that_no_delimiter_parts_alike_are_an_error() -> None:
+    ragged = "id,text,label\n1,a b,x\n2,a, b,y\n3,a, b, c,x\n4,a,,,,,x\n"
+    assert refused(ragged).startswith(
+        "a.csv: no delimiter parts most of its first 100 rows into as many cells. Pass"
+    )
+
+
+def test_the_names_of_a_header_that_a_mark_of_numbers_parts_are_an_error() -> None:
+    assert refused("a,b\nYES,3\nno,4\n", decimal=",").startswith(
+        "a.csv: most of its lines hold as many commas each"
+    )
+    assert found("a\n0,5\n1,5\n", decimal=",") != ","
+    assert found("0,5\n1,5\n", decimal=",", header=False) != ","
+
+
+def test_one_column_keeps_a_mark_that_few_cells_hold() -> None:
+    assert found("t\n" + "text\n" * 8 + "a\tb\n") != "\t"
+
+
 def test_a_header_of_more_cells_than_its_rows_is_an_error() -> None:
     for reading in ({}, {"delimiter": ","}):
         assert refused("a,b,c\n1,2\n3,4\n5,6\n", **reading).startswith(

@@ -9,6 +9,7 @@ import gzip
 import lzma
 import os
 import shlex
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +167,21 @@ def test_a_file_that_was_cut_off_is_refused(suffix: str, cut: int) -> None:
 def test_a_cut_frame_behind_a_whole_one_is_refused() -> None:
     write("a.csv.zst", zstandard.compress(TEXT) + zstandard.compress(TEXT)[:-5])
     assert "stop before their end" in refused("a.csv.zst")
+
+
+def test_a_frame_that_becomes_much_is_read_in_little_memory() -> None:
+    with open("x.csv.zst", "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
+        for _ in range(256):
+            writer.write(b"1.0,0.0\n" * (1 << 17))
+    tracemalloc.start()
+    with contextlib.closing(TextStream("x.csv.zst")) as stream:
+        buffer, read = memoryview(bytearray(1 << 20)), 0
+        while have := stream.fill(buffer):
+            read += have
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read == 1 << 28
+    assert most < 1 << 28
 
 
 def test_frames_of_all_kinds_are_walked_over() -> None:
