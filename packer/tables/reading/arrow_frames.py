@@ -92,11 +92,14 @@ def _array(values: Any) -> Arrow:
             if np.ndim(values) > 1:
                 raise
             values = pa.array([_text(value) for value in values], pa.string())
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    return pa.concat_arrays(map(_plain, chunks)) if chunks else _plain(pa.array([], values.type))
+
+
+def _plain(values: Arrow) -> Arrow:
+    """Return an array without dictionary, and without the views that Polars hands out: not all functions of pyarrow take them."""
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    # Polars hands out views, which not all functions of pyarrow take.
+        return _plain(values.dictionary).take(values.indices)
     plain = not str(values.type).endswith(("binary", "_view"))
     return values if plain else values.cast(pa.large_string())
 

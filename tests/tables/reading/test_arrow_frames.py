@@ -322,3 +322,14 @@ def test_whatever_hands_out_an_arrow_stream_is_a_frame():
     columns = columns_of(Stream(pyarrow.table({"y": ["a"], "x": [1.5]})))
     assert set(columns) == {"x", "y"}
     assert records(columns, layout, {})[0].records["c0"].tolist() == [1.5]
+
+
+def test_categories_as_polars_hands_them_out():
+    """Dictionaries of views, each chunk with its own."""
+    pyarrow = pytest.importorskip("pyarrow")
+    chunks = [
+        pyarrow.DictionaryArray.from_arrays(places, pyarrow.array(texts, pyarrow.string_view()))
+        for places, texts in ((pyarrow.array([0, None]), ["b"]), (pyarrow.array([1, 0]), ["b", "a"]))
+    ]
+    found = read(pyarrow.chunked_array(chunks), TableColumn("x", "category"))
+    assert (found.records["c0"].tolist(), found.dictionaries[0]) == ([0, -1, 1, 0], ["b", "a"])
