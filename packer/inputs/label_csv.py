@@ -168,6 +168,10 @@ class LabelTable:
 
     def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
         """Find the first row of each image, int64 [N]; images whose rows disagree, or that have none, are refused, and get any row."""
+        if self._skip and not len(self.images):  # nothing would be left
+            raise SourceError(
+                f"{self.path}: holds no rows but the first; one for each image is needed. Add them."
+            )
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)
         first[owners] = rows

@@ -473,3 +473,11 @@ def test_refused_images_count_in_the_fingerprint(write: Write) -> None:
     assert good.fingerprint() != bad.fingerprint()
     assert bad.refused == {2: "the label is nan (l.csv line 3)."}
     assert len(set(bad.strata.tolist())) == 3  # type: ignore[union-attr]
+
+
+def test_a_csv_of_a_header_alone_is_refused_where_images_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("file,label\n")
+    with pytest.raises(
+        SourceError, match="labels.csv: holds no rows but the first; one for each image is needed. Add them."
+    ):
+        read_targets(str(tmp_path / "labels.csv"), ["a.jpg", "b.jpg"], label=["label"], skip=True)
