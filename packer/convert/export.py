@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from packer import units
 from packer.arguments import check_workers, choice, whole
 from packer.convert.block_workers import one_thread_an_image
 from packer.convert.export_files import ExportRows
@@ -90,9 +91,10 @@ def export_images(
         raise UsageError(f"quality {quality}: is not within 1 to 100. Pass for example 95.")
     count = check_workers(workers)
     real = os.path.realpath(target)  # an empty folder may be a link
+    empty = False
     with suppress(OSError):
-        os.rmdir(real)  # of an empty one; any other stays
-    if os.path.lexists(real):
+        empty = not os.listdir(real)
+    if os.path.lexists(real) and not empty:
         raise UsageError(
             f"{target}: exists, and is no empty folder; nothing is overwritten. Pass another name."
         )
@@ -103,6 +105,9 @@ def export_images(
     foldered = keys if split else _in_split_folders(opened, keys)
     stems = file_stems([*map(safe_name, foldered)], rows.ending)
     labels = LabelFiles(rows)
+    if empty:
+        with suppress(OSError):
+            os.rmdir(real)
     place = WorkingFolder(real, name=target)
     try:
         check_space(real, rows.estimate())
@@ -133,7 +138,7 @@ def export_images(
     renamed = sum(stem != _stem(key) for key, stem in zip(foldered, stems, strict=True))
     if renamed:
         notes.append(
-            f"{renamed:,} files have other names than their keys, as others would have the same, or as these hold control"
+            f"Other names than their keys: {units.count(renamed, 'file')}, as others would have the same, or as these hold control"
             " characters, ends of lines or backslashes."
         )
     if opened.header.splits and not split and not _foldered(foldered):

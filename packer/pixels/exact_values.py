@@ -81,7 +81,7 @@ _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 _TYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 _MOST = 65_535
 _DEPTH_AT, _COLOR_AT = 24, 25  # of a PNG file: bytes of its first chunk
-_PNG_COLORS = (2, 4, 6)  # PNG's numbers for pixels of several channels
+_DEEP_PNG = (b"\x10\2", b"\x10\4", b"\x10\6")  # 16 bits, and PNG's numbers for pixels of several channels
 _COLOR_MODES = frozenset(("P", "PA", "CMYK", "YCbCr"))
 """Modes of Pillow that are no bands."""
 _LUMA = np.array((19_595, 38_470, 7_471), np.uint32)  # 65536ths, as Pillow has them
@@ -167,7 +167,7 @@ def _on_white(colors: NDArray[np.uint16], opacity: NDArray[np.uint16]) -> NDArra
 
 def _read(data: bytes, max_pixels: int) -> _Values:
     name, _ = format_of_image(data)
-    if name == "PNG" and data[_DEPTH_AT : _DEPTH_AT + 1] == b"\x10" and data[_COLOR_AT] in _PNG_COLORS:
+    if name == "PNG" and data[_DEPTH_AT : _COLOR_AT + 1] in _DEEP_PNG:
         return _read_png(data, max_pixels)
     if name == "PPM":
         return _read_ppm(data, max_pixels)

@@ -165,6 +165,13 @@ def test_class_folders_come_back(tmp_path: Path, options: dict[str, Any]) -> Non
     assert not (tmp_path / f"images{PARTIAL_SUFFIX}").exists()
 
 
+def test_an_empty_folder_stays_where_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(PackerError):
+        export_images(tmp_path / "no.h5", tmp_path / "out")
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def test_a_flat_folder_without_labels_comes_back(tmp_path: Path) -> None:
     convert_images(folder_of(tmp_path / "flat", "1.jpg", "2.png", "ü.png"), tmp_path / "pack", size=16)
     report = export_images(tmp_path / "pack", tmp_path / "images")
@@ -433,7 +440,7 @@ def test_keys_that_differ_only_in_their_endings_get_numbers(tmp_path: Path) -> N
     convert_images(source, tmp_path / "pack.h5", size=16, shuffle=False)
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == (
-        "1 files have other names than their keys, as others would have the same, or as these hold control characters, ends of"
+        "Other names than their keys: 1 file, as others would have the same, or as these hold control characters, ends of"
         " lines or backslashes.",
     )
     assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.png", "1~2.png"]
@@ -446,9 +453,7 @@ def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
     merge_packs([tmp_path / "pack.h5"] * 3, tmp_path / "merged.h5", duplicates="keep")
     report = export_images(tmp_path / "merged.h5", tmp_path / "out")
     assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.png", "1~2.png", "1~3.png"]
-    assert report.notes[0].startswith(
-        "4 files have other names than their keys, as others would have the same"
-    )
+    assert report.notes[0].startswith("Other names than their keys: 4 files, as others would have the same")
 
 
 def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
@@ -796,7 +801,7 @@ def test_names_that_a_terminal_or_a_spreadsheet_would_obey(tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path / "out")) == sorted(
         ["labels.csv", "classes.txt", *(row[0].removeprefix("./") for row in rows[1:])]
     )
-    assert any(note.startswith("4 files have other names than their keys") for note in report.notes)
+    assert any(note.startswith("Other names than their keys: 4 files") for note in report.notes)
     assert (
         "In 3 of the class names _ stands for control characters and ends of lines, and ' before = + - @."
         in report.notes

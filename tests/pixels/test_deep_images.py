@@ -179,6 +179,7 @@ def places(fit: str, size: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int,
         (tiff(BANDS, compression="zlib")[:300], 5, "a damaged or truncated TIFF file."),
         (png(RGB)[:-60], "rgb", "a damaged or truncated PNG file."),
         (png(GRAY)[:-60], "gray", "a damaged or truncated PNG file."),
+        (png(RGB)[:25], "rgb", "a damaged or truncated PNG file."),
         (b"P6 9 6 65535\n" + RGB.astype(">u2").tobytes(), "rgb", "a PPM file of colours of 16 bits; those are read from PNG and "
          "TIFF."),
         (b"", 5, "empty (0 bytes)."),
