@@ -38,23 +38,33 @@ class ColorJitter(SinglePartTransform, kinds.ColorPart):
     saturation: validation.OptionalAround = Parameter(validation.around, None, 1, 0)
     hue: validation.OptionalAround = Parameter(validation.around, None, 0, -0.5, 0.5)
 
-    def __post_init__(self) -> None:
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The limits of each value that varies."""
         ranges = {what: getattr(self, what) for what in _UNCHANGED}
-        self.ranges = {
-            what: limits for what, limits in ranges.items() if limits not in (None, _UNCHANGED[what])
-        }
-        self.width, self.needs_means = pass_spec.STEP_WIDTH * len(self.ranges), "contrast" in self.ranges
+        return {what: limits for what, limits in ranges.items() if limits not in (None, _UNCHANGED[what])}
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """See DrawnPart."""
+        return pass_spec.STEP_WIDTH * len(self.ranges)
+
+    @property
+    def needs_means(self) -> bool:  # type: ignore[override]
+        """See ColorPart."""
+        return "contrast" in self.ranges
 
     def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
 
         order says which of them comes first, second …, numbered in the order of the arguments, without those that are None.
         """
+        ranges = self.ranges
         params: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {
-            what: draws.uniform(what, *limits) for what, limits in self.ranges.items()
+            what: draws.uniform(what, *limits) for what, limits in ranges.items()
         }
-        if self.ranges:
-            params["order"] = draws.permutations("order", len(self.ranges))
+        if ranges:
+            params["order"] = draws.permutations("order", len(ranges))
         return params
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import kinds, validation
-from packer.augment.passes.pass_spec import OUTSIDES, Sampling
+from packer.augment.passes.pass_spec import OUTSIDES, Outside, Sampling
 from packer.augment.placement import AffinePlacement, transform_about
 from packer.augment.transform import Draws, RandomChange, SinglePartTransform
 from packer.augment.validation import Parameter
@@ -39,7 +39,11 @@ class _Sampled(SinglePartTransform, kinds.GeometryPart):
                 f"{self.name}: antialias is False and interpolation 'bicubic'; 'bicubic' is allowed with antialias=True. "
                 "Leave antialias out."
             )
-        self.sampling = RESIZE_SAMPLINGS[self.interpolation]
+
+    @property
+    def sampling(self) -> Sampling:  # type: ignore[override]
+        """See GeometryPart."""
+        return RESIZE_SAMPLINGS[self.interpolation]
 
 
 @dataclass(eq=False)
@@ -105,9 +109,10 @@ class RandomCrop(SinglePartTransform, kinds.GeometryPart):
     fill: validation.Colour = Parameter(validation.colour, 0)
     padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
 
-    def __post_init__(self) -> None:
-        if any(self.padding or ()) or self.pad_if_needed:
-            self.outside = OUTSIDES[self.padding_mode]
+    @property
+    def outside(self) -> Outside | None:  # type: ignore[override]
+        """See GeometryPart."""
+        return OUTSIDES[self.padding_mode] if any(self.padding or ()) or self.pad_if_needed else None
 
     def check(self, shape: kinds.Shape) -> kinds.Shape:
         channels, height, width = shape
@@ -329,8 +334,10 @@ class Pad(SinglePartTransform, kinds.GeometryPart):
     fill: validation.Colour = Parameter(validation.colour, 0)
     padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
 
-    def __post_init__(self) -> None:
-        self.outside = OUTSIDES[self.padding_mode] if any(self.padding) else None
+    @property
+    def outside(self) -> Outside | None:  # type: ignore[override]
+        """See GeometryPart."""
+        return OUTSIDES[self.padding_mode] if any(self.padding) else None
 
     def check(self, shape: kinds.Shape) -> kinds.Shape:
         channels, height, width = shape

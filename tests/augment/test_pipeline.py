@@ -16,6 +16,7 @@ from packer.augment import (
     ColorJitter,
     Cutout,
     Normalize,
+    Pad,
     Pipeline,
     RandomAffine,
     RandomApply,
@@ -668,3 +669,26 @@ def test_what_was_prepared_by_another_pipeline_is_refused() -> None:
     assert refusal(lambda: jitter.apply(noise_images(2, *SHAPE), prepared)) == (
         "Pipeline: params were prepared by another pipeline. Prepare them by this one."
     )
+
+
+@pytest.mark.parametrize(
+    ("transform", "changes"),
+    [
+        (Resize(9), {"interpolation": "nearest"}),
+        (RandomRotation(40), {"interpolation": "bilinear"}),
+        (Pad(0), {"padding": 2, "padding_mode": "edge"}),
+        (RandomCrop(8), {"padding": 3, "padding_mode": "symmetric"}),
+        (ColorJitter(0.4), {"brightness": 0.9, "contrast": 0.5}),
+    ],
+)
+def test_a_parameter_that_is_set_counts_as_if_it_had_been_passed(
+    transform: Transform, changes: dict[str, Any]
+) -> None:
+    before = {name: getattr(transform, name) for name in type(transform).__dataclass_fields__}  # type: ignore[attr-defined]
+    for name, value in changes.items():
+        setattr(transform, name, value)
+    passed = type(transform)(**(before | changes))
+    assert repr(transform) == repr(passed)
+    images, rows = noise_images(6, 3, 16, 16), np.arange(6)
+    found, expected = (Pipeline([one], (3, 16, 16))(images, rows) for one in (transform, passed))
+    assert torch.equal(found, expected)
