@@ -237,6 +237,8 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
                     f"its pixels are {kind} [{', '.join(map(str, page.shape))}]; uint8 and uint16 [h, w, bands] are packed."
                 )
             values = page.asarray(maxworkers=1)
+            if values.ndim != len(page.axes):
+                raise ValueError("no pixels")  # tifffile gives an empty array
             values = np.moveaxis(values, 0, -1) if page.axes == "SYX" else values
             alpha = values.ndim == 3 and page.extrasamples[-1:] == (_UNASSOCIATED_ALPHA,)
             tag = page.tags.get(EXIF_TAG)

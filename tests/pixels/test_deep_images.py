@@ -177,6 +177,7 @@ def places(fit: str, size: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int,
         (tiff(BANDS.astype(np.int16)), 5, "its pixels are int16 [6, 9, 5]; uint8 and uint16 [h, w, bands] are packed."),
         (tiff(BANDS)[:-200], 5, "a damaged or truncated TIFF file."),
         (tiff(BANDS, compression="zlib")[:300], 5, "a damaged or truncated TIFF file."),
+        (tiff(BANDS).replace(b"\0\1\4\0", b"\0\x11\4\0", 1), 5, "a damaged or truncated TIFF file."),  # without a width
         (png(RGB)[:-60], "rgb", "a damaged or truncated PNG file."),
         (png(GRAY)[:-60], "gray", "a damaged or truncated PNG file."),
         (png(RGB)[:25], "rgb", "a damaged or truncated PNG file."),
