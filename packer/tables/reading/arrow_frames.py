@@ -64,9 +64,10 @@ def records(
                 f"column {name!r}: {error}; a value for each row is needed. Correct it."
             ) from None
         found = type_of(array.type)
+        number = kind == "boolean" and found in ("number", "integer")  # floats, where some are missing
         moment = kind in ("date", "time", "timestamp") and found in ("number", "integer")
         span = kind == "time" and pa.types.is_duration(array.type)
-        if not (readable(array.type, kind) or moment or span):
+        if not (readable(array.type, kind) or number or moment or span):
             raise UsageError(f"column {name!r}: holds {array.type}, which is not read as {kind}. Convert it.")
         if arrays and len(array) != len(arrays[0]):
             raise UsageError(
@@ -87,13 +88,19 @@ def _array(values: Any) -> Arrow:
         if isinstance(values, (str, bytes)):
             raise TypeError(f"is a {type(values).__name__}")
         try:
-            values = pa.array(values, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            array = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, TypeError, OverflowError):
             if np.ndim(values) > 1:
                 raise
-            values = pa.array([_text(value) for value in values], pa.string())
+            array = None
+        # Arrow makes dates of what stands among dates, without a word.
+        if array is None or (pa.types.is_temporal(array.type) and _is_mixed(values, array)):
+            array = pa.array([_text(value) for value in values], pa.string())
+        values = array
+    if values.null_count == len(values):
+        return pa.nulls(len(values))  # missing values have no type
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    return pa.concat_arrays(map(_plain, chunks)) if chunks else _plain(pa.array([], values.type))
+    return pa.concat_arrays(map(_plain, chunks))
 
 
 def _plain(values: Arrow) -> Arrow:
@@ -104,10 +111,18 @@ def _plain(values: Arrow) -> Arrow:
     return values if plain else values.cast(pa.large_string())
 
 
+def _is_mixed(values: Any, array: Arrow) -> bool:
+    """Tell whether values that became dates or times were of several types."""
+    if str(getattr(values, "dtype", "object")) != "object":
+        return False
+    given = {type(x) for x, null in zip(values, array.is_null().to_pylist(), strict=True) if not null}
+    return len({datetime.datetime if issubclass(x, datetime.datetime) else x for x in given}) > 1
+
+
 def _text(value: Any) -> str | None:
     """Return a value as its text in a file would be; None if it is missing."""
-    if value is None or isinstance(value, str):
-        return value
+    if value is None or isinstance(value, (str, bytes)):
+        return value.decode() if isinstance(value, bytes) else value
     try:
         if value != value:
             return None

@@ -66,6 +66,10 @@ def codes(cells: Any, kind: str = "category", **reading: Any) -> list[str | None
         ("boolean", [True, "no", "YES", None, np.True_], [1, 0, 1, NAN, 1]),
         ("boolean", np.array([True, False]), [1, 0]),
         ("boolean", np.array([1, 0]), [1, 0]),
+        ("boolean", [1.0, 0.0, None], [1, 0, NAN]),
+        ("boolean", np.array([1.0, np.nan]), [1, NAN]),
+        ("boolean", np.array([np.nan]), [NAN]),
+        ("number", np.array(["NaT"], "M8[ns]"), [NAN]),
         ("date", [dt.date(1970, 1, 2), "1969-12-31", "", np.datetime64("1970-01-03")], [1, -1, NAN, 2]),
         ("date", [dt.date(1970, 1, 2), None], [1, NAN]),
         ("date", np.array(["1970-01-02", "NaT"], "M8[D]"), [1, NAN]),
@@ -152,6 +156,14 @@ def test_texts():
     assert codes(np.array([1.0, np.nan])) == ["1", None]
     assert codes(np.array(["x", "", "?"]), na=["?"]) == ["x", None, None]
     assert codes([b"b", None]) == ["b", None]
+
+
+def test_values_of_several_types_are_their_texts():
+    """Arrow alone makes 1970-01-02 of 1.5 behind a date, and drops the hour of a time among dates."""
+    found = read([dt.date(2020, 1, 1), 1.5, b"q", True], TableColumn("x", "text"))
+    assert bytes(found.texts) == b"2020-01-011.5qtrue"
+    bad = read([dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 10)], TableColumn("x", "timestamp")).bad
+    assert [(b.line, b.value) for b in bad] == [(0, "2020-01-01")]
 
 
 def test_codes():
