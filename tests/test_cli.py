@@ -355,6 +355,10 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
     )
     mended = run("verify", "p.h5", "--repair", photos)
     assert (mended.code, mended.out) == (0, "p.h5: repaired (1 damaged block), and whole again\n")
+    with open("p.h5", "r+b") as file:
+        file.seek(9)  # what HDF5 says of itself: no rows are damaged
+        file.write(b"\1")
+    assert run("verify", "p.h5", "--repair", photos).out == "p.h5: repaired, and whole again\n"
     assert Path("p.h5").read_bytes() == whole
     assert re.fullmatch(r"p\.h5: whole; 19\.1 kB checked in .* s \(.*/s\)\n", run("verify", "p.h5").out)
 

@@ -239,9 +239,10 @@ def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> No
     from packer.convert.repair import repair_pack
 
     repair = repair_pack(pack, source, progress=not output.quiet, **given)
+    blocks = f" ({units.count(repair.blocks, 'damaged block')})" if repair.blocks else ""
     output.tell(
         record | {"ok": True, "repaired": vars(repair)},
-        f"{pack}: repaired ({units.count(repair.blocks, 'damaged block')}), and whole again",
+        f"{pack}: repaired{blocks}, and whole again",
     )
 
 
