@@ -157,7 +157,7 @@ def _check_single(name: str, text: bytes, dialect: TextDialect, marks: set[bytes
         ((count, alike),) = counts.most_common(1) or [(0, 0)]
         if count and alike > _LEAST * len(lines) and mark in lines[0] and mark not in marks:
             one = f"{Option('Csv.delimiter', _absent(text))} if it has one column"
-            parted = f"{Option('Csv.delimiter', mark.decode())} if {_shown(mark)} parts cells"
+            parted = f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} parts cells"
             ways = f"{parted}, or {one}"
             if any(mark * 2 in line for line in lines):
                 ways = f"{one}, or {parted}; replace several in a row by one first"
