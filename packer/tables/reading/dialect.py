@@ -119,14 +119,20 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     if unfinished:
         return unfinished  # a quote that is not closed, which whoever reads the first row tells
     if reading.delimiter is None:
-        parted = [[len(record.cells) > 1 for record in cut.records] for cut in cuts]
-        if any(some[0] and sum(some) > _LEAST * len(some) for some in parted):
+        # A mark of numbers that the names hold, too, parts them.
+        _check_single(name, text, dialect, marks.difference(DELIMITERS if reading.header else ()))
+        held = {*marks, dialect.quote, dialect.comment}
+        every = [
+            _cut(text, ended, replace(dialect, delimiter=d), reading.header)
+            for d in DELIMITERS
+            if d not in held
+        ]
+        parted = [[len(record.cells) > 1 for record in cut.records] for cut in every]
+        if any(some and some[0] and sum(some) > _LEAST * len(some) for some in parted):
             raise SourceError(
                 f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells. Pass"
                 f" {Option('Csv.delimiter')}, or {Option('Csv.skip_rows')} if lines of a title come first."
             )
-        # A mark of numbers that the names hold, too, parts them.
-        _check_single(name, text, dialect, marks.difference(DELIMITERS if reading.header else ()))
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 

@@ -131,6 +131,11 @@ def test_rows_that_no_delimiter_parts_alike_are_an_error() -> None:
     )
 
 
+def test_commas_in_a_file_named_otherwise_are_an_error_with_quotes_too() -> None:
+    for name in ("a.tsv", "a.psv"):
+        assert "no delimiter parts" in refused('x,y\n"a, b",1\n"c",2\nd,3\n', name=name)
+
+
 def test_the_names_of_a_header_that_a_mark_of_numbers_parts_are_an_error() -> None:
     assert refused("a,b\nYES,3\nno,4\n", decimal=",").startswith(
         "a.csv: most of its lines hold as many commas each"
