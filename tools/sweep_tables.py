@@ -44,6 +44,8 @@ NUMBERS = ("number", "integer")
 MOST_ROUNDS = 6  # remedies followed one after the other
 MISSING = pd._libs.parsers.STR_NA_VALUES
 EPOCH = datetime.date(1970, 1, 1)
+INDEX = re.compile(r"column_0(\.\d+)?|Unnamed: \d+(\.\d+)*")
+"""Names of the columns that pandas and R make of an index."""
 
 
 @dataclass
@@ -197,9 +199,8 @@ def difference(path: Path, out: Path, given: dict[str, Any]) -> str:
         if name in given.get("drop", ()):
             continue
         if column["role"] == "drop":
-            number = frame.iloc[:, place].map(int)
-            if not (number.is_unique or set(number.diff().dropna()) <= {1}):
-                return f"column {name!r}: was left out, and numbers no rows"
+            if not INDEX.fullmatch(name):
+                return f"column {name!r}: was left out, and has a name"
             continue
         if kind == "category":
             own = codes[:, table["categories"].index(name)]
