@@ -458,9 +458,10 @@ def test_a_long_name_still_has_a_socket(images: Path, tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 120)
     folder.mkdir()
     pack = fill(images, folder / "p.h5", size=32)
-    second = fill(images, folder / "p.h5", size=32)
+    second = open_filling(str(images), str(folder / "p.h5"), {"size": 32})
     assert np.array_equal(rows_of(second, [1]), rows_of(pack, [1]))
-    second.client.close()
+    if isinstance(second, FillingPack):  # else the pack was whole by then
+        second.client.close()
     pack.client.close()
 
 
