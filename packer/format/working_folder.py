@@ -504,10 +504,13 @@ def failure(out: str, error: OSError) -> PackerError:
             f"{out}: writing failed, since a folder that it is written in was removed meanwhile. Run it again."
         )
     kind = SpaceError if number in FULL else PackerError
-    few = number in (errno.EMFILE, errno.ENFILE)
-    return kind(
-        f"{out}: writing failed ({reason}). {'Raise ulimit -n' if few else 'Free some space, or pass another disk'}."
-    )
+    remedies = {
+        errno.EMFILE: "Raise ulimit -n",
+        errno.ENFILE: "Raise ulimit -n",
+        errno.ENAMETOOLONG: "Take shorter names of files and folders",
+    }
+    remedy = remedies.get(number or 0, "Free some space, or pass another disk")
+    return kind(f"{out}: writing failed ({reason}). {remedy}.")
 
 
 def _is_pack(path: str) -> bool:
