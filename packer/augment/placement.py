@@ -12,6 +12,7 @@ smaller still, nothing of it is lost.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -232,18 +233,20 @@ REDUCTIONS = (1, 2, 4, 8)
 
 
 def placed(
-    columns: Tensor, places: NDArray[np.int64], sizes: NDArray[np.int64], reductions: NDArray[np.int64]
+    columns: Tensor, places: NDArray[np.int64], boxes: NDArray[np.int64], reductions: NDArray[np.int64]
 ) -> Tensor:
-    """Return the columns of a ragged pass over images in one memory: float32 [N, P].
+    """Return the columns of a ragged pass over images, or parts of them, in one memory: float32 [N, P].
 
-    columns: of the same images at their full size. places: int64 [N], each image's first pixel. sizes: int64 [N, 2], heights and widths
-    as they lie there, rows following each other. reductions: int64 [N], how many times larger they are in truth.
+    columns: of the same images at their full size. places: int64 [N], the first pixel of each part. boxes: int64 [N, 4], left, top, right
+    and bottom of the part in the image, as small as it lies there, rows following each other; it holds all that the pass may read.
+    reductions: int64 [N], how many times larger images are in truth.
     """
     made = columns.numpy().copy()
     reduce(made, reductions)
-    source = made[:, -pass_spec.SOURCE_WIDTH :]
-    source[:, 0], source[:, 1] = np.divmod(places, pass_spec.PLACE_STEP)
-    source[:, 2:4], source[:, 4] = sizes, sizes[:, 1]
+    left, top, right, bottom = boxes.T
+    stride = right - left
+    first = np.divmod(places - top * stride - left, pass_spec.PLACE_STEP)
+    made[:, -pass_spec.SOURCE_WIDTH :] = np.stack([*first, bottom, right, stride], axis=1)
     return torch.from_numpy(made)
 
 
@@ -259,13 +262,13 @@ def reductions(columns: NDArray[np.float32]) -> NDArray[np.int64]:
     return found
 
 
-def rows_seen(columns: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the first row of pixels that the pass may read of each image, and the one after the last: int64 [N, 2].
+def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
+    """Return the pixels of each image that one of the passes may read: int64 [N, 4], left, top, right, bottom.
 
-    columns: float32 [N, P], of the images at their full size.
+    passes: columns, float32 [N, P] each, over the same images at their full size.
     """
-    top, bottom = columns[:, pass_spec.TAPS_AT + 1], columns[:, pass_spec.TAPS_AT + 3]
-    return np.stack([top, bottom + 1], axis=1).astype(np.int64)
+    taps = np.stack([columns[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT] for columns in passes])
+    return np.hstack([taps[..., :2].min(axis=0), taps[..., 2:].max(axis=0) + 1]).astype(np.int64)
 
 
 def reduce(columns: NDArray[np.float32], by: NDArray[np.int64]) -> None:

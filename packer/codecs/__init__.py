@@ -3,7 +3,7 @@
     block_codecs.py  compressed blocks of rows: what a codec promises, gzip, and the table of names
     blosc2.py        Blosc2 frames: pixels as differences of their neighbours, then Zstandard
     jpeg.py          rows stored as JPEG bytes: encode, decode into memory that the caller owns; which way up a picture is
-    jpeg_rows.py     parts of JPEG files: rows of MCUs, cut out at restart markers
+    jpeg_parts.py    parts of JPEG files: the tiles that a crop needs, between restart markers
     png.py           rows stored as PNG files without filters: masks that differ in size
     zstd.py          Zstandard frames
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg, jpeg_rows, png
+from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
@@ -87,7 +87,7 @@ class WholePictures:
                     channels = self._spec.shape[2] if self.size.limits else None
                     pixels = jpeg.decode(file, self._spec.max_pixels, channels)
                     if jpeg.jpeg_orientation(file) == 1 and self.size.limits:
-                        file = jpeg_rows.with_markers(file) or file
+                        file = jpeg_parts.with_markers(file) or file
                     return WholePicture(file, pixels, (height, width), narrowed=False)
             except ValueError:
                 pass  # no JPEG, or one for Pillow; what is damaged is found there, too

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from packer.augment.pass_stages import run_pass
-from packer.augment.placement import REDUCTIONS, placed, reductions, rows_seen
+from packer.augment.placement import REDUCTIONS, boxes_seen, placed, reductions
 from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
@@ -73,21 +73,21 @@ class AugmentedFileRows(FileRows):
         images = self._encoded(self._image, runs)
         draws = self._augmenter.draw(request, start, stop, images.sizes)
         by = self._reductions(images, draws)
-        seen = self._seen(draws)
-        sizes = -(-images.sizes // by[:, None])
+        images.cut(boxes_seen([drawn.host.numpy() for drawn in draws]))
+        boxes = -(-images.boxes // by[:, None])
         pipelines, made = list(self._augmenter.views.values()), []
         for pipeline, bytes_of in zip(pipelines, views.values(), strict=True):
             first = pipeline.first.result
             pixels = torch.from_numpy(bytes_of).view(first.dtype).view(stop - start, *first.size, -1)
             made.append(pixels.permute(0, 3, 1, 2))
         pixel_bytes = self._pixel * self._dtype.itemsize
-        groups, places = _groups(sizes.prod(axis=1), pixel_bytes, sum(one[:1].nbytes for one in made))
+        groups, places = _groups(boxes, pixel_bytes, sum(one[:1].nbytes for one in made))
         columns = [
-            placed(drawn.host[:, : pipeline.first.what.width], places, sizes, by)
+            placed(drawn.host[:, : pipeline.first.what.width], places, boxes, by)
             for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
         for group in groups:
-            decoded = self._decoded(images, group, places, sizes, by, seen, self._pixel, self._dtype)
+            decoded = self._decoded(images, group, places, boxes, by, self._pixel, self._dtype)
             memory = torch.from_numpy(decoded)
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
                 what, how = pipeline.first.what, pipeline.implementation
@@ -107,12 +107,13 @@ class AugmentedFileRows(FileRows):
         """Decode masks or soft maps, at their full size, and make them alike, as the images of the first view."""
         pipeline, dtype = next(iter(self._augmenter.views.values())), np.dtype(dtype_of(field))
         made = torch.from_numpy(out.view(dtype)).view(len(out), *pipeline.first.result.size)
-        groups, places = _groups(masks.sizes.prod(axis=1), dtype.itemsize, out.shape[1])
-        seen, same = rows_seen(drawn.host.numpy()), np.ones(len(out), np.int64)
-        columns = placed(drawn.host[:, : pipeline.first.what.width], places, masks.sizes, same)
+        masks.cut(boxes_seen([drawn.host.numpy()]))
+        groups, places = _groups(masks.boxes, dtype.itemsize, out.shape[1])
+        same = np.ones(len(out), np.int64)
+        columns = placed(drawn.host[:, : pipeline.first.what.width], places, masks.boxes, same)
         soft = field.about.get("sampling") == "linear"
         for group in groups:
-            memory = self._decoded(masks, group, places, masks.sizes, same, seen, 1, dtype)
+            memory = self._decoded(masks, group, places, masks.boxes, same, 1, dtype)
             pipeline.begin_masks(torch.from_numpy(memory), columns[group], made[group], soft=soft)
 
     def _reductions(self, images: EncodedImages, draws: Draws) -> NDArray[np.int64]:
@@ -122,33 +123,27 @@ class AugmentedFileRows(FileRows):
             by = np.minimum(by, reductions(drawn.host.numpy()) if pipeline.first.reducible else 1)
         return np.where(images.reducible, by, 1)
 
-    def _seen(self, draws: Draws) -> NDArray[np.int64]:
-        """Return the first row of pixels that a view sees of each image, and the one after the last: int64 [N, 2]."""
-        seen = [rows_seen(drawn.host.numpy()) for drawn in draws]
-        first, stop = (np.stack(edges) for edges in zip(*(each.T for each in seen), strict=True))
-        return np.stack([first.min(axis=0), stop.max(axis=0)], axis=1)
-
     def _decoded(
         self,
         images: EncodedImages,
         group: slice,
         places: NDArray[np.int64],
-        sizes: NDArray[np.int64],
+        boxes: NDArray[np.int64],
         by: NDArray[np.int64],
-        seen: NDArray[np.int64],
         channels: int,
         dtype: DTypeLike,
     ) -> NDArray[Any]:
-        """Decode some images, or masks, into this thread's memory: [P, C]; what no view sees of them may be anything."""
-        height, width = sizes[group.stop - 1].tolist()
-        count = int(places[group.stop - 1]) + height * width
+        """Decode the boxes of some images, or masks, into this thread's memory: [P, C]. boxes: as they lie there."""
+        left, top, right, bottom = boxes[group].T
+        heights, widths = bottom - top, right - left
+        count = int(places[group.stop - 1] + heights[-1] * widths[-1])
         memory = (
             self._memory(count * channels * np.dtype(dtype).itemsize).view(dtype).reshape(count, channels)
         )
-        for i in range(group.start, group.stop):
-            height, width = sizes[i].tolist()
+        sides = zip(heights.tolist(), widths.tolist(), strict=True)
+        for i, (height, width) in enumerate(sides, group.start):
             pixels = memory[places[i] : places[i] + height * width]
-            images.decode_into(i, pixels.reshape(height, width, -1), int(by[i]), seen[i].tolist())
+            images.decode_into(i, pixels.reshape(height, width, -1), int(by[i]))
         return memory
 
     def _memory(self, nbytes: int) -> Bytes:
@@ -160,12 +155,13 @@ class AugmentedFileRows(FileRows):
 
 
 def _groups(
-    pixels: NDArray[np.int64], pixel_bytes: int, result_bytes: int
+    boxes: NDArray[np.int64], pixel_bytes: int, result_bytes: int
 ) -> tuple[list[slice], NDArray[np.int64]]:
     """Return which images are decoded together, and the first pixel of each in the memory of its group.
 
-    pixels: of each image. result_bytes: of what is made of one.
+    boxes: int64 [N, 4], as they lie there. result_bytes: of what is made of one.
     """
+    pixels = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     groups, places = [], np.zeros(len(pixels), np.int64)
     start = taken = place = 0
     for i, count in enumerate(pixels.tolist()):

@@ -6,7 +6,7 @@
     mixture.c               of orders/mixture.py
     gather.c                of read/gather.py: rows out of files, guarded against files that are cut short
     resample.c              of pixels/decode_resize.py
-    jpeg_restarts.c         of codecs/jpeg_rows.py: JPEG files, cut between rows of MCUs
+    jpeg_restarts.c         of codecs/jpeg_parts.py: JPEG files, cut at restart markers
     csv.c                   of tables/reading/record_parser.py
     csv_numbers.h           decimal numbers to doubles, for csv.c
     table_sums.c            of tables/transform/column_sums.py

@@ -117,8 +117,8 @@ most_taps(const Job *job)
     return most < job->width ? most : job->width;
 }
 
-/* Find the most height and width of ragged images in a memory of so many pixels; false if one does not lie in it, or turns and has
-wider pixels. */
+/* Find the most height and width of ragged images in a memory of so many pixels; false if the taps of one lead out of it, or it turns
+and has wider pixels. */
 static int
 measure(Job *job, int64_t pixels)
 {
@@ -128,11 +128,14 @@ measure(Job *job, int64_t pixels)
         const float *column = job->columns + n * width, *source = column + width - SOURCE_WIDTH;
         if (job->what.pixel != job->what.channels && !(column[1] == 0 && column[3] == 0)) return 0;
         for (int i = 0; i < SOURCE_WIDTH; i++)
-            if (!(source[i] >= (i < 2 ? 0 : 1) && source[i] <= MOST_SIDE)) return 0;
-        int64_t high = (int64_t)source[2], across = (int64_t)source[3], stride = (int64_t)source[4];
-        if (stride < across || high > INT32_MAX / stride || place_of(source) + (high - 1) * stride + across > pixels) return 0;
-        if (high > job->height) job->height = high;
-        if (across > job->width) job->width = across;
+            if (!(source[i] >= (i == 0 ? -MOST_SIDE : i > 1) && source[i] <= MOST_SIDE)) return 0;
+        int64_t place = place_of(source), stride = (int64_t)source[4];
+        Sample s = {.height = (int)source[2], .width = (int)source[3]};
+        read_taps(&s, column);
+        if (s.height > INT32_MAX / stride || place + s.top_tap * stride + s.left_tap < 0) return 0;
+        if (place + (s.height - 1) * stride + s.width > pixels) return 0;
+        if (s.height > job->height) job->height = s.height;
+        if (s.width > job->width) job->width = s.width;
     }
     return 1;
 }

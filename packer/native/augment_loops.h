@@ -77,11 +77,11 @@ columns_of(const What *what)
     return STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes + SOURCE_WIDTH * (what->ragged != 0);
 }
 
-/* The first pixel of an image, of the columns that say where it lies. */
+/* The first pixel of an image, of the columns that say where it lies; before the memory if only a part of it lies there. */
 static inline int64_t
 place_of(const float *source)
 {
-    return ((int64_t)source[0] << 24) + (int64_t)source[1];
+    return (int64_t)source[0] * (1 << 24) + (int64_t)source[1];
 }
 
 /* NaN becomes low. */
@@ -90,6 +90,19 @@ within(float x, float low, float high)
 {
     float raised = x > low ? x : low; /* in one expression, GCC makes no minimum and maximum of it */
     return raised < high ? raised : high;
+}
+
+/* The taps' box, of an image whose height and width are known. */
+static inline void
+read_taps(Sample *s, const float *column)
+{
+    s->x0 = floorf(within(column[6], 0, (float)(s->width - 1)));
+    s->y0 = floorf(within(column[7], 0, (float)(s->height - 1)));
+    s->x1 = floorf(within(column[8], 0, (float)(s->width - 1)));
+    s->y1 = floorf(within(column[9], 0, (float)(s->height - 1)));
+    if (s->x0 > s->x1) s->x0 = s->x1;
+    if (s->y0 > s->y1) s->y0 = s->y1;
+    s->left_tap = (int)s->x0, s->top_tap = (int)s->y0, s->right_tap = (int)s->x1, s->bottom_tap = (int)s->y1;
 }
 
 static inline int
@@ -1180,13 +1193,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
         s.image = job->images + (job->rows ? job->rows[number] : number) * job->height * job->width * pixel_bytes;
     }
     s.a = column[0], s.b = column[1], s.c = column[2], s.d = column[3], s.e = column[4], s.f = column[5];
-    s.x0 = floorf(within(column[6], 0, (float)(s.width - 1)));
-    s.y0 = floorf(within(column[7], 0, (float)(s.height - 1)));
-    s.x1 = floorf(within(column[8], 0, (float)(s.width - 1)));
-    s.y1 = floorf(within(column[9], 0, (float)(s.height - 1)));
-    if (s.x0 > s.x1) s.x0 = s.x1;
-    if (s.y0 > s.y1) s.y0 = s.y1;
-    s.left_tap = (int)s.x0, s.top_tap = (int)s.y0, s.right_tap = (int)s.x1, s.bottom_tap = (int)s.y1;
+    read_taps(&s, column);
     s.sx = within(column[10], 1, WIDEST), s.sy = within(column[11], 1, WIDEST);
     if (what->sampling == CUBIC) s.x0 -= 0.5f, s.y0 -= 0.5f, s.x1 += 0.5f, s.y1 += 0.5f;
     s.left = column[12], s.top = column[13], s.right = column[14], s.bottom = column[15];

@@ -1,5 +1,5 @@
-/* The loops of codecs/jpeg_rows.py, which says what they are for: restart markers between the rows of MCUs of a JPEG file; and what
-the header says of a plain one, for codecs/jpeg.py.
+/* The loops of codecs/jpeg_parts.py, which says what they are for: tiles of a JPEG file, between restart markers; and what the
+header says of a plain one, for codecs/jpeg.py.
 
 Whatever the bytes are, nothing outside them is read; what is out of the ordinary is refused with None.
 */
@@ -9,9 +9,7 @@ enum { SOI = 0xD8, EOI = 0xD9, RST0 = 0xD0, RST7 = 0xD7, SOF0 = 0xC0, SOF1 = 0xC
 enum { APP0 = 0xE0, APP1 = 0xE1, APP15 = 0xEF, COM = 0xFE };
 
 #define MOST_COMPONENTS 4
-#define MOST_ROWS (1 << 13) /* of MCUs: 65,535 pixels have 8,192 rows of 8 */
-
-#define MOST_BLOCKS 10      /* of an MCU, by the standard */
+#define MOST_BLOCKS 10 /* of an MCU, by the standard */
 
 typedef struct {
     uint8_t id, across, down; /* sampling factors */
@@ -21,9 +19,11 @@ typedef struct {
 /* What the segments before the compressed pixels say. */
 typedef struct {
     size_t frame, scan, pixels; /* where SOF's marker begins, that of SOS, and the compressed pixels */
-    int width, height, components, interval; /* interval: -1 if nothing is said of it */
-    int exif;                      /* 1 if it has Exif data, which may say that it is to be turned */
-    int columns, rows, row_pixels; /* MCUs in a row, rows of MCUs, pixels in one of these */
+    size_t restart;             /* where the interval stands, 0 if nothing is said of it */
+    int width, height, components;
+    int interval; /* MCUs from a restart marker to the next, 0 if there are none */
+    int exif;     /* 1 if it has Exif data, which may say that it is to be turned */
+    int columns, rows, across, down; /* MCUs in a row, rows of MCUs; pixels of an MCU */
     Component component[MOST_COMPONENTS];
     const uint8_t *tables[2][4]; /* Huffman tables of DC and AC: 16 numbers of codes of 1 to 16 bits, then their symbols */
 } Head;
@@ -50,9 +50,9 @@ read_frame(Head *head, const uint8_t *segment, int length)
         head->component[i] = component;
     }
     if (head->components == 1) across = down = 1; /* an MCU of one component is one block, whatever its factors say */
-    head->row_pixels = 8 * down;
-    head->rows = (head->height + 8 * down - 1) / (8 * down);
-    head->columns = (head->width + 8 * across - 1) / (8 * across);
+    head->across = 8 * across, head->down = 8 * down;
+    head->rows = (head->height + head->down - 1) / head->down;
+    head->columns = (head->width + head->across - 1) / head->across;
     return head->height > 0 && head->width > 0;
 }
 
@@ -89,7 +89,6 @@ static int
 read_head(Head *head, const uint8_t *data, size_t size)
 {
     memset(head, 0, sizeof *head);
-    head->interval = -1;
     if (size < 4 || data[0] != 0xFF || data[1] != SOI) return 0;
     for (size_t at = 2; size - at >= 4;) {
         int marker = data[at + 1], length = number(data + at + 2);
@@ -105,7 +104,7 @@ read_head(Head *head, const uint8_t *data, size_t size)
             head->frame = at;
         } else if (marker == DRI) {
             if (length != 4) return 0;
-            head->interval = number(segment + 2);
+            head->interval = number(segment + 2), head->restart = at + 4;
         } else if (marker == SOS) {
             head->scan = at, head->pixels = at + 2 + (size_t)length;
             return read_scan(head, segment, length);
@@ -120,103 +119,129 @@ read_head(Head *head, const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Rows of pixels on both sides of a part that a decoder may need, to enlarge components of fewer rows smoothly. One row of
-such a component is enough. Where decoders to 1/2 or 1/4 leave components smaller too, a row of them is up to 8 pixels. */
+/* Pixels on each side of a part that a decoder may need, to enlarge components of fewer pixels smoothly. One pixel of
+such a component is enough. Where decoders to 1/2 or 1/4 leave components smaller too, one of theirs is up to 8 pixels. */
 static int
 margin(const Head *head)
 {
-    int across = 1, down = 1, most = 0;
-    for (int i = 0; i < head->components; i++) {
-        if (head->component[i].across > across) across = head->component[i].across;
-        if (head->component[i].down > down) down = head->component[i].down;
-    }
+    int most = 0;
     for (int i = 0; i < head->components && head->components > 1; i++) {
-        const Component *own = head->component + i;
-        int both = own->across * 2 == across && own->down * 2 == down;
-        int rows = own->down == down ? 0 : both ? 2 : 8;
-        if (rows > most) most = rows;
+        int across = 8 * head->component[i].across, down = 8 * head->component[i].down;
+        int both = across * 2 == head->across && down * 2 == head->down;
+        int pixels = across == head->across && down == head->down ? 0 : both ? 2 : 8;
+        if (pixels > most) most = pixels;
     }
     return most;
 }
 
-/* Note where each row of MCUs ends, at its RST or EOI: 1, or 0 if there is another marker, or too few or too many. */
-static int
-find_rows(const Head *head, const uint8_t *data, size_t size, size_t *ends)
+/* Whether there are tiles. Those of one MCU are left: of 4 pixels a side 1/4 and 1/8 are as large. */
+INLINE int
+has_tiles(const Head *head)
 {
-    const uint8_t *at = data + head->pixels, *last = data + size - 1;
-    int row = 0;
-    for (; (at = memchr(at, 0xFF, (size_t)(last - at))); at += 2) {
-        if (at[1] == 0) {
-            if (last - at < 2) return 0;
-            continue;
-        }
-        ends[row] = (size_t)(at - data);
-        if (++row == head->rows) return at[1] == EOI;
-        if (at[1] != RST0 + (row - 1) % 8 || last - at < 2) return 0;
+    return head->interval && head->columns % head->interval == 0 && (head->interval > 1 || head->columns == 1);
+}
+
+/* Where the compressed pixels that begin at `at` end, at a marker: it is the number's next one, or EOI behind the last. 0 if not. */
+static size_t
+end_of_tile(const uint8_t *data, size_t at, size_t size, int64_t number, int64_t count)
+{
+    const uint8_t *found;
+    for (; at + 1 < size && (found = memchr(data + at, 0xFF, size - 1 - at)); at += 2) {
+        at = (size_t)(found - data);
+        if (data[at + 1] != 0) return data[at + 1] == (number == count - 1 ? EOI : RST0 + number % 8) ? at : 0;
     }
     return 0;
 }
 
-/* jpeg_plain_size(data) */
-LOOP(jpeg_plain_size)
+/* The MCUs of one axis that hold pixels first to stop - 1 and those around them: [*begin, *end), whole tiles of so many. */
+static void
+needed(int first, int stop, int side, int pixels, int count, int tile, int *begin, int *end)
 {
-    if (check_count(count, 1, "jpeg_plain_size(data)") < 0) return NULL;
+    int all = tile * pixels, last = count / tile;
+    *begin = first > side ? (first - side) / all : 0;
+    *end = stop + side < count * pixels ? (stop + side + all - 1) / all : last;
+    *begin *= tile, *end *= tile;
+}
+
+/* jpeg_plain_shape(data) */
+LOOP(jpeg_plain_shape)
+{
+    if (check_count(count, 1, "jpeg_plain_shape(data)") < 0) return NULL;
     Buffers buffers = {0};
     const Py_buffer *view = get_buffer(&buffers, args[0], PyBUF_SIMPLE);
     if (!view) return NULL;
     Head head;
     int plain = read_head(&head, view->buf, (size_t)view->len) && !head.exif && (head.components == 1 || head.components == 3);
     release_buffers(&buffers);
-    return plain ? Py_BuildValue("ii", head.height, head.width) : Py_NewRef(Py_None);
+    return plain ? Py_BuildValue("iii", head.height, head.width, head.components) : Py_NewRef(Py_None);
 }
 
-/* jpeg_rows(data, first, stop) */
-LOOP(jpeg_rows)
+/* jpeg_part(data, left, top, right, bottom) */
+LOOP(jpeg_part)
 {
-    if (check_count(count, 3, "jpeg_rows(data, first, stop)") < 0) return NULL;
-    Py_ssize_t first = PyNumber_AsSsize_t(args[1], PyExc_OverflowError);
-    Py_ssize_t stop = PyNumber_AsSsize_t(args[2], PyExc_OverflowError);
+    if (check_count(count, 5, "jpeg_part(data, left, top, right, bottom)") < 0) return NULL;
+    Py_ssize_t box[4];
+    for (int i = 0; i < 4; i++) box[i] = PyNumber_AsSsize_t(args[i + 1], PyExc_OverflowError);
     if (PyErr_Occurred()) return NULL;
     Buffers buffers = {0};
     const Py_buffer *view = get_buffer(&buffers, args[0], PyBUF_SIMPLE);
     if (!view) return NULL;
     const uint8_t *data = view->buf;
-    size_t size = (size_t)view->len, ends[MOST_ROWS];
-    PyObject *result = NULL;
+    size_t size = (size_t)view->len;
+    PyObject *bytes = NULL;
     Head head;
-    if (!read_head(&head, data, size) || head.pixels >= size || head.interval != head.columns) goto done;
-    if (first < 0 || first >= stop || stop > head.height) goto done;
-    int side = margin(&head), pixels = head.row_pixels, from = (int)first - side, to = (int)stop + side;
-    int begin = from > 0 ? from / pixels : 0, end = to < head.height ? (to + pixels - 1) / pixels : head.rows;
-    if (begin == 0 && end == head.rows) goto done;
-    if (!find_rows(&head, data, size, ends)) goto done;
-    size_t start = begin ? ends[begin - 1] + 2 : head.pixels, length = ends[end - 1] - start;
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head.pixels + length + 2));
-    if (!bytes) goto done;
-    uint8_t *part = (uint8_t *)PyBytes_AS_STRING(bytes);
+    if (!read_head(&head, data, size) || !has_tiles(&head)) goto refused;
+    if (box[0] < 0 || box[0] >= box[2] || box[2] > head.width || box[1] < 0 || box[1] >= box[3] || box[3] > head.height)
+        goto refused;
+    int left, top, right, bottom, tile = head.interval, side = margin(&head);
+    needed((int)box[0], (int)box[2], side, head.across, head.columns, tile, &left, &right);
+    needed((int)box[1], (int)box[3], side, head.down, head.rows, 1, &top, &bottom);
+    if (left == 0 && top == 0 && right == head.columns && bottom == head.rows) goto refused;
+    bytes = PyBytes_FromStringAndSize(NULL, view->len);
+    if (!bytes) goto refused;
+    uint8_t *part = (uint8_t *)PyBytes_AS_STRING(bytes), *to = part + head.pixels;
     memcpy(part, data, head.pixels);
-    memcpy(part + head.pixels, data + start, length);
-    int bottom = end * pixels < head.height ? end * pixels : head.height, height = bottom - begin * pixels;
-    part[head.frame + 5] = (uint8_t)(height >> 8), part[head.frame + 6] = (uint8_t)height;
-    for (int row = begin; row < end - 1; row++)
-        part[head.pixels + ends[row] - start + 1] = (uint8_t)(RST0 + (row - begin) % 8);
-    part[head.pixels + length] = 0xFF, part[head.pixels + length + 1] = EOI;
-    result = Py_BuildValue("Nii", bytes, begin * pixels, bottom);
-done:
+    int64_t tiles = (int64_t)head.rows * head.columns / tile, number = 0, taken = 0;
+    size_t at = head.pixels;
+    for (int row = 0; row < bottom; row++)
+        for (int column = 0; column < head.columns; column += tile, number++) {
+            size_t end = end_of_tile(data, at, size, number, tiles);
+            if (!end) {
+                Py_CLEAR(bytes);
+                goto refused;
+            }
+            if (row >= top && column >= left && column < right) {
+                memcpy(to, data + at, end - at);
+                to += end - at;
+                *to++ = 0xFF, *to++ = (uint8_t)(RST0 + taken++ % 8);
+            }
+            at = end + 2;
+        }
+    to[-1] = EOI;
+    left *= head.across, right *= head.across, top *= head.down, bottom *= head.down;
+    if (right > head.width) right = head.width;
+    if (bottom > head.height) bottom = head.height;
+    uint8_t *sides = part + head.frame + 5;
+    sides[0] = (uint8_t)((bottom - top) >> 8), sides[1] = (uint8_t)(bottom - top);
+    sides[2] = (uint8_t)((right - left) >> 8), sides[3] = (uint8_t)(right - left);
+    _PyBytes_Resize(&bytes, to - part);
+refused:
     release_buffers(&buffers);
-    return result || PyErr_Occurred() ? result : Py_NewRef(Py_None);
+    if (PyErr_Occurred()) return NULL;
+    return bytes ? Py_BuildValue("Niiii", bytes, left, top, right, bottom) : Py_NewRef(Py_None);
 }
 
-/* ---- markers for a file that has none ----
+/* ---- markers for a file that has none, or others ----
 
-The differences between DC values are all that goes from one row to the next: at the beginning of a row they count from 0. So of
-each row the first code of each component is written anew, and all other bits are copied, shifted. To find where the rows
-begin all codes are read. */
+The differences between DC values are all that goes from one MCU to the next: behind a marker they count from 0. So of each tile
+the first code of each component is written anew, and so it is where a marker was; all other bits are copied, shifted. To find where
+the tiles begin all codes are read. */
 
 #define INDEX_BITS 11
 #define LONGEST 31                                  /* bits of a code and of the number behind it */
 #define BEYOND (64 * LONGEST / 8 + 3 * 8)           /* bytes behind the compressed pixels that reading one block may touch */
-#define ROW_BYTES (2 * (MOST_COMPONENTS * LONGEST / 8 + 2) + 2) /* that a row may grow by, where every second one is a 0 after 0xFF */
+#define CUT_BYTES (2 * (LONGEST / 8 + 2) + 2) /* that a code that is written anew may add, where every second one is a 0 after 0xFF */
+#define EXTRA_BYTES (6 + 4 * (2 + 2 + 17 + 16)) /* of segments that say more: DRI, DHT */
 
 /* An entry says what the next bits are: BITS of them are codes with their numbers, which stand for COEFFICIENTS, and END if the last
 of them ends the block. 0: the code is longer, or none. */
@@ -239,11 +264,19 @@ typedef struct {
     int component, is_first;
 } Block;
 
-/* A code at the beginning of a row that is written anew: bits [begin, end), the DC value. */
+/* Where the bits before and behind a code for a DC value that is written anew end and begin. */
 typedef struct {
-    size_t begin, end;
-    int value;
-} Renewed;
+    size_t stop, resume;
+    int16_t value;
+    uint8_t table, begins; /* 1: a tile begins with it */
+} Cut;
+
+/* What lies between the markers of a file: compressed pixels, each 0 behind a 0xFF taken out. */
+typedef struct {
+    uint8_t *bytes;
+    size_t *ends; /* of each stretch, in bytes */
+    int64_t count;
+} Stretches;
 
 typedef struct {
     const uint8_t *at;
@@ -407,81 +440,183 @@ copy_bits(Writer *writer, const uint8_t *bytes, size_t from, size_t to)
     if (to > from) put(writer, bits_at(bytes, from) >> (64 - (to - from)), (int)(to - from));
 }
 
-/* Write a row of MCUs, to its last byte, which is filled up with ones: 1, or 0 if there is no code for one of the values. */
+INLINE int
+category(int value)
+{
+    return value ? 32 - __builtin_clz((unsigned)abs(value)) : 0;
+}
+
+/* The MCUs of a tile: of the divisors of those of a row from 2 on the one that is closest to 4, or all of them. As interval_of in
+codecs/jpeg_parts.py. */
 static int
-write_row(Writer *writer, const Head *head, const Table *dc, const uint8_t *bytes, const Renewed *renewed, size_t begin, size_t end)
+tile_of(int columns)
 {
-    for (int i = 0; i < head->components; i++) {
-        const Table *table = dc + head->component[i].dc;
-        int value = renewed[i].value, size = value ? 32 - __builtin_clz((unsigned)abs(value)) : 0;
-        if (!table->bits[size]) return 0;
-        copy_bits(writer, bytes, begin, renewed[i].begin);
-        put(writer, table->code[size], table->bits[size]);
-        put(writer, (uint64_t)(value < 0 ? value + (1 << size) - 1 : value), size);
-        begin = renewed[i].end;
+    for (int away = 0; 4 + away <= columns; away++) {
+        if (away <= 2 && columns % (4 - away) == 0) return 4 - away;
+        if (columns % (4 + away) == 0) return 4 + away;
     }
-    copy_bits(writer, bytes, begin, end);
-    if (writer->count) put(writer, 0xFF >> writer->count, 8 - writer->count);
-    return 1;
+    return columns;
 }
 
-/* Take the 0 behind each 0xFF out, up to the end of the picture. Returns: where EOI is, or 0 if another marker comes first. */
+/* Take the stretches between markers. Returns: where EOI is, or 0 if another marker comes first, or another number of stretches. */
 static size_t
-unescape(const uint8_t *data, size_t at, size_t size, uint8_t *bytes, size_t *count)
+unescape(const uint8_t *data, size_t at, size_t size, Stretches *stretches)
 {
-    uint8_t *to = bytes;
-    while (at < size) {
-        const uint8_t *found = memchr(data + at, 0xFF, size - at);
-        size_t next = found ? (size_t)(found - data) : size;
-        if (next + 2 > size) return 0;
+    uint8_t *to = stretches->bytes;
+    for (int64_t number = 0; number < stretches->count; at += 2) {
+        const uint8_t *found = at < size ? memchr(data + at, 0xFF, size - at) : NULL;
+        if (!found || data + size - found < 2) return 0;
+        size_t next = (size_t)(found - data);
         memcpy(to, data + at, next - at);
-        to += next - at;
-        if (data[next + 1] == EOI) {
-            *count = (size_t)(to - bytes);
-            memset(to, 0, BEYOND);
-            return next;
+        to += next - at, at = next;
+        int marker = data[at + 1], is_last = number == stretches->count - 1;
+        if (marker == 0) {
+            *to++ = 0xFF;
+            continue;
         }
-        if (data[next + 1] != 0) return 0;
-        *to++ = 0xFF;
-        at = next + 2;
+        if (marker != (is_last ? EOI : RST0 + (int)(number % 8))) return 0;
+        stretches->ends[number++] = (size_t)(to - stretches->bytes);
     }
-    return 0;
+    memset(to, 0, BEYOND);
+    return at - 2;
 }
 
-/* Write all rows, with markers between them: the number of bytes, or 0 if the picture is damaged. */
-static size_t
-write_rows(const Head *head, const uint8_t *bytes, size_t count, uint8_t *out)
+/* Read all codes, up to bit *end, and note those that are written anew: how many, or -1 if the picture is damaged. */
+static int64_t
+find_cuts(const Head *head, const Table *dc, const Table *ac, const Stretches *stretches, int tile, Cut *cuts, size_t *end)
 {
-    Table dc[4], ac[4];
     Block blocks[MOST_BLOCKS];
-    int a_unit = 0, made[2][4] = {{0}}, values[MOST_COMPONENTS] = {0};
+    int a_unit = 0, values[MOST_COMPONENTS] = {0}, before[MOST_COMPONENTS];
     for (int i = 0; i < head->components; i++) {
         const Component *own = head->component + i;
         int all = head->components == 1 ? 1 : own->across * own->down;
-        if (a_unit + all > MOST_BLOCKS) return 0;
-        if (!made[0][own->dc]++ && !make_table(dc + own->dc, head->tables[0][own->dc], 0)) return 0;
-        if (!made[1][own->ac]++ && !make_table(ac + own->ac, head->tables[1][own->ac], 1)) return 0;
+        if (a_unit + all > MOST_BLOCKS) return -1;
         for (int k = 0; k < all; k++) blocks[a_unit++] = (Block){dc + own->dc, ac + own->ac, i, k == 0};
     }
-    Writer writer = {out, 0, 0};
-    Renewed renewed[MOST_COMPONENTS];
+    const uint8_t *bytes = stretches->bytes;
     Reader reader = {bytes, 0, 0};
-    size_t all_bits = count * 8;
-    for (int row = 0; row < head->rows; row++) {
-        size_t begin = position(&reader, bytes);
-        for (int column = 0; column < head->columns; column++)
-            for (int k = 0; k < a_unit; k++) {
-                const Block *block = blocks + k;
-                size_t before = position(&reader, bytes);
-                if (!read_dc(block->dc, &reader, values + block->component)) return 0;
-                if (column == 0 && block->is_first)
-                    renewed[block->component] = (Renewed){before, position(&reader, bytes), values[block->component]};
-                if (!skip_ac(block->ac, &reader) || position(&reader, bytes) > all_bits) return 0;
+    int64_t units = (int64_t)head->rows * head->columns, stretch = 0, left = head->interval ? head->interval : units;
+    size_t all_bits = stretches->ends[0] * 8;
+    Cut *cut = cuts;
+    for (int64_t unit = 0; unit < units; unit++, left--) {
+        size_t stop = position(&reader, bytes);
+        int begins = unit % tile == 0;
+        memcpy(before, values, sizeof values);
+        if (left == 0) {
+            if (all_bits - stop >= 8) return -1;
+            reader = (Reader){bytes + stretches->ends[stretch], 0, 0};
+            all_bits = stretches->ends[++stretch] * 8;
+            left = head->interval;
+            memset(values, 0, sizeof values);
+        }
+        int anew = begins || left == head->interval;
+        for (int k = 0; k < a_unit; k++) {
+            const Block *block = blocks + k;
+            int c = block->component;
+            if (k) stop = position(&reader, bytes);
+            if (!read_dc(block->dc, &reader, values + c)) return -1;
+            if (anew && block->is_first) {
+                int value = begins ? values[c] : values[c] - before[c];
+                if (category(value) > 15) return -1;
+                *cut++ = (Cut){stop, position(&reader, bytes), (int16_t)value, head->component[c].dc, begins && k == 0};
             }
-        if (!write_row(&writer, head, dc, bytes, renewed, begin, position(&reader, bytes))) return 0;
-        if (row < head->rows - 1) *writer.at++ = 0xFF, *writer.at++ = (uint8_t)(RST0 + row % 8);
+            if (!skip_ac(block->ac, &reader) || position(&reader, bytes) > all_bits) return -1;
+        }
     }
-    return all_bits - position(&reader, bytes) < 8 ? (size_t)(writer.at - out) : 0;
+    *end = position(&reader, bytes);
+    return all_bits - *end < 8 ? cut - cuts : -1;
+}
+
+/* Give a table codes for more values, longer than those it has: the bytes of a segment that says so, or 0 if there is no room. */
+static size_t
+extend(Table *table, int name, unsigned missing, uint8_t *out)
+{
+    const uint8_t *counts = table->symbols - 16;
+    uint32_t all = 0, more = (uint32_t)__builtin_popcount(missing), code = 0;
+    int bits = 0;
+    for (int i = 1; i <= 16; i++)
+        if (counts[i - 1]) bits = i;
+    for (int i = 1; i <= bits; i++) code = (code << 1) + counts[i - 1], all += counts[i - 1];
+    if (all + more > 16) return 0; /* it has one twice */
+    for (; (1u << bits) - code <= more; bits++, code <<= 1) /* a code of ones alone is none */
+        if (bits == 16) return 0;
+    size_t length = 2 + 17 + all + more;
+    uint8_t start[] = {0xFF, DHT, (uint8_t)(length >> 8), (uint8_t)length, (uint8_t)name};
+    memcpy(out, start, sizeof start);
+    memcpy(out + sizeof start, counts, 16 + all);
+    out[sizeof start + (size_t)bits - 1] += (uint8_t)more;
+    for (int symbol = 0, at = (int)(sizeof start + 16 + all); symbol < 16; symbol++)
+        if (missing >> symbol & 1) {
+            out[at++] = (uint8_t)symbol;
+            table->code[symbol] = (uint16_t)code++, table->bits[symbol] = (uint8_t)bits;
+        }
+    return 2 + length;
+}
+
+/* Fill the last byte up with ones. */
+INLINE void
+end_byte(Writer *writer)
+{
+    if (writer->count) put(writer, 0xFF >> writer->count, 8 - writer->count);
+}
+
+/* Write all tiles, with markers between them: the number of bytes. */
+static size_t
+write_tiles(const Table *dc, const uint8_t *bytes, const Cut *cuts, int64_t count, size_t end, uint8_t *out)
+{
+    Writer writer = {out, 0, 0};
+    size_t from = 0;
+    for (int64_t i = 0, tile = 0; i < count; i++) {
+        const Cut *cut = cuts + i;
+        copy_bits(&writer, bytes, from, cut->stop);
+        if (cut->begins && tile++) {
+            end_byte(&writer);
+            *writer.at++ = 0xFF, *writer.at++ = (uint8_t)(RST0 + (tile - 2) % 8);
+        }
+        const Table *table = dc + cut->table;
+        int value = cut->value, size = category(value);
+        put(&writer, table->code[size], table->bits[size]);
+        put(&writer, (uint64_t)(value < 0 ? value + (1 << size) - 1 : value), size);
+        from = cut->resume;
+    }
+    copy_bits(&writer, bytes, from, end);
+    end_byte(&writer);
+    return (size_t)(writer.at - out);
+}
+
+/* Write the compressed pixels anew, and the segments that they need before them: bytes of both, or 0 if the picture is damaged. */
+static size_t
+write_anew(const Head *head, Stretches *stretches, int tile, Cut *cuts, uint8_t *out, uint8_t *extra, size_t *extras)
+{
+    Table dc[4], ac[4];
+    unsigned made[2] = {0}, used[4] = {0};
+    for (int i = 0; i < head->components; i++) {
+        int names[2] = {head->component[i].dc, head->component[i].ac};
+        for (int kind = 0; kind < 2; kind++) {
+            if (made[kind] >> names[kind] & 1) continue;
+            made[kind] |= 1u << names[kind];
+            if (!make_table((kind ? ac : dc) + names[kind], head->tables[kind][names[kind]], kind)) return 0;
+        }
+    }
+    size_t end;
+    int64_t count = find_cuts(head, dc, ac, stretches, tile, cuts, &end);
+    if (count < 0) return 0;
+    for (int64_t i = 0; i < count; i++) used[cuts[i].table] |= 1u << category(cuts[i].value);
+    *extras = 0;
+    if (!head->restart) {
+        uint8_t interval[] = {0xFF, DRI, 0, 4, (uint8_t)(tile >> 8), (uint8_t)tile};
+        memcpy(extra, interval, *extras = sizeof interval);
+    }
+    for (int name = 0; name < 4; name++) {
+        unsigned missing = used[name];
+        for (int symbol = 0; symbol < 16; symbol++)
+            if (missing >> symbol & 1 && dc[name].bits[symbol]) missing ^= 1u << symbol;
+        if (!missing) continue;
+        size_t length = extend(dc + name, name, missing, extra + *extras);
+        if (!length) return 0;
+        *extras += length;
+    }
+    return write_tiles(dc, stretches->bytes, cuts, count, end, out);
 }
 
 /* jpeg_with_restarts(data) */
@@ -492,39 +627,50 @@ LOOP(jpeg_with_restarts)
     const Py_buffer *view = get_buffer(&buffers, args[0], PyBUF_SIMPLE);
     if (!view) return NULL;
     const uint8_t *data = view->buf;
-    size_t size = (size_t)view->len, ends[MOST_ROWS], end = 0, bytes = 0, written = 0;
+    size_t size = (size_t)view->len, end = 0, written = 0, extras = 0;
+    uint8_t extra[EXTRA_BYTES], *out = NULL;
     PyObject *result = NULL;
-    uint8_t *plain = NULL, *out = NULL;
+    Stretches stretches = {NULL, NULL, 1};
+    Cut *cuts = NULL;
     Head head;
-    if (!read_head(&head, data, size) || head.pixels >= size || head.rows == 1) goto done;
-    if (head.interval >= 0) {
-        if (head.interval == head.columns && find_rows(&head, data, size, ends)) result = Py_NewRef(args[0]);
+    if (!read_head(&head, data, size) || head.pixels >= size) goto done;
+    int tile = tile_of(head.columns);
+    int64_t units = (int64_t)head.rows * head.columns;
+    if (units == tile || units / 4 > (int64_t)size) goto done; /* of an MCU there are two bits at least */
+    if (head.interval <= tile && has_tiles(&head)) {
+        result = Py_NewRef(args[0]);
         goto done;
     }
-    size_t room = size - head.pixels, rows = (size_t)head.rows;
-    plain = PyMem_RawMalloc(room + BEYOND);
-    out = PyMem_RawMalloc(2 * room + rows * ROW_BYTES + sizeof(uint64_t));
-    if (!plain || !out) {
+    size_t room = size - head.pixels, anew = (size_t)(units / tile);
+    if (head.interval) stretches.count = (units + head.interval - 1) / head.interval, anew += (size_t)stretches.count;
+    anew *= (size_t)head.components;
+    stretches.bytes = PyMem_RawMalloc(room + BEYOND);
+    stretches.ends = PyMem_RawMalloc((size_t)stretches.count * sizeof *stretches.ends);
+    cuts = PyMem_RawMalloc(anew * sizeof *cuts);
+    out = PyMem_RawMalloc(2 * room + anew * CUT_BYTES + sizeof(uint64_t));
+    if (!stretches.bytes || !stretches.ends || !cuts || !out) {
         PyErr_NoMemory();
         goto done;
     }
     BEGIN_WITHOUT_GIL_IF(room > 1 << 13)
-    end = unescape(data, head.pixels, size, plain, &bytes);
-    if (end) written = write_rows(&head, plain, bytes, out);
+    end = unescape(data, head.pixels, size, &stretches);
+    if (end) written = write_anew(&head, &stretches, tile, cuts, out, extra, &extras);
     END_WITHOUT_GIL
     if (!written) goto done;
-    uint8_t interval[] = {0xFF, DRI, 0, 4, (uint8_t)(head.columns >> 8), (uint8_t)head.columns};
     size_t header = head.pixels - head.scan;
-    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head.pixels + sizeof interval + written + size - end));
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head.pixels + extras + written + size - end));
     if (!result) goto done;
     uint8_t *to = (uint8_t *)PyBytes_AS_STRING(result);
     memcpy(to, data, head.scan);
-    memcpy(to += head.scan, interval, sizeof interval);
-    memcpy(to += sizeof interval, data + head.scan, header);
+    if (head.restart) to[head.restart] = (uint8_t)(tile >> 8), to[head.restart + 1] = (uint8_t)tile;
+    memcpy(to += head.scan, extra, extras);
+    memcpy(to += extras, data + head.scan, header);
     memcpy(to += header, out, written);
     memcpy(to + written, data + end, size - end);
 done:
-    PyMem_RawFree(plain);
+    PyMem_RawFree(stretches.bytes);
+    PyMem_RawFree(stretches.ends);
+    PyMem_RawFree(cuts);
     PyMem_RawFree(out);
     release_buffers(&buffers);
     return result || PyErr_Occurred() ? result : Py_NewRef(Py_None);

@@ -17,9 +17,9 @@ static PyMethodDef methods[] = {
     ENTRY(resample, "As resample_numpy in pixels/decode_resize.py."),
     ENTRY(channel_sums, "As channel_sums_opencv in convert/block_workers.py."),
     /* jpeg_restarts.c */
-    ENTRY(jpeg_plain_size, "As fill_plain in codecs/jpeg.py calls it."),
-    ENTRY(jpeg_rows, "As part in codecs/jpeg_rows.py."),
-    ENTRY(jpeg_with_restarts, "As with_markers in codecs/jpeg_rows.py."),
+    ENTRY(jpeg_plain_shape, "As plain_shape in codecs/jpeg.py."),
+    ENTRY(jpeg_part, "As part in codecs/jpeg_parts.py."),
+    ENTRY(jpeg_with_restarts, "As with_markers in codecs/jpeg_parts.py."),
     /* csv.c */
     ENTRY(parse_csv, "As _parse_plain in tables/reading/record_parser.py."),
     ENTRY(end_of_csv_records, "As end_of_records in tables/reading/record_parser.py."),

@@ -5,6 +5,7 @@ Their sizes are known before a pixel is decoded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.codecs import jpeg, jpeg_rows, png
+from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -41,7 +42,8 @@ class EncodedImages:
     """Rows of such a field, or of the masks or soft maps of one.
 
     rows: their bytes. numbers: of the rows, for messages. known: heights and widths that the pack says they have, int [N, 2], which raw
-    rows need. sizes: int64 [N, 2], heights and widths, upright.
+    rows need. sizes: int64 [N, 2], heights and widths, upright. boxes: int64 [N, 4], left, top, right and bottom of what is decoded of
+    each: all of it, until they were cut.
     Raises FormatError for damaged rows.
     """
 
@@ -53,7 +55,7 @@ class EncodedImages:
         numbers: Sequence[int],
         known: NDArray[Any] | None = None,
     ) -> None:
-        self._pack, self._field, self._rows, self._numbers = pack, field, rows, numbers
+        self._pack, self._field, self._rows, self._numbers = pack, field, list(rows), numbers
         assert field.own_size is not None
         self._own = own = field.own_size
         self.sizes = np.empty((len(rows), 2), np.int64)
@@ -77,6 +79,8 @@ class EncodedImages:
             except ValueError as error:
                 raise self._damaged(i, error) from None
             self.sizes[i] = height, width
+        self.boxes = np.zeros((len(rows), 4), np.int64)
+        self.boxes[:, 2:] = self.sizes[:, ::-1]
 
     @cached_property
     def reducible(self) -> NDArray[np.bool_]:
@@ -103,30 +107,35 @@ class EncodedImages:
                 i, ValueError(f"{width} x {height} pixels beside an image of {columns} x {rows}")
             )
 
-    def decode_into(
-        self, number: int, out: NDArray[Any], by: int = 1, seen: Sequence[int] | None = None
-    ) -> None:
-        """Decode an image, upright, or one `by` times smaller, 2, 4 or 8, where it is reducible.
+    def cut(self, seen: NDArray[np.int64]) -> None:
+        """Keep of each image a box that holds the pixels seen, int64 [N, 4] as `boxes`; of reducible ones its edges are multiples of 8.
+
+        JPEG files keep the tiles around those pixels, or all where they are turned or have none.
+        """
+        if self._own.codec != "jpeg":
+            self.boxes = seen
+            return
+        for i in np.flatnonzero(self.reducible).tolist():
+            if part := jpeg_parts.part(self._rows[i], tuple(seen[i].tolist())):
+                self._rows[i], self.boxes[i] = part
+
+    def decode_into(self, number: int, out: NDArray[Any], by: int = 1) -> None:
+        """Decode the box of an image, upright, or one `by` times smaller, 2, 4 or 8, where it is reducible.
 
         out: uint8 [h, w, C], C-contiguous; of masks [h, w] of their dtype. Sides that do not divide are rounded up. C may be 4 for 3
-            in JPEG, which is faster: the last means nothing. seen: the first row of pixels, of the full size, that is looked at, and
-            the one after the last; the others of out may then stay as they are.
+            in JPEG, which is faster: the last means nothing.
         """
         data = self._rows[number]
         try:
-            if self._own.codec != "jpeg":
-                array = png.array(data) if self._own.codec else np.frombuffer(data, self._own.dtype)
-                if array.dtype != out.dtype or array.size != out.size:
-                    raise ValueError(f"{array.dtype} {list(array.shape)} for {out.dtype} {list(out.shape)}")
-                rows = slice(None) if seen is None else slice(*seen)
-                out[rows] = array.reshape(out.shape)[rows]
+            if self._own.codec == "jpeg":
+                jpeg.decode_upright_into(data, out, by > 1)
                 return
-            if seen is not None and self.reducible[number]:
-                part = jpeg_rows.part(data, *seen)
-                if part is not None:
-                    data, start, stop = part
-                    out = out[start // by : -(-stop // by)]
-            jpeg.decode_upright_into(data, out, by > 1)
+            array = png.array(data) if self._own.codec else np.frombuffer(data, self._own.dtype)
+            shape = self._own.shape(*self.sizes[number].tolist())
+            if array.dtype != out.dtype or array.size != math.prod(shape):
+                raise ValueError(f"{array.dtype} {list(array.shape)} for {out.dtype} {list(shape)}")
+            left, top, right, bottom = self.boxes[number].tolist()
+            out[...] = array.reshape(shape)[top:bottom, left:right].reshape(out.shape)
         except ValueError as error:
             raise self._damaged(number, error) from None
 

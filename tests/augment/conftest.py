@@ -168,7 +168,8 @@ class RaggedImages:
     reductions: NDArray[np.int64]
 
     def placed(self, columns: Tensor) -> Tensor:
-        return placed(columns, self.places, self.sizes, self.reductions)
+        boxes = np.hstack([np.zeros_like(self.sizes), self.sizes[:, ::-1]])
+        return placed(columns, self.places, boxes, self.reductions)
 
 
 def begin(pipeline: Pipeline, images: RaggedImages, params: Any) -> Tensor:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from packer import native
-from packer.codecs import jpeg, jpeg_rows
+from packer.codecs import jpeg, jpeg_parts
 from tests.codecs import jpeg_coefficients as oracle
 from tests.codecs.damage import complaint, flipped, noise, refused, truncated
 
@@ -160,11 +160,17 @@ def test_tables_and_sampling_are_the_standard_ones(picture: Pixels, quality: int
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
-@pytest.mark.parametrize("shape", [(40, 56, 3), (40, 56, 1), (17, 16, 3), (16, 17, 3), (9, 8, 1), (8, 9, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((40, 56, 3), (40, 56, 1), (17, 16, 3), (16, 17, 3), (9, 8, 1), (8, 9, 1), (8, 48, 1)),
+        *((9, 8 * columns, 1) for columns in range(1, 60)),
+    ],
+)
 def test_restart_markers_are_those_that_files_get(shape: tuple[int, int, int]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     plain = jpeg.encode(pixels, 90)
-    assert jpeg.encode(pixels, 90, restarts=True) == (jpeg_rows.with_markers(plain) or plain)
+    assert jpeg.encode(pixels, 90, restarts=True) == (jpeg_parts.with_markers(plain) or plain)
 
 
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])

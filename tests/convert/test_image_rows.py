@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from packer import native
-from packer.codecs import jpeg_rows
+from packer.codecs import jpeg_parts
 from packer.codecs.jpeg import decode, upright
 from packer.codecs.jpeg import encode as encode_jpeg
 from packer.codecs.jpeg import size as jpeg_size
@@ -164,12 +164,12 @@ def test_whole_pictures_shrink_as_rows_of_one_size_do(mixed: Path, tmp_path: Pat
             pixels = whole(data, size)
             row = encode_jpeg(pixels, 85)
         if row != data or path.name != "turned.jpg":
-            row = jpeg_rows.with_markers(row) or row
+            row = jpeg_parts.with_markers(row) or row
         assert stored[path.name] == row
         assert sizes[path.name] == pixels.shape[:2]
         means.append(pixels.mean((0, 1)) / 255)
         squares.append((pixels.astype(float) ** 2).mean((0, 1)) / 255**2)
-    assert (jpeg_rows.part(stored["colour.jpg"], 0, 4) is not None) == native.COMPILED
+    assert (jpeg_parts.part(stored["colour.jpg"], (0, 0, 9, 4)) is not None) == native.COMPILED
     found = pack.header.statistics["image"]
     assert found["mean"] == pytest.approx(np.mean(means, 0), abs=1e-9)
     assert found["std"] == pytest.approx(np.sqrt(np.mean(squares, 0) - np.mean(means, 0) ** 2), abs=1e-9)

@@ -27,7 +27,7 @@ from packer.augment import (  # noqa: E402
     Resize,
     ToDtype,
 )
-from packer.codecs import jpeg_rows  # noqa: E402
+from packer.codecs import jpeg_parts  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.header import Field  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
@@ -239,9 +239,9 @@ def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pyte
     options: dict[str, Any] = {"augment": [RandomResizedCrop(7, scale=(0.5, 1))], "fields": ["image", "row"]}
     sides, decode = {}, EncodedImages.decode_into
 
-    def noted(self: EncodedImages, number: int, out: Any, *how: Any) -> None:
-        sides[self._numbers[number]] = out.shape[0] / self.sizes[number, 0]
-        decode(self, number, out, *how)
+    def noted(self: EncodedImages, number: int, out: Any, by: int = 1) -> None:
+        sides[self._numbers[number]] = 1 / by
+        decode(self, number, out, by)
 
     monkeypatch.setattr(EncodedImages, "decode_into", noted)
     with PackedBatchDataset(pack, ROWS, **options) as dataset:
@@ -257,18 +257,21 @@ def test_pixels_that_are_not_needed_are_not_decoded(pack: str, monkeypatch: pyte
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="whole files are decoded without the compiled loops")
+@pytest.mark.parametrize(
+    ("encoding", "markers"),
+    [({}, {"restart_marker_rows": 1}), ({"subsampling": 0}, {"restart_marker_blocks": 2})],
+)
 def test_parts_of_files_give_what_whole_files_give(
-    pack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: dict[str, int], markers: dict[str, int]
 ) -> None:
     crop = RandomResizedCrop(9, scale=(0.1, 0.5))
     views = {"image": [crop, RandomRotation(30)], "second": [crop, RandomHorizontalFlip()]}
-    with PackedBatchDataset(pack, ROWS, augment=views, fields=["image", "row"]) as dataset:
+    plain = written(tmp_path / "plain.h5", **encoding)
+    with PackedBatchDataset(plain, ROWS, augment=views, fields=["image", "row"]) as dataset:
         whole = next(iter(dataset))
-    marked = written(tmp_path / "marked.h5", restart_marker_rows=1)
-    found = []
-    monkeypatch.setattr(
-        jpeg_rows, "part", lambda *given: found.append(native.loops.jpeg_rows(*given)) or found[-1]
-    )
+    marked = written(tmp_path / "marked.h5", **encoding, **markers)
+    found, cut = [], jpeg_parts.part
+    monkeypatch.setattr(jpeg_parts, "part", lambda *given: found.append(cut(*given)) or found[-1])
     with PackedBatchDataset(marked, ROWS, augment=views, fields=["image", "row"]) as dataset:
         parts = next(iter(dataset))
     assert len(found) == ROWS - 1  # one is turned

@@ -16,6 +16,8 @@ for all of a batch stands in a `Pass`; what differs by sample stands in one row 
              right <= left: nothing is erased), and a seed (whole, 0 <= seed < 2**24) for noise
     ...      if `ragged`, 5 numbers, all whole: place // 2**24, place % 2**24, height H, width W, stride. The source's pixel
              (x, y) is then pixel number place + y stride + x of one memory [P, C] that holds all images, and H and W are its own.
+             Where only a part of an image lies there, which the taps' box does not leave, H and W are that part's bottom and
+             right edge in the image, and place, of the image's first pixel, may be negative.
              Where b and d are 0 and sampling is "linear", a memory [P, 4] serves 3 channels, too: JPEG is decoded into it faster
 
 For each pixel of a result, in this order, computed in float32:
