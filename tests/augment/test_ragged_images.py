@@ -32,7 +32,7 @@ from packer.augment import (
     Transform,
 )
 from packer.augment.pass_stages import run_pass
-from packer.augment.placement import reduce, reductions
+from packer.augment.placement import boxes_seen, placed, reduce, reductions
 from packer.errors import UsageError
 from tests.augment.conftest import RaggedImages, begin, noise_images, side_by_side, smooth_images
 
@@ -82,6 +82,22 @@ def test_each_image_is_what_a_pipeline_for_its_size_makes(
         params = own.sample(ROWS[i : i + 1], 2)
         assert torch.equal(made[i], own.apply(image, params)[0])
         assert torch.equal(ragged.apply_boxes(boxes, drawn[i : i + 1]), own.apply_boxes(boxes, params))
+
+
+@pytest.mark.parametrize("transforms", PIPELINES, ids=lambda some: type(some[0]).__name__ + str(len(some)))
+def test_of_an_image_only_the_part_that_is_seen_need_be_there(
+    transforms: Sequence[Transform], implementation: str
+) -> None:
+    images = each_own()
+    pipeline = Pipeline(transforms, (3, None, None), implementation=implementation)
+    drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), len(ROWS), sizes=SIZES)
+    columns = drawn.host[:, : pipeline.first.width]
+    boxes = boxes_seen([columns.numpy()])
+    cut = zip(images, boxes.tolist(), strict=True)
+    parts = together([image[..., top:bottom, left:right] for image, (left, top, right, bottom) in cut])
+    numbers = placed(columns, parts.places, boxes, parts.reductions)
+    made = run_pass(pipeline.first.what, parts.pixels, numbers, None, None, implementation)
+    assert torch.equal(made, begin(pipeline, together(images), drawn))
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
