@@ -25,8 +25,8 @@ NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again
 BEYOND = {
     "memcpy": "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch"
     " does not.",
-    "whole decode": "more than 1 x whole decode: packer decodes only the rows of pixels that a crop needs, and at 1/2, 1/4 or 1/8"
-    " where that is enough.",
+    "whole decode": "more than 1 x whole decode: packer decodes only the parts that crops need, and at 1/2, 1/4 or 1/8 where that is"
+    " enough.",
 }
 """Limit -> why a lane may be faster."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
