@@ -61,6 +61,7 @@ UNITS: dict[str, set[str]] = {
     "packer.format": {
         "packer.remote",
         "packer.codecs",
+        "packer.orders",
         "packer.progress",
     },
     "packer.pixels": {"packer.codecs"},

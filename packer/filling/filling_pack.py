@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.filling.filling_client import FillingClient, inodes
 from packer.filling.filling_messages import HEADER
-from packer.format.header import PARTIAL_SUFFIX, Extent, Header
+from packer.format.header import PARTIAL_SUFFIX, Header
 from packer.format.pack import Arrival, Pack, open_pack
 from packer.remote.urls import is_url
 
@@ -42,11 +42,9 @@ class FillingPack(Pack):
         """See Pack."""
         return 0 if self.pending else None
 
-    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+    def arrival(self, array: str) -> Arrival | None:
         """See Pack."""
-        first = next(iter(extents), None)
-        name = next((name for name, own in self.header.extents.items() if own[:1] == (first,)), None)
-        return self.client if name in self.made else None
+        return self.client if array in self.made else None
 
     def own(self) -> Pack:
         """See Pack."""

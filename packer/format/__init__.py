@@ -29,5 +29,5 @@
     file_systems.py     which files' data come from another machine
     file_io.py          whole reads and writes at an offset, space reserved, the page cache, swapping and flushing names
 
-Start with header.py. Imports: codecs, progress, remote.
+Start with header.py. Imports: codecs, orders, progress, remote.
 """

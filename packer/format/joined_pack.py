@@ -53,10 +53,6 @@ class JoinedPack(Pack):
             for number, some in groupby(extents, lambda extent: int(extent.file.partition("/")[0]))
         ]
 
-    def arrives(self, extents: Sequence[Extent]) -> bool:
-        """Return True if rows of these extents, of one array, are still to come to some pack."""
-        return any(pack.arrival(own) is not None for pack, own in self.by_member(extents))
-
 
 def joined(packs: Sequence[Pack]) -> Pack:
     """Return packs of equal fields as one, to be converted: all of it will be read."""

@@ -8,7 +8,7 @@ import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -45,7 +45,8 @@ _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind 
 class Arrival(Protocol):
     """The arrival of an array's rows in a pack that is being filled, or lies elsewhere; thread-safe.
 
-    starts, lengths: int64 [k], runs of the array's rows (of a ragged field's blob: its bytes).
+    starts, lengths: int64 [k], runs of the array's rows; of a ragged field's blob, its bytes; where blocks are compressed, one
+    run a block of the bytes of the files, each file up to the last block in it, one after the other.
     """
 
     def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
@@ -222,8 +223,8 @@ class Pack:
         self.close()
         return nullcontext()
 
-    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
-        """Return how the rows of these extents, of one array, come into the pack's files; None if all are there."""
+    def arrival(self, array: str) -> Arrival | None:
+        """Return how the rows of an array come into the pack's files; None if all are there."""
         return None
 
     def _path(self, file: str) -> str:

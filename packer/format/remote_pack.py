@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, MissingObjectError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
-from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Extent, Header
+from packer.format.header import HEADER_FILE, MAX_HEADER_BYTES, Header
 from packer.format.listed_pack import check_listed, not_listed
 from packer.format.pack import Arrival, Pack, PackFiles, check_extents
 from packer.format.shards import INDEX_FILE, MAX_INDEX_BYTES, ListedHeader, index_of, merge_headers
@@ -128,9 +128,9 @@ class RemotePack(Pack):
         """See Pack."""
         return replace(self, rows_from=self.rows_from and self.rows_from.own())
 
-    def arrival(self, extents: Sequence[Extent]) -> Arrival | None:
+    def arrival(self, array: str) -> Arrival | None:
         """See Pack."""
-        return self._rows().arrival(extents)
+        return self._rows().arrival(array)
 
     def _path(self, file: str) -> str:
         return self._rows().path(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
@@ -12,21 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.file_io import pread_path
-from packer.format.header import Extent
 from packer.format.remote_pack import RemotePack
 from packer.format.stretch_cache import KEPT, StretchCache
 from packer.format.stretch_window import CONNECTIONS, StretchWindow
-from packer.format.stretches import STRETCH_BYTES, StretchMap, StretchRuns
+from packer.format.stretches import STRETCH_BYTES, Numbers, StretchMap
+from packer.orders.runs import Runs, one_run
 
 _TOGETHER = 32  # stretches that one read holds at a time
-_NEAR, _STEPS = (
-    2,
-    2,
-)  # stretches that a step onwards goes at most, and such steps until what follows is asked for
+# Stretches that a step onwards goes at most, and such steps until what follows is asked for.
+_NEAR, _STEPS = 2, 2
 _LOOK = 64  # reads between looks at whether all of an array has come
 _LOOKED_AT = 1 << 16  # stretches, at a time
-
-Numbers = NDArray[np.int64]
 
 
 class RemoteRows:
@@ -61,9 +57,9 @@ class RemoteRows:
                 self._map = StretchMap(self.pack)
             return self._map
 
-    def arrival(self, extents: Sequence[Extent]) -> RemoteArrival:
+    def arrival(self, array: str) -> RemoteArrival:
         """Return the arrival of an array's rows."""
-        return RemoteArrival(self, extents)
+        return RemoteArrival(self, array)
 
     def path(self, file: str) -> str:
         """Return the local file in which the rows of a file of the pack stand once they have arrived."""
@@ -111,9 +107,9 @@ class RemoteRows:
 
     def _fetch(self, number: int) -> memoryview:
         """Bring a stretch into the cache, and return nothing; or its bytes."""
-        if blobs := self.map.needs_offsets(number):
-            # By this thread: all others may wait for offsets, too.
-            self.map.find_blobs(blobs, lambda offsets: self._bring(offsets) or self._read(offsets))
+        array, unknown = self.map.unknown_of(number)
+        for part in unknown:  # by this thread: all others may wait for offsets, too
+            self.map.find(array, part, lambda offsets: self._bring(offsets) or self._read(offsets))
         return self._bring(number)
 
     def _bring(self, number: int) -> memoryview:
@@ -123,26 +119,16 @@ class RemoteRows:
 class RemoteArrival:
     """The arrival of one array's rows. See Arrival."""
 
-    def __init__(self, rows: RemoteRows, extents: Sequence[Extent]) -> None:
-        self._rows, extents = rows, [extent for extent in extents if extent.nbytes]
-        stretches = rows.map
-        self._blob = stretches.blob_of(extents)
-        self._firsts = np.cumsum([0, *(extent.rows for extent in extents)])
-        self._addresses = np.array([stretches.address(e.file) + e.offset for e in extents], np.int64)
-        self._row_bytes = extents[0].row_bytes if extents else 1
-        array = next(
-            (n for n, own in rows.pack.header.extents.items() if own[:1] == tuple(extents[:1])), None
-        )
-        self._all = None if array is None else stretches.numbers(array)  # None: bytes of several arrays
+    def __init__(self, rows: RemoteRows, array: str) -> None:
+        self._rows, self._array = rows, array
+        self._all = rows.map.numbers(array)
+        self._ends = np.cumsum(self._all.lengths)
         self._whole, self._reads, self._there = False, 0, 0
         self._latest, self._steps = -1, 0
 
     def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
         """See Arrival."""
-        if self._whole or not len(starts):
-            return False
-        begins, ends = self._bytes(starts, lengths)
-        numbers = self._numbers(begins, ends)
+        numbers = self._numbers(Runs(starts, lengths))
         if not len(numbers):
             return False
         self._go_on(numbers)
@@ -150,14 +136,12 @@ class RemoteArrival:
         if not len(passing):
             self._look()
             return False
-        self._gather(begins, ends, set(passing.tolist()), out.reshape(-1))
+        self._gather(Runs(starts, lengths), set(passing.tolist()), out)
         return True
 
     def ahead(self, starts: Numbers, lengths: Numbers) -> None:
         """See Arrival."""
-        if self._whole or not len(starts):
-            return
-        self._ask(self._numbers(*self._bytes(starts, lengths)))
+        self._ask(self._numbers(Runs(starts, lengths)))
 
     def _go_on(self, numbers: Numbers) -> None:
         """Ask for the stretches that follow, where reads go from one to the next: orders that do so know of nothing to ask for."""
@@ -167,77 +151,62 @@ class RemoteArrival:
             return
         # Threads read parts of a batch in any order; several small steps onwards are no chance.
         self._steps = self._steps + 1 if last > before and -_NEAR <= first - before <= _NEAR else 0
-        if self._all is not None and self._steps >= _STEPS:
-            run = int(np.searchsorted(self._all.firsts, last, "right")) - 1
-            near = StretchRuns(*(numbers[run : run + CONNECTIONS + 1] for numbers in self._all))
-            place = last - int(near.firsts[0]) + 1
-            self._ask(near.part(place, min(place + CONNECTIONS, near.total)))
+        if self._steps >= _STEPS:
+            run = int(np.searchsorted(self._all.starts, last, "right")) - 1
+            place = int(self._ends[run] - self._all.lengths[run] - self._all.starts[run]) + last + 1
+            self._ask(self._counted(place, place + CONNECTIONS))
 
     def _ask(self, numbers: Numbers) -> None:
-        self._rows.window.ahead(numbers[~self._rows.kept(numbers)].tolist(), STRETCH_BYTES)
+        if len(numbers):
+            self._rows.window.ahead(numbers[~self._rows.kept(numbers)].tolist(), STRETCH_BYTES)
+
+    def _counted(self, start: int, stop: int) -> Numbers:
+        """Return the array's stretches start..stop-1, counted over all parts; fewer at the end."""
+        return self._all.part(start, min(stop, int(self._ends[-1])), self._ends).rows()
 
     def _look(self) -> None:
         """See, now and then, whether all of the array has come: then nobody needs to ask any more."""
         self._reads += 1
-        if self._reads % _LOOK or self._rows.cache is None or self._all is None:
+        if self._reads % _LOOK or self._rows.cache is None:
             return
-        total = self._all.total
-        numbers = self._all.part(self._there, min(self._there + _LOOKED_AT, total))
+        numbers = self._counted(self._there, self._there + _LOOKED_AT)
         missing = np.flatnonzero(~self._rows.kept(numbers))
         self._there += int(missing[0]) if len(missing) else len(numbers)
-        self._whole = self._there == total
+        self._whole = self._there == self._ends[-1]
 
-    def _numbers(self, begins: Numbers, ends: Numbers) -> Numbers:
+    def _numbers(self, runs: Runs) -> Numbers:
+        """Return the stretches that hold these elements; none once all are in the cache."""
+        if self._whole or not len(runs.starts):
+            return np.empty(0, np.int64)
         stretches = self._rows.map
-        if self._blob:
-            blobs = [(part, self._blob) for part in stretches.parts_of(begins, ends)]
-            offsets = stretches.offsets_of(blobs)
-            if len(offsets):
-                self._rows.wait(offsets)  # together
-                stretches.find_blobs(blobs, self._rows.load)
-        return stretches.of_addresses(begins, ends)
+        if unknown := stretches.unknown(self._array, runs):
+            offsets = [stretches.offsets(self._array, part) for part in unknown]
+            self._rows.wait(np.concatenate(offsets))  # together
+            for part in unknown:
+                stretches.find(self._array, part, self._rows.load)
+        return stretches.of(self._array, runs)
 
-    def _bytes(self, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the addresses at which runs of rows begin and end, in pieces where a run goes over several extents."""
-        some = lengths > 0
-        if not some.all():
-            starts, lengths = starts[some], lengths[some]
-        owners = np.searchsorted(self._firsts, starts, "right") - 1
-        stops = starts + lengths
-        if (stops > self._firsts[owners + 1]).any():
-            pieces = []
-            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-                while start < stop:
-                    owner = int(np.searchsorted(self._firsts, start, "right")) - 1
-                    end = min(stop, int(self._firsts[owner + 1]))
-                    pieces.append((owner, start, end))
-                    start = end
-            owners, starts, stops = np.array(pieces, np.int64).T
-        begins = self._addresses[owners] + (starts - self._firsts[owners]) * self._row_bytes
-        return begins, begins + (stops - starts) * self._row_bytes
-
-    def _gather(self, begins: Numbers, ends: Numbers, passing: set[int], out: NDArray[np.uint8]) -> None:
-        """Copy bytes out of stretches that are kept, and of others, which are fetched."""
-        pieces = sorted(self._pieces(begins, ends))
+    def _gather(self, runs: Runs, passing: set[int], out: NDArray[np.uint8]) -> None:
+        """Copy rows out of stretches that are kept, and of others, which are fetched."""
+        pieces = sorted(self._pieces(runs))
         order = list(dict.fromkeys(number for number, *_ in pieces))
-        at = 0
+        rows, at = out.reshape(-1, self._rows.map.element_bytes(self._array)), 0
         for first in range(0, len(order), _TOGETHER):
             few = order[first : first + _TOGETHER]
             found = self._rows.window.get(number for number in few if number in passing)
             for number in few:
-                data = found.get(number) or self._rows.load(number)
+                data = np.frombuffer(found.get(number) or self._rows.load(number), np.uint8)
                 while at < len(pieces) and pieces[at][0] == number:
                     _, to, begin, end = pieces[at]
-                    out[to : to + end - begin] = np.frombuffer(data[begin:end], np.uint8)
+                    rows[to : to + end - begin] = data.reshape(-1, rows.shape[1])[begin:end]
                     at += 1
 
-    def _pieces(self, begins: Numbers, ends: Numbers) -> Iterator[tuple[int, int, int, int]]:
-        """Yield stretch, place in the output, and which of the stretch's bytes."""
+    def _pieces(self, runs: Runs) -> Iterator[tuple[int, int, int, int]]:
+        """Yield stretch, place in the output, and which of the stretch's elements."""
         stretches, to = self._rows.map, 0
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            for number in stretches.of_addresses(np.array([begin]), np.array([end])).tolist():
-                first, last = stretches.place(number)
-                base = stretches.address(stretches.file(number))
-                low, high = max(begin, base + first), min(end, base + last)
-                yield number, to + low - begin, low - base - first, high - base - first
-            to += end - begin
+        for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
+            for number in stretches.of(self._array, one_run(start, start + length)).tolist():
+                first, last = stretches.span(number)
+                low, high = max(start, first), min(start + length, last)
+                yield number, to + low - start, low - first, high - first
+            to += length

@@ -18,8 +18,7 @@ from packer.orders.epochs import ENDS, Context, Member, RowOrder
 from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
-from packer.orders.runs import Subset, one_run
-from packer.read.gather import cut
+from packer.orders.runs import Subset, cut, one_run
 from packer.read.row_reader import RowReader
 from packer.read.row_selection import read_column
 from packer.sentence import Option

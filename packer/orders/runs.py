@@ -103,6 +103,28 @@ def on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotat
     return Runs(starts, lengths)
 
 
+def cut(firsts: NDArray[np.int64], runs: Runs) -> tuple[Runs, NDArray[np.int64]]:
+    """Return the same rows in runs that end where parts do, none of them empty, and the part of each.
+
+    firsts: int64 [n + 1], the first row of each part, and at the end all rows.
+    """
+    starts, lengths = runs
+    if not lengths.all():
+        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
+    if len(firsts) == 2:
+        return Runs(starts, lengths), np.zeros(len(starts), np.int64)
+    first = np.searchsorted(firsts, starts, "right") - 1
+    last = np.searchsorted(firsts, starts + lengths - 1, "right") - 1
+    if (first == last).all():
+        return Runs(starts, lengths), first
+    parts = Runs(first, last - first + 1).rows()
+    run = np.repeat(np.arange(len(starts)), last - first + 1)
+    begins = np.maximum(starts[run], firsts[parts])
+    ends = np.minimum((starts + lengths)[run], firsts[parts + 1])
+    some = ends > begins  # parts may be empty
+    return Runs(begins[some], (ends - begins)[some]), parts[some]
+
+
 class Subset:
     """Rows of a pack in a given order, kept as spans (16 bytes each) or listed (8 bytes a row), whichever is smaller or near it.
 

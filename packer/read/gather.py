@@ -40,9 +40,9 @@ from packer import native
 from packer.errors import FormatError, SpaceError, damaged
 from packer.format.file_io import pread_into
 from packer.format.header import Extent
-from packer.format.pack import Pack, unreadable
+from packer.format.pack import Arrival, Pack, unreadable
 from packer.machine import memory
-from packer.orders.runs import Runs
+from packer.orders.runs import Runs, cut
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -109,17 +109,18 @@ class ExtentArray:
         pack: Pack,
         extents: Sequence[Extent],
         *,
+        arrival: Arrival | None = None,
         opened: Sequence[OpenFile] | None = None,
         maps: bool = True,
     ) -> None:
-        """opened: the files, in the order of the extents, with all rows in them; None: they are opened, and rows may have to come.
+        """arrival: how its rows come into the files, None if all are there. opened: the files, in the order of the extents.
 
         maps: copy from mappings of the files where that is faster.
         """
         if not native.COMPILED:
             native.warn("gather")
         extents = [e for e in extents if e.rows]
-        self._arrival = pack.arrival(extents) if opened is None else None
+        self._arrival = arrival
         self._copies = maps and native.COMPILED
         paths = [pack.file(e) for e in extents]
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
@@ -291,28 +292,6 @@ def willneed_numpy(extents: Table, files: Table, starts: Table, lengths: Table, 
         for at in range(offset, offset + nbytes, _ADVICE):
             length = min(_ADVICE, offset + nbytes - at)
             os.posix_fadvise(int(files[file, 0]), at, length, os.POSIX_FADV_WILLNEED)
-
-
-def cut(firsts: Table, runs: Runs) -> tuple[Runs, Table]:
-    """The same rows in runs that end where parts do, none of them empty, and the part of each.
-
-    firsts: int64 [n + 1], the first row of each part, and at the end all rows.
-    """
-    starts, lengths = runs
-    if not lengths.all():
-        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
-    if len(firsts) == 2:
-        return Runs(starts, lengths), np.zeros(len(starts), np.int64)
-    first = np.searchsorted(firsts, starts, "right") - 1
-    last = np.searchsorted(firsts, starts + lengths - 1, "right") - 1
-    if (first == last).all():
-        return Runs(starts, lengths), first
-    parts = Runs(first, last - first + 1).rows()
-    run = np.repeat(np.arange(len(starts)), last - first + 1)
-    begins = np.maximum(starts[run], firsts[parts])
-    ends = np.minimum((starts + lengths)[run], firsts[parts + 1])
-    some = ends > begins  # parts may be empty
-    return Runs(begins[some], (ends - begins)[some]), parts[some]
 
 
 def by_part(firsts: Table, runs: Runs) -> Iterator[tuple[int, Runs, Table]]:

@@ -17,8 +17,8 @@ from packer.read.sharded_array import FEW_FILES, ShardedArray
 class JoinedArray:
     """The arrays of the packs, each read by itself: rows of one may come in another way than those of the next. Thread-safe."""
 
-    def __init__(self, pack: JoinedPack, extents: Sequence[Extent]) -> None:
-        self._arrays = [open_array(member, own) for member, own in pack.by_member(extents)]
+    def __init__(self, pack: JoinedPack, array: str, extents: Sequence[Extent]) -> None:
+        self._arrays = [open_array(member, array, own) for member, own in pack.by_member(extents)]
         rows = [sum(extent.rows for extent in own) for _, own in pack.by_member(extents)]
         self._firsts = np.cumsum([0, *rows])
 
@@ -33,10 +33,15 @@ class JoinedArray:
             self._arrays[number].willneed(own)
 
 
-def open_array(pack: Pack, extents: Sequence[Extent]) -> ExtentArray | ShardedArray | JoinedArray:
-    """Open the extents of one array of a pack; of packs whose rows all lie in local files as those of one."""
-    if isinstance(pack, JoinedPack) and pack.arrives(extents):
-        return JoinedArray(pack, extents)
-    if len({extent.file for extent in extents if extent.rows}) > FEW_FILES:
-        return ShardedArray(pack, extents)
-    return ExtentArray(pack, extents)
+def open_array(
+    pack: Pack, array: str, extents: Sequence[Extent] | None = None
+) -> ExtentArray | ShardedArray | JoinedArray:
+    """Open an array of a pack; of packs whose rows all lie in local files as that of one.
+
+    extents: where its elements lie, if they are not rows: the stored bytes of compressed blocks (see Arrival).
+    """
+    extents = pack.header.extents[array] if extents is None else extents
+    if isinstance(pack, JoinedPack) and any(one.arrival(array) is not None for one in pack.shards):
+        return JoinedArray(pack, array, extents)
+    kind = ShardedArray if len({e.file for e in extents if e.rows}) > FEW_FILES else ExtentArray
+    return kind(pack, extents, arrival=pack.arrival(array))

@@ -22,9 +22,9 @@ from packer.format.header import OFFSETS, Extent, Field
 from packer.format.own_size import OwnSize
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
-from packer.orders.runs import Runs, one_run
+from packer.orders.runs import Runs, cut, one_run
 from packer.read.encoded_images import EncodedImages
-from packer.read.gather import Bytes, by_part, check_range, cut
+from packer.read.gather import Bytes, by_part, check_range
 from packer.read.joined_array import open_array
 
 
@@ -144,7 +144,7 @@ class FixedRows(FieldRows):
     """A fixed field whose rows lie in the files as they are loaded."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
-        array = open_array(pack, pack.header.extents[field.name])
+        array = open_array(pack, field.name)
         self.read, self.willneed = array.read, array.willneed  # type: ignore[method-assign]
 
 
@@ -154,8 +154,8 @@ class RaggedRows(FieldRows):
     def __init__(self, pack: Pack, field: Field) -> None:
         self._pack, self._field = pack, field
         self._shape = field.loaded.shape
-        self._blob = open_array(pack, pack.header.extents[field.name])
-        self._offsets = open_array(pack, pack.header.extents[field.name + OFFSETS])
+        self._blob = open_array(pack, field.name)
+        self._offsets = open_array(pack, field.name + OFFSETS)
         sizes = [
             (part.rows, *(sum(e.rows for e in part.header.extents[field.name + of]) for of in (OFFSETS, "")))
             for part in pack.parts
@@ -229,7 +229,7 @@ class CompressedRows(FieldRows):
         ends: dict[str, int] = {}
         for extent in blocks:
             ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
-        self._stored = open_array(pack, [Extent(file, 0, end, 1) for file, end in ends.items()])
+        self._stored = open_array(pack, field.name, [Extent(file, 0, end, 1) for file, end in ends.items()])
         begins = dict(zip(ends, np.cumsum([0, *ends.values()]).tolist(), strict=False))
         self._bytes = Runs(
             np.array([begins[e.file] + e.offset for e in blocks], np.int64),

@@ -16,7 +16,7 @@ from itertools import groupby
 import numpy as np
 
 from packer.format.header import Extent
-from packer.format.pack import Pack
+from packer.format.pack import Arrival, Pack
 from packer.orders.runs import Runs
 from packer.read.gather import Bytes, ExtentArray, OpenFile, allow_files, by_part, read_part
 
@@ -30,9 +30,10 @@ _ARRAYS = 8  # of a pack share the descriptors that are left, each with files of
 class ShardedArray:
     """The extents of one array, file by file. Thread-safe; reads as ExtentArray does."""
 
-    def __init__(self, pack: Pack, extents: Sequence[Extent]) -> None:
+    def __init__(self, pack: Pack, extents: Sequence[Extent], *, arrival: Arrival | None = None) -> None:
+        """arrival: how its rows come into the files, None if all are there."""
         self._pack, extents = pack, [e for e in extents if e.rows]
-        self._arrival = pack.arrival(extents)
+        self._arrival = arrival
         self._files = [list(own) for _, own in groupby(extents, lambda extent: extent.file)]
         self._firsts = np.cumsum([0, *(sum(e.rows for e in own) for own in self._files)])
         self.rows, self.row_bytes = int(self._firsts[-1]), extents[0].row_bytes

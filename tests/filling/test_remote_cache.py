@@ -279,7 +279,7 @@ def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path,
     folder = folder_in(tmp_path)
     reboot(folder)
     places = StretchMap(open_remote("s3://bucket/raw.h5"))
-    begin, _ = places.place(int(places.numbers("image").numbers()[1]))
+    begin, _ = places.place(int(places.numbers("image").rows()[1]))
     with open(folder / "files" / "pack.h5", "r+b") as file:
         file.seek(begin + 5000)
         file.write(bytes(4096))  # a page that had not reached the disk
@@ -324,7 +324,7 @@ def test_a_full_disk_lets_rows_pass(
     pack = with_cache("s3://bucket/raw.h5", tmp_path, "1GB")
     stretches = StretchMap(pack)  # type: ignore[arg-type]
     cache = StretchCache(pack, str(tmp_path), 1 << 30)  # type: ignore[arg-type]
-    units = [int(u) for name in ("image", "key" + OFFSETS) for u in stretches.numbers(name).numbers()]
+    units = [int(u) for name in ("image", "key" + OFFSETS) for u in stretches.numbers(name).rows()]
     assert [len(cache.bring(stretches, unit)) for unit in units[:2]] == [0, 0]
     fetch, asked = StretchMap.fetch, []
 
@@ -632,10 +632,9 @@ def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None
     data = bytearray(store.objects[f"bucket/{kind}"])
     pack = open_remote(f"s3://bucket/{kind}")
     places = StretchMap(pack)
-    places.find_blobs(
-        [(0, name) for name in (field.name for field in pack.fields if field.ragged)], places.fetch
-    )
-    begin, _ = places.place(int(places.numbers("image").numbers()[0]))
+    for name in (field.name for field in pack.fields if field.ragged):
+        places.find(name, 0, places.fetch)
+    begin, _ = places.place(int(places.numbers("image").rows()[0]))
     data[begin + 10] ^= 4
     data[0x60] ^= 4  # of HDF5's own
     store.objects[f"bucket/{kind}"] = bytes(data)

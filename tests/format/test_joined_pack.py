@@ -61,19 +61,12 @@ class Arriving(Pack):
     def settled(self) -> Pack:
         return pack(self.path, rows=self.rows) if self.whole else self
 
-    def arrival(self, extents: Sequence[Extent]) -> Any:
-        if [extent.file for extent in extents] != [""]:  # its own names of files
-            return None
-        return object()
 
-
-def test_a_pack_whose_rows_are_still_to_come_is_told_by_its_own_names_of_files() -> None:
+def test_a_pack_whose_rows_are_still_to_come() -> None:
     arriving = Arriving("b", pack("b", rows=20).header, b"")
     both = join_packs([pack("a"), arriving, pack("c")])
     extents = both.header.extents["image"]
     assert both.pending
-    assert both.arrives(extents)
-    assert not both.arrives(extents[:1])
     assert [(one.path, [extent.rows for extent in own]) for one, own in both.by_member(extents)] == [
         ("a", [10]),
         ("b", [20]),

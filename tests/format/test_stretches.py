@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from packer.errors import FormatError
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.pack import Pack, open_pack
 from packer.format.remote_pack import RemoteFile, RemotePack
-from packer.format.stretches import StretchMap, StretchRuns
+from packer.format.stretches import StretchMap
+from packer.orders.runs import Runs
 from packer.remote.object_store import ObjectInfo
 from tests.format.packs import Content, write_content, write_shards
 
@@ -24,17 +26,6 @@ def as_remote(pack: Pack) -> RemotePack:
         files[name] = file
         shards.append(RemotePack(part.path, part.header, part.seal, files={"": file}))
     return RemotePack(pack.path, pack.header, pack.seal, tuple(shards if pack.shards else ()), files=files)
-
-
-def test_runs_of_numbers() -> None:
-    runs = StretchRuns(np.array([3, 10, 20]), np.array([2, 0, 4]))
-    assert runs.numbers().tolist() == [3, 4, 20, 21, 22, 23]
-    assert [runs.part(a, b).tolist() for a, b in ((0, 6), (1, 3), (2, 2), (4, 6))] == [
-        [3, 4, 20, 21, 22, 23],
-        [4, 20],
-        [],
-        [22, 23],
-    ]
 
 
 @pytest.mark.parametrize("kind", ["raw", "jpeg", "zstd"])
@@ -52,42 +43,74 @@ def test_stretches_hold_the_bytes_that_they_are_asked_for(
         pack = as_remote(open_pack(tmp_path / "p.h5"))
     monkeypatch.setattr("packer.format.stretches.STRETCH_BYTES", 100)  # several stretches an array
     stretches = StretchMap(pack)
-    for part in range(len(pack.parts)):
-        for name in (field.name for field in pack.fields if field.ragged):
+    data = [Path(part.path).read_bytes() for part in pack.parts]
+    for name in (field.name for field in pack.fields if field.ragged):
+        for part, own in enumerate(data):
 
-            def load(number: int, part: int = part) -> memoryview:
+            def load(number: int, own: bytes = own) -> memoryview:
                 begin, end = stretches.place(number)
-                return memoryview(Path(pack.parts[part].path).read_bytes()[begin:end])
+                return memoryview(own[begin:end])
 
-            stretches.find_blobs([(part, name)], load)
-    places = {}
-    for number in range(stretches.count):
-        base, (begin, end) = stretches.address(stretches.file(number)), stretches.place(number)
-        places[number] = base + begin, base + end
-    assert len(places) > 3 * len(rows)
+            stretches.find(name, part, load)
+    assert stretches.count > 3 * len(rows)
     draws = np.random.default_rng(0)
-    for part, one in enumerate(pack.parts):
-        base = stretches.address(stretches.files[part])
-        for array, extents in one.header.extents.items():
-            for extent in (e for e in extents if e.nbytes):
-                cuts = np.sort(draws.integers(0, extent.nbytes + 1, (2, 8)), axis=0)
-                begins, ends = base + extent.offset + cuts
-                begins[0], ends[0] = base + extent.offset, base + extent.end
-                expected = {
-                    number
-                    for number, (a, b) in places.items()
-                    if any(
-                        a < end and begin < b for begin, end in zip(begins, ends, strict=True) if begin < end
-                    )
-                }
-                assert stretches.of_addresses(begins, ends).tolist() == sorted(expected), array
-                assert stretches.parts_of(begins, ends) == [part]
-    outside = np.array([0]), np.array([8])
-    with pytest.raises(FormatError, match="rows lie outside its blocks"):
-        stretches.of_addresses(*outside)
-    last = max(end for _, end in places.values())
-    with pytest.raises(FormatError, match="rows lie outside its blocks"):
-        stretches.of_addresses(np.array([last - 1]), np.array([last + 1]))
+    for array, extents in pack.header.extents.items():
+        numbers = stretches.numbers(array).rows().tolist()
+        spans = {number: stretches.span(number) for number in numbers}
+        size, before = stretches.element_bytes(array), 0
+        bounds, stored = [], []
+        for part, own in zip(pack.parts, data, strict=True):
+            compressed = part.header.field(array.removesuffix(OFFSETS)).compressed
+            places = part.header.extents[array]
+            if compressed:
+                bounds += [(before + e.offset, before + e.end) for e in places]
+                stored.append(own[: max(e.end for e in places)])
+            else:
+                bounds += [(before, before + e.rows) for e in places]
+                stored.append(own[places[0].offset : places[0].end])
+            before += len(stored[-1]) // size
+        held = b"".join(stored)
+        for number, (first, last) in spans.items():  # each holds the bytes of its elements
+            begin, end = stretches.place(number)
+            own = data[stretches.files.index(stretches.file(number))]
+            assert own[begin:end] == held[first * size : last * size]
+        for a, b in bounds:
+            cuts = np.sort(draws.integers(a, b + 1, (2, 8)), axis=0)
+            cuts[:, 0] = a, b
+            starts, lengths = cuts[0], cuts[1] - cuts[0]
+            expected = {
+                number
+                for number, (first, last) in spans.items()
+                if any(
+                    first < start + length and start < last
+                    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+                    if length
+                )
+            }
+            assert stretches.of(array, Runs(starts, lengths)).tolist() == sorted(expected), array
+        for start in (-1, before):
+            with pytest.raises(FormatError, match="rows lie outside its blocks"):
+                stretches.of(array, Runs(np.array([start]), np.array([1])))
+        if any(e.stored is not None for e in extents):
+            with pytest.raises(FormatError, match="rows lie outside its blocks"):
+                stretches.of(array, Runs(np.array([0]), np.array([1])))
+
+
+def test_compressed_blocks_in_any_order(tmp_path: Path) -> None:
+    pytest.importorskip("zstandard")
+    write_content(tmp_path / "p.h5", Content.random("zstd", 40))
+    pack = as_remote(open_pack(tmp_path / "p.h5"))
+    header = pack.header
+    array = next(f.name for f in header.fields if f.compressed)
+    assert len(header.extents[array]) > 2
+    turned = {**header.extents, array: header.extents[array][::-1]}
+    stretches = StretchMap(replace(pack, header=replace(header, extents=turned)))
+    firsts = stretches.numbers(array).rows()
+    for block, extent in enumerate(turned[array]):
+        assert (
+            stretches.of(array, Runs(np.array([extent.offset]), np.array([extent.nbytes]))) == firsts[block]
+        )
+        assert stretches.place(int(firsts[block])) == (extent.offset, extent.end)
 
 
 def test_a_petabyte_takes_no_memory() -> None:
@@ -106,10 +129,13 @@ def test_a_petabyte_takes_no_memory() -> None:
     pack = RemotePack(file.url, Header(rows, 43, fields, extents), b"", files={"": file})
     tracemalloc.start()
     stretches = StretchMap(pack)
-    begins = 4096 + np.array([0, 43, rows - 1]) * fields[0].row_bytes
-    found = stretches.of_addresses(begins, begins + fields[0].row_bytes)
+    begins = np.array([0, 43, rows - 1])
+    found = stretches.of("image", Runs(begins, np.ones(3, np.int64)))
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     assert stretches.count > 100_000_000
-    assert [stretches.place(int(number))[0] for number in found[:2]] == begins[:2].tolist()
+    assert [stretches.place(int(number))[0] for number in found[:2]] == [
+        4096,
+        4096 + 43 * fields[0].row_bytes,
+    ]
     assert stretches.place(int(found[2]))[1] == after

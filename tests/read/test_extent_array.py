@@ -30,9 +30,6 @@ class Folder:
 
     path: str
 
-    def arrival(self, extents: object) -> None:
-        """All rows are there."""
-
     def file(self, extent: Extent) -> str:
         return os.path.join(self.path, extent.file)
 

@@ -23,9 +23,9 @@ from packer import native
 from packer.errors import FormatError
 from packer.format import file_io
 from packer.format.header import Extent
-from packer.orders.runs import Runs, one_run
+from packer.orders.runs import Runs, cut, one_run
 from packer.read import gather
-from packer.read.gather import COLD, DONE, ExtentArray, cut
+from packer.read.gather import COLD, DONE, ExtentArray
 from tests.read.test_extent_array import Folder
 
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
@@ -514,7 +514,6 @@ from packer.format.header import Extent
 from packer.orders.runs import one_run
 from packer.read.gather import ExtentArray
 class Pack:
-    def arrival(self, extents): return None
     def file(self, extent): return extent.file
 array = ExtentArray(Pack(), [Extent(path, 0, big // 4096, 4096)])
 slot = os.open(path + ".slot", os.O_RDWR | os.O_CREAT)
@@ -586,7 +585,6 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
         from packer.orders.runs import Runs
         assert not native.COMPILED
         class Pack:
-            def arrival(self, extents): return None
             def file(self, extent): return sys.argv[1]
         open(sys.argv[1], "wb").write(bytes(range(200)))
         array, out = ExtentArray(Pack(), [Extent("", 3, 39, 5)]), np.empty((3, 5), np.uint8)
