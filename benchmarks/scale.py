@@ -33,9 +33,8 @@ from sparse_pack import SHARD_ROWS, by_url, write_pack
 
 from packer import PackedBatchDataset, open_pack
 from packer.bench.hardware_limits import load, machine, versions
-from packer.format.header import block_rows
+from packer.format.header import INDEX_FILE, block_rows
 from packer.format.pack import Pack
-from packer.format.shards import INDEX_FILE
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
 from packer.orders.row_orders import Blocks, Rows, Sequential, Slices

@@ -16,8 +16,8 @@ import numpy as np
 
 from packer.bench.hardware_limits import versions
 from packer.format.checksums import Trailer, block_checksum, digest
-from packer.format.header import Extent, Field, Header, block_rows
-from packer.format.shards import INDEX_FILE, ListedHeader, Shard, seal_of, write_index
+from packer.format.header import INDEX_FILE, Extent, Field, Header, block_rows
+from packer.format.shards import ListedHeader, Shard, seal_of, write_index
 
 SHARD_ROWS = 1524 * 43  # whole stretches, 12.9 GB of photos of 256 px: the work of a core for a minute
 _OFFSET = 1 << 20  # of the first row in its file

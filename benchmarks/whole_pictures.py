@@ -32,7 +32,7 @@ from packer.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop
 from packer.bench.hardware_limits import load, machine
 from packer.codecs import jpeg
 from packer.format.pack import Pack
-from packer.format.pack import open_pack as opened
+from packer.format.pack_opening import open_pack as opened
 from packer.machine import cores
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader

@@ -21,7 +21,7 @@ from packer.errors import FormatError
 from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outside
 from packer.format.header import OFFSETS, Header
 from packer.format.npy_container import PREAMBLE
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 
 Files = dict[str, bytes]
 """A pack's files by name; of one file the name is ""."""

@@ -32,7 +32,8 @@ from packer.bench.lanes import (
 from packer.bench.table_baseline import table_baseline
 from packer.bench.training_loop import measure_script
 from packer.errors import UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.machine import cores, memory
 from packer.path_text import as_text
 from packer.sentence import Option

@@ -28,15 +28,14 @@ def info(pack: str, *, as_json: bool) -> None:
     packer info train.h5
     packer info train.h5 --json | jq .statistics
     """
-    from packer.format.description import describe
-    from packer.format.pack import open_pack
+    from packer.format.pack_opening import open_pack
 
     opened = open_pack(pack)
     if as_json:
         record = json.loads(opened.header.to_bytes()) | {"path": pack, "bytes": opened.nbytes}
         say_lines(json_text("info", record))
         return
-    for line in describe(opened, _columns(opened)):
+    for line in opened.describe(_columns(opened)):
         say(line)
 
 

@@ -41,7 +41,7 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
-    from packer.format.pack import open_pack
+    from packer.format.pack_opening import open_pack
 
     given["progress"] = not output.quiet
     if open_pack(pack).parts[0].header.table is None:
@@ -273,7 +273,7 @@ def _how_to_repair(path: str, verdict: Verdict) -> str:
         return ""
     try:
         from packer.convert.repair import check_converted
-        from packer.format.pack import open_damaged
+        from packer.format.pack_opening import open_damaged
 
         pack = open_damaged(path)
         for part in pack.parts:
@@ -288,6 +288,6 @@ def _how_to_repair(path: str, verdict: Verdict) -> str:
 
 def _noun(path: str) -> str:
     """Return what the rows of a pack are."""
-    from packer.format.pack import open_pack
+    from packer.format.pack_opening import open_pack
 
     return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"

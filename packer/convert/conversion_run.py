@@ -20,7 +20,7 @@ from packer.convert.shard_run import write_shards
 from packer.errors import BusyError, PackerError, UsageError
 from packer.format.file_io import InputFile, remove
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.pack import last_written, open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import (
     WorkingFolder,
     check_output,
@@ -232,7 +232,7 @@ def already(
     differs = difference(recorded, provenance)
     if not differs and rows is not None:
         differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
-    last = last_written(pack)
+    last = pack.last_written
     edited = newest.name if newest is not None and newest.time > os.stat(last).st_mtime_ns else ""
     if (differs or edited) and overwrite:
         return None

@@ -20,7 +20,8 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field, Header
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.orders.runs import consecutive
 from packer.sentence import Option
 

@@ -32,7 +32,8 @@ from packer.convert.export_files import ExportRows
 from packer.convert.export_labels import LabelFiles
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import pwrite_all
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_called
 from packer.orders.runs import consecutive

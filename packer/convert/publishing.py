@@ -12,8 +12,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from packer.convert.engines import PartsEngine, local_name, pool_of
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import remove
-from packer.format.pack import Pack, open_pack
-from packer.format.shards import INDEX_FILE
+from packer.format.header import INDEX_FILE
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.remote.urls import is_url, join
 from packer.sentence import Option
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from packer.convert.image_rows import pixel_options
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]

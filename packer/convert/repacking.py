@@ -40,7 +40,8 @@ from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file, remove
 from packer.format.header import NORMALIZE, Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_output, check_space, format_of
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions

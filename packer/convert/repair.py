@@ -24,7 +24,8 @@ from packer.convert.sample_order import fill
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.file_io import fsync_path, remove
 from packer.format.header import PACK_OPTIONS, PARTIAL_SUFFIX, Header
-from packer.format.pack import Pack, open_damaged, open_pack, read_seal
+from packer.format.pack import Pack, read_seal
+from packer.format.pack_opening import open_damaged, open_pack
 from packer.format.pack_writer import PackWriter, Rows
 from packer.format.verify import Verdict, verify_pack
 from packer.format.working_folder import WorkingFolder, difference

@@ -14,10 +14,10 @@ from packer.errors import FormatError, PackerError, UsageError
 from packer.format.block_hashing import hash_blocks, value_checks
 from packer.format.edited_pack import Publish, open_edited
 from packer.format.file_io import check_inside
-from packer.format.header import HEADER_FILE, OFFSETS, Field, Header
-from packer.format.listed_pack import listing, not_listed
-from packer.format.pack import Pack, open_pack, open_part
-from packer.format.shards import INDEX_FILE, read_index, write_index
+from packer.format.header import HEADER_FILE, INDEX_FILE, OFFSETS, Field, Header
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack, open_part
+from packer.format.shards import listing, not_listed, read_index, write_index
 from packer.format.verify import span_text, wrong_pictures
 from packer.format.working_folder import locked
 from packer.machine import cores

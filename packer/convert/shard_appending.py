@@ -13,9 +13,17 @@ from packer.convert.shard_run import write_shards
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.listed_pack import listing
-from packer.format.pack import Pack, open_pack
-from packer.format.shards import NEXT_INDEX_FILE, Index, name_index, prepare_index, read_index, shard_name
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
+from packer.format.shards import (
+    NEXT_INDEX_FILE,
+    Index,
+    listing,
+    name_index,
+    prepare_index,
+    read_index,
+    shard_name,
+)
 from packer.format.working_folder import WorkingFolder, failure, locked, unlisted_shards
 from packer.sentence import Call, Option
 

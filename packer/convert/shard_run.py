@@ -11,10 +11,10 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPacke
 from packer.convert.part_run import write_part
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import remove
-from packer.format.header import PARTIAL_SUFFIX, Header
-from packer.format.listed_pack import listing
-from packer.format.pack import Pack, open_pack
-from packer.format.shards import INDEX_FILE, merge_headers, seal_of, shard_name, write_index
+from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
+from packer.format.shards import listing, merge_headers, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, difference, failure, parts_of
 from packer.remote.urls import is_url, join

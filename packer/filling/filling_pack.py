@@ -15,7 +15,8 @@ from packer.errors import FormatError
 from packer.filling.filling_client import FillingClient, inodes
 from packer.filling.filling_messages import HEADER
 from packer.format.header import PARTIAL_SUFFIX, Header
-from packer.format.pack import Arrival, Pack, open_pack
+from packer.format.pack import Arrival, Pack
+from packer.format.pack_opening import open_pack
 from packer.remote.urls import is_url
 
 MODULE = "packer.filling.filling_process"

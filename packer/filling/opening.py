@@ -12,7 +12,7 @@ import numpy as np
 from packer.arguments import as_bytes
 from packer.errors import UsageError
 from packer.filling.filling_pack import open_filling
-from packer.format import pack as format_pack
+from packer.format import pack_opening
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.format.remote_rows import RemoteRows
@@ -69,7 +69,7 @@ def open_pack(
         raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
     if cache is None and cache_size is not None:
         raise UsageError(f"cache_size={cache_size!r}: is about a cache. Pass cache=, a folder, too.")
-    pack = format_pack.open_pack(path)
+    pack = pack_opening.open_pack(path)
     if cache is not None:
         if not isinstance(pack, RemotePack):
             raise UsageError(

@@ -4,17 +4,18 @@
     own_size.py         what a field says of rows that are pictures of sizes of their own
     table_record.py     the form of the header's record of a table
     checksums.py        the hashes, of blocks and of byte ranges; the trailer, 128 bytes that seal a pack
-    shards.py           a directory of packs: its index, with their headers; these as one
-    listed_pack.py      such a directory opened by its index alone; a shard is compared with it when it is needed
     pack_writer.py      PackWriter: blocks of rows in, a sealed pack under its final name out
     hdf5_container.py   the pack being written as one HDF5 file
     npy_container.py    the pack being written as a directory of .npy files
     block_files.py      blocks whose stored size is not known beforehand, a file each
     working_folder.py   a pack's name and room for it, checked before any work; the locked folder in which it is made, with its journal
-    pack.py             open_pack: a sealed pack in, header and extents out
     description.py      a pack in words
+    pack.py             Pack: header, seal and extents; what is read of it
+    shards.py           a directory of packs: its index, with their headers; these as one
+    pack_opening.py     open_pack: a file, a directory, shards or a URL in, a Pack out
     joined_pack.py      several packs as one, in memory: what has to be alike in them
-    remote_pack.py      a pack in a store: the same by ranged reads, without the rows
+    remote_file.py      a pack in a store by ranged reads, without the rows
+    remote_pack.py      such a pack opened by its URL, with them
     remote_rows.py      the rows of such a pack: in the files of a cache, or passed through memory
     stretches.py        where its stretches lie, runs of blocks; each fetched and compared with its checksums
     stretch_cache.py    the folder of such a pack in a cache, which keeps stretches; how much the cache may hold

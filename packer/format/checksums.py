@@ -33,6 +33,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from packer.errors import damaged
 from packer.format.file_io import pread_all
 
 Buffer = bytes | memoryview | NDArray[np.generic]
@@ -115,3 +116,10 @@ class Trailer:
         if xxhash.xxh3_64_digest(data[:-16]) != data[-16:-8]:
             return None
         return cls(*_LAYOUT.unpack(data[:-16])[:-1])
+
+    def check_length(self, name: str, size: int) -> None:
+        """See that a file of so many bytes ends with this trailer. Raises FormatError."""
+        if self.container_length != size - SIZE:
+            raise damaged(
+                name, f"is {size} bytes long, its trailer says {self.container_length + SIZE}", "trailer"
+            )

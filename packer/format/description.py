@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packer import units
-from packer.format.header import NORMALIZE, VERSION, Field
-
-if TYPE_CHECKING:
-    from packer.format.pack import Pack
+from packer.format.header import NORMALIZE, VERSION, Field, Header
 
 
-def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
-    """Return a pack in lines for people; columns: lines about those of a table."""
-    header = pack.header
-    lines = [
-        f"{pack.path}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}, {pack.format}, format {VERSION}"
-    ]
+def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence[str]) -> list[str]:
+    """Return a pack in lines for people. shards: rows of each; columns: lines about those of a table."""
+    size = f"{units.count(header.rows, 'row')}, {units.size(header.nbytes)}"
+    lines = [f"{path}: {size}, {header.format}, format {VERSION}"]
     for f in header.fields:
         about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
         lines.append(f"  {f.name:<8} {f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}")
@@ -50,8 +45,8 @@ def describe(pack: Pack, columns: Sequence[str] = ()) -> list[str]:
         lines.append(
             f"skipped    {units.count(len(header.skipped), 'input')}; the header has their names and reasons"
         )
-    if pack.shards:
-        lines.append(f"shards     {len(pack.shards)}: {pack.shards[0].rows:,} rows in the first")
+    if shards:
+        lines.append(f"shards     {len(shards)}: {shards[0]:,} rows in the first")
     return lines
 
 

@@ -18,10 +18,10 @@ from packer.errors import BusyError, FormatError
 from packer.format.file_io import check_inside, fsync_path, pread_path, pwrite_all, remove
 from packer.format.hdf5_container import file_trailer, replace_header
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, MAX_HEADER_BYTES, TRAILER_FILE, Header
-from packer.format.listed_pack import check_alike, together
 from packer.format.npy_container import PREAMBLE, array_head, directory_trailer, preamble
-from packer.format.pack import Pack, check_extents, check_heads, check_own, open_part
-from packer.format.shards import read_index
+from packer.format.pack import Pack, check_extents, check_heads, check_own
+from packer.format.pack_opening import open_part
+from packer.format.shards import check_alike, read_index, together
 from packer.format.unsealed_hdf5 import UnsealedFile, hdf5_end, read_unsealed
 
 _ASIDE = ".new"  # of the name of a file of a directory, until it is whole
@@ -83,7 +83,7 @@ class EditedFile:
                     f"{path}: is open in another program. Close it there, then seal it."
                 ) from None
             fd, text, at = file.fileno(), header.to_bytes(), said.header_place
-            end = hdf5_end(fd)
+            end = hdf5_end(path)
             offset = at[1] if text == said.text or end is None else replace_header(fd, end, at, text)
             if end is None or offset is None:
                 raise _moved(path)
@@ -152,9 +152,8 @@ def _open_directory(path: str) -> EditedDirectory:
 
 def _opened(path: str, header: Header) -> Pack:
     pack = Pack(path, header, b"")
-    check_extents(pack, lambda extent: os.stat(pack.file(extent)).st_size)
-    if pack.format == "npy":
-        check_heads(pack)
+    check_extents(pack)
+    check_heads(pack)
     return pack
 
 

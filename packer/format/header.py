@@ -103,6 +103,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import FormatError, damaged
+from packer.format.checksums import Trailer, digest
 from packer.format.own_size import OwnSize
 from packer.format.table_record import check_table, fits, numbers
 
@@ -120,6 +121,8 @@ CHECKSUMS_DATASET = "packer/checksums"
 HEADER_FILE = "header.json"
 CHECKSUMS_FILE = "checksums.npy"
 TRAILER_FILE = "trailer"
+INDEX_FILE = "index.json"  # of a pack of shards
+MAX_INDEX_BYTES = 1 << 28
 PARTIAL_SUFFIX = ".packing"  # of the name of work in progress
 PACK_OPTIONS = frozenset(("repack", "merge", "part"))  # one of provenance's options: a pack was made of packs
 NORMALIZE = "normalize"  # among provenance's options: mean and std of the pack given as `like`
@@ -286,6 +289,17 @@ class Header:
         return self.statistics.get("image", {}) if recorded is None else recorded
 
     @property
+    def format(self) -> str:
+        """ "h5" or "npy"."""
+        files = (e.file for extents in self.extents.values() for e in extents[:1])
+        return "npy" if any(file.endswith(".npy") for file in files) else "h5"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, as they are stored."""
+        return sum(e.nbytes for extents in self.extents.values() for e in extents)
+
+    @property
     def blocks(self) -> int:
         """Number of blocks."""
         return -(-self.rows // self.block_rows)
@@ -305,6 +319,18 @@ class Header:
             del record["table"]
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode("ascii")
+
+    @classmethod
+    def sealed_by(cls, trailer: Trailer, name: str, size: int, read: Callable[[int, int], bytes]) -> Header:
+        """Read the header that a trailer seals. size: of its file; read: returns bytes of that, at an offset. Raises FormatError."""
+        offset, nbytes = trailer.header_offset, trailer.header_length
+        if nbytes > MAX_HEADER_BYTES:
+            raise FormatError(f"{name}: header is {nbytes} bytes; at most {MAX_HEADER_BYTES} are read.")
+        inside = offset + nbytes <= size
+        data = read(offset, nbytes) if inside else b""
+        if not inside or digest([data]) != trailer.header_digest:
+            raise damaged(name, "header is damaged (its checksum differs)", "header")
+        return cls.from_bytes(data, name)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Header:

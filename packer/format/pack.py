@@ -1,4 +1,4 @@
-"""Open a sealed pack: trailer, header, extents. Costs two reads, or that of an index; rows are not touched, HDF5 is not asked."""
+"""Pack: an opened pack, its header and where its rows lie; what is read of it, and compared with what it was."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
+from html import escape
 from typing import Protocol
 
 import numpy as np
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, UsageError, damaged
 from packer.format.block_spans import ArraySpans, BlockSpans, Span
 from packer.format.checksums import SIZE, Trailer, digest
-from packer.format.file_io import check_inside, not_regular, pread_all, pread_into, pread_path
+from packer.format.description import describe
+from packer.format.file_io import check_inside, not_regular, pread_into, pread_path
 from packer.format.header import (
     CHECKSUMS_FILE,
-    HDF5_MAGIC,
     HEADER_FILE,
-    MAX_HEADER_BYTES,
+    INDEX_FILE,
+    MAX_INDEX_BYTES,
     OFFSETS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
@@ -34,9 +36,6 @@ from packer.format.header import (
     Header,
 )
 from packer.format.npy_container import PREAMBLE, array_head
-from packer.format.shards import INDEX_FILE, index_digest
-from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
-from packer.remote.urls import is_url
 from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
@@ -90,12 +89,12 @@ class Pack:
     filled: bool = field(default=False, kw_only=True)
     listing: Listing | None = field(default=None, kw_only=True, compare=False, repr=False)
 
+    def describe(self, columns: Sequence[str] = ()) -> list[str]:
+        """Return it in lines for people; columns: lines about those of a table."""
+        return describe(self.path, self.header, [shard.rows for shard in self.shards], columns)
+
     def _repr_html_(self) -> str:
-        from html import escape
-
-        from packer.format.description import describe
-
-        return "<pre>" + escape("\n".join(describe(self))) + "</pre>"
+        return "<pre>" + escape("\n".join(self.describe())) + "</pre>"
 
     @property
     def sealed(self) -> bool:
@@ -115,9 +114,7 @@ class Pack:
     @property
     def format(self) -> str:
         """ "h5" or "npy"."""
-        if self.shards:
-            return self.shards[0].format
-        return "npy" if any(e.file for es in self.header.extents.values() for e in es[:1]) else "h5"
+        return self.header.format
 
     @property
     def parts(self) -> tuple[Pack, ...]:
@@ -129,9 +126,16 @@ class Pack:
         return tuple(part for shard in self.shards for part in shard.parts)
 
     @property
+    def last_written(self) -> str:
+        """The path of its file that was written last when it was made."""
+        if self.shards:
+            return os.path.join(self.path, INDEX_FILE)
+        return os.path.join(self.path, TRAILER_FILE) if self.format == "npy" else self.path
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all rows, as they are stored."""
-        return sum(e.nbytes for extents in self.header.extents.values() for e in extents)
+        return self.header.nbytes
 
     def check_classes(self, other: Pack) -> None:
         """See that another pack numbers its classes as this one does. Raises UsageError naming the first difference."""
@@ -368,40 +372,6 @@ class PackFiles:
             os.posix_fadvise(self._fds[file], offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
-def open_pack(path: str | os.PathLike[str]) -> Pack:
-    """Open a pack, .h5, directory or URL, checking that it is whole. The public function, with a cache, is filling.opening's.
-
-    Of a pack of shards the index is read. Raises FormatError, RemoteError.
-    """
-    name = os.fspath(path)
-    if is_url(name):
-        from packer.format.remote_pack import open_remote
-
-        return open_remote(name)
-    return _opened(name, partial(_open_shards, listed=True) if _has_index(name) else _open_whole)
-
-
-def open_part(path: str) -> Pack:
-    """Open one file or one directory of .npy files, as open_pack does, whatever NumPy would make of these: for verifying."""
-    return _opened(path, _open_one)
-
-
-def open_damaged(path: str) -> Pack:
-    """Open a pack whose arrays may be damaged, cut short or gone. Raises FormatError for a damaged trailer, header or index."""
-    return _opened(path, partial(_open_shards, one=_open_unchecked) if _has_index(path) else _open_unchecked)
-
-
-def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
-    if name.endswith(PARTIAL_SUFFIX):
-        raise FormatError(
-            f"{name}: is a conversion that did not finish. Run the same packer convert again: it goes on."
-        )
-    try:
-        return open(name)
-    except OSError as error:
-        raise unreadable(name, error) from error
-
-
 def check_own(name: str) -> None:
     """See that a pack's files, whole or damaged, are files of its own. Raises FormatError; does nothing where there is none.
 
@@ -422,8 +392,8 @@ def read_seal(path: str) -> bytes:
 
     Of a pack of shards, the digest of its index.
     """
-    if _has_index(path):
-        return index_digest(path)
+    if os.path.exists(os.path.join(path, INDEX_FILE)):
+        return digest([pread_path(check_inside(path, INDEX_FILE), MAX_INDEX_BYTES + 1, 0)])
     file = os.path.join(path, TRAILER_FILE) if os.path.isdir(path) else path
     return pread_path(file, SIZE, max(0, os.path.getsize(file) - SIZE))
 
@@ -445,125 +415,10 @@ def unreadable(name: str, error: OSError) -> FormatError:
     )
 
 
-def last_written(pack: Pack) -> str:
-    """Return the path of the file of a pack that was written last when the pack was made."""
-    if pack.shards:
-        return os.path.join(pack.path, INDEX_FILE)
-    return os.path.join(pack.path, TRAILER_FILE) if pack.format == "npy" else pack.path
-
-
-def _has_index(name: str) -> bool:
-    return os.path.exists(os.path.join(name, INDEX_FILE))
-
-
-def _open_shards(name: str, one: Callable[[str], Pack] | None = None, *, listed: bool = False) -> Pack:
-    from packer.format.listed_pack import open_shards  # which knows what a Pack is
-
-    return open_shards(name, one or _open_whole, listed=listed)
-
-
-def _open_whole(name: str) -> Pack:
-    """Open one file or one directory of .npy files, which NumPy reads as packer does."""
-    pack = _open_one(name)
-    if os.path.isdir(name):
-        check_heads(pack)
-    return pack
-
-
-def _open_one(name: str) -> Pack:
-    """Open one file or one directory of .npy files."""
-    pack = _open_unchecked(name)
-    check_extents(pack, lambda extent: os.stat(pack.file(extent)).st_size)
-    return pack
-
-
-def _open_unchecked(name: str) -> Pack:
-    return _open_directory(name) if os.path.isdir(name) else _open_file(name)
-
-
-def _open_file(name: str) -> Pack:
-    if not stat.S_ISREG(os.stat(name).st_mode):
-        raise not_regular(name)
-    seal = read_seal(name)
-    trailer = Trailer.from_bytes(seal)
-    fd = os.open(name, os.O_RDONLY)
-    try:
-        size = os.fstat(fd).st_size
-        if trailer is None:
-            if pread_all(fd, 8, 0) != HDF5_MAGIC:
-                raise FormatError(
-                    f"{name}: is neither a pack nor an HDF5 file. Pass what packer convert wrote."
-                )
-            raise _edited(name, fd)
-        if trailer.container_length != size - SIZE:
-            raise damaged(
-                name, f"is {size} bytes long, its trailer says {trailer.container_length + SIZE}", "trailer"
-            )
-        return Pack(name, _read_header(fd, trailer, name), seal)
-    finally:
-        os.close(fd)
-
-
-def _edited(name: str, fd: int) -> FormatError:
-    """Return the error for an HDF5 file without a trailer: HDF5 tells whether it is a pack."""
-    try:
-        read_unsealed(name)
-    except FormatError as error:
-        error.part = "trailer"
-        return error
-    if os.fstat(fd).st_size == hdf5_end(
-        fd
-    ):  # a program that opens a file for writing cuts it there; damage leaves something
-        folder = os.path.dirname(name)
-        return FormatError(
-            f"{name}: was opened for writing since it was sealed, so its rows may have changed."
-            f" Run packer seal {folder if _has_index(folder) else name}.",
-            part="unsealed",
-        )
-    return damaged(name, "trailer is damaged", "trailer")
-
-
-def _open_directory(name: str) -> Pack:
-    path = os.path.join(name, TRAILER_FILE)
-    if not os.path.exists(path):
-        edited = os.path.exists(os.path.join(name, HEADER_FILE))
-        remedy = (
-            f"If all of it was copied, or it was edited in place, run packer seal {name}."
-            if edited
-            else f"Run packer convert {name} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."
-        )
-        raise FormatError(
-            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. {remedy}",
-            part="trailer",
-        )
-    check_own(name)
-    seal = read_seal(name)
-    trailer = Trailer.from_bytes(seal)
-    if trailer is None or os.path.getsize(path) != SIZE:
-        raise damaged(path, "is damaged", "trailer")
-    fd = os.open(os.path.join(name, HEADER_FILE), os.O_RDONLY)
-    try:
-        return Pack(name, _read_header(fd, trailer, name), seal)
-    finally:
-        os.close(fd)
-
-
-def _read_header(fd: int, trailer: Trailer, name: str) -> Header:
-    if trailer.header_length > MAX_HEADER_BYTES:
-        raise FormatError(
-            f"{name}: header is {trailer.header_length} bytes; at most {MAX_HEADER_BYTES} are read."
-        )
-    length = min(trailer.header_length, os.fstat(fd).st_size)
-    data = pread_all(fd, length, min(trailer.header_offset, _MAX_OFFSET))
-    if len(data) != trailer.header_length or digest([data]) != trailer.header_digest:
-        raise damaged(name, "header is damaged (its checksum differs)")
-    return Header.from_bytes(data, name)
-
-
 def check_heads(pack: Pack) -> None:
     """See that NumPy finds in the arrays of a directory what packer does. Raises FormatError: other programs may write them anew."""
     for array, extents in pack.header.extents.items():
-        if [e.offset for e in extents] == [PREAMBLE]:
+        if pack.format == "npy" and [e.offset for e in extents] == [PREAMBLE]:
             path = pack.file(extents[0])
             try:
                 head = pread_path(path, PREAMBLE, 0)
@@ -580,10 +435,10 @@ def check_heads(pack: Pack) -> None:
                 )
 
 
-def check_extents(pack: Pack, size_of: Callable[[Extent], int]) -> None:
-    """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError.
+def check_extents(pack: Pack, size: int | None = None) -> None:
+    """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError, OSError.
 
-    size_of: returns the bytes of an extent's file.
+    size: bytes of its one file, in a store.
     """
     if not pack.header.complete:
         raise damaged(pack.path, "is marked as not complete")
@@ -596,7 +451,7 @@ def check_extents(pack: Pack, size_of: Callable[[Extent], int]) -> None:
             if extent.file != (f"{name}.npy" if directory else ""):
                 raise damaged(pack.path, f"header places the rows of {name!r} in {extent.file!r}", "rows")
             if path not in sizes:
-                sizes[path] = size_of(extent)
+                sizes[path] = os.stat(pack.file(extent)).st_size if size is None else size
             if extent.rows and extent.end > sizes[path]:
                 raise FormatError(
                     f"{path}: is {sizes[path]} bytes long; the rows of {name!r} reach to {extent.end}."

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.file_io import pread_path
-from packer.format.remote_pack import RemotePack
+from packer.format.remote_file import StoredPack
 from packer.format.stretch_cache import KEPT, StretchCache
 from packer.format.stretch_window import CONNECTIONS, StretchWindow
 from packer.format.stretches import STRETCH_BYTES, Numbers, StretchMap
@@ -31,7 +31,7 @@ class RemoteRows:
     cache: keeps stretches, None without one: rows pass through memory.
     """
 
-    def __init__(self, pack: RemotePack, cache: StretchCache | None = None) -> None:
+    def __init__(self, pack: StoredPack, cache: StretchCache | None = None) -> None:
         self.pack, self.cache = pack, cache
         self._renew()
 

@@ -29,13 +29,21 @@ import xxhash
 from packer.errors import FormatError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.file_io import check_inside, fsync_path
-from packer.format.header import FORMAT, VERSION, Extent, Header, read_json, read_members
+from packer.format.header import (
+    FORMAT,
+    INDEX_FILE,
+    MAX_INDEX_BYTES,
+    VERSION,
+    Extent,
+    Header,
+    read_json,
+    read_members,
+)
+from packer.format.pack import Pack
 
-INDEX_FILE = "index.json"
 NEXT_INDEX_FILE = (
     "index.json.new"  # the index to be: files that it lists, and the index does not, are ours too
 )
-MAX_INDEX_BYTES = 1 << 28
 _OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() looks at
 
 
@@ -177,12 +185,6 @@ def read_index(folder: str, name: str = INDEX_FILE) -> Index:
     return index_of(data, path)
 
 
-def index_digest(folder: str) -> bytes:
-    """Return the digest of a pack's index, whatever that says. Raises FormatError for a link out of the pack; OSError."""
-    with open(check_inside(folder, INDEX_FILE), "rb") as file:
-        return xxhash.xxh3_128_digest(file.read(MAX_INDEX_BYTES + 1))
-
-
 def index_of(data: bytes, path: str) -> Index:
     """Return the content of an index's bytes. path: for messages. Raises FormatError."""
     try:
@@ -239,6 +241,44 @@ def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]
         statistics=pooled_statistics(headers, [header.rows for header in headers]),
         skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
         table=headers[0].table if all(h.table == headers[0].table for h in headers) else None,
+    )
+
+
+def together(name: str, index: Index, shards: Sequence[Pack]) -> Pack:
+    """Return the pack of an index, of these shards."""
+    return Pack(name, merge_headers([s.header for s in shards], index.skipped), index.digest, tuple(shards))
+
+
+def check_listed(index: Index, shards: Sequence[Pack]) -> None:
+    """See that opened shards are those of the index, and are alike. Raises FormatError."""
+    for line, shard in zip(index.shards, shards, strict=True):
+        if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
+            raise not_listed(shard.path)
+    check_alike(index, shards)
+
+
+def check_alike(index: Index, shards: Sequence[Pack]) -> None:
+    """See that the shards of an index have equal fields and classes. Raises FormatError."""
+    first = shards[0].header
+    for shard in shards:
+        if shard.header.fields != first.fields or shard.header.classes != first.classes:
+            raise FormatError(
+                f"{shard.path}: has other fields or classes than {index.shards[0].file}; all shards of a pack have the same."
+                " Bring back the right one."
+            )
+
+
+def listing(shards: Sequence[Pack]) -> tuple[list[Shard], list[ListedHeader]]:
+    """Return the lines of the index of these shards, and their headers, as write_index takes them."""
+    lines = [Shard(os.path.basename(one.path), one.rows, seal_of(one.seal)) for one in shards]
+    return lines, [ListedHeader(one.header, one.seal) for one in shards]
+
+
+def not_listed(path: str) -> FormatError:
+    """Return the error for a file that is not the shard it should be."""
+    return FormatError(
+        f"{path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
+        " Bring back the right one, or convert the images again."
     )
 
 

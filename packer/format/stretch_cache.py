@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from packer.errors import BusyError, PackerError, SpaceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import open_sparse, pread_path, remove, reserve
-from packer.format.remote_pack import RemotePack
+from packer.format.remote_file import StoredPack
 from packer.format.stretches import StretchMap
 from packer.remote import access
 from packer.remote.urls import name_of
@@ -67,7 +67,7 @@ class StretchCache:
     unpickling or close.
     """
 
-    def __init__(self, pack: RemotePack, cache: str, most: int) -> None:
+    def __init__(self, pack: StoredPack, cache: str, most: int) -> None:
         """cache: the folder of all packs; most: bytes that they may take together."""
         self._url, self._sizes = pack.path, {file: one.info.size for file, one in pack.files.items()}
         content = digest([pack.seal, repr(list(self._sizes.items())).encode()]).hex()

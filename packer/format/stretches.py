@@ -19,7 +19,7 @@ from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack
-from packer.format.remote_pack import ATTEMPTS, RemotePack
+from packer.format.remote_file import ATTEMPTS, StoredPack
 from packer.orders.runs import Runs, cut
 
 STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
@@ -42,7 +42,7 @@ class StretchMap:
     of those blocks alone that do not follow from their number: a pack may have millions of stretches.
     """
 
-    def __init__(self, pack: RemotePack) -> None:
+    def __init__(self, pack: StoredPack) -> None:
         """Raises FormatError if rows that are not compressed lie in several pieces."""
         self._pack, self.files = pack, list(pack.files)
         self._parts = {file: part for part, file in enumerate(self.files)}

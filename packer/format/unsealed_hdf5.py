@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from packer.errors import FormatError, damaged
-from packer.format.file_io import pread_all
+from packer.format.file_io import pread_path
 from packer.format.header import Extent, Header
 from packer.starting import python_command
 
@@ -47,9 +47,9 @@ class UnsealedFile(NamedTuple):
     table_place: tuple[int, int]
 
 
-def hdf5_end(fd: int) -> int | None:
+def hdf5_end(path: str) -> int | None:
     """Return the byte at which HDF5's part of a file ends; None if its superblock is of another version than packer writes."""
-    start = pread_all(fd, END_OFFSET + 8, 0)
+    start = pread_path(path, END_OFFSET + 8, 0)
     return int.from_bytes(start[END_OFFSET:], "little") if start[8:9] == b"\0" else None
 
 

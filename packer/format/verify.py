@@ -27,14 +27,16 @@ from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
     HEADER_FILE,
+    INDEX_FILE,
     OFFSETS,
     PACK_OPTIONS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
 )
 from packer.format.npy_container import PREAMBLE, array_head, preamble
-from packer.format.pack import Pack, check_own, open_pack, open_part, read_seal, unreadable
-from packer.format.shards import INDEX_FILE, read_index, seal_of
+from packer.format.pack import Pack, check_own, read_seal, unreadable
+from packer.format.pack_opening import open_pack, open_part
+from packer.format.shards import read_index, seal_of
 from packer.machine import cores
 from packer.progress import Progress
 from packer.remote.urls import is_url

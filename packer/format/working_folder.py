@@ -31,9 +31,17 @@ import xxhash
 from packer import units
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
 from packer.format.file_io import FULL, exchange, fsync_path, remove
-from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, PARTIAL_SUFFIX, TRAILER_FILE, read_json
-from packer.format.pack import Pack, open_pack, read_seal
-from packer.format.shards import INDEX_FILE, NEXT_INDEX_FILE, Shard, read_index, seal_of
+from packer.format.header import (
+    CHECKSUMS_FILE,
+    HEADER_FILE,
+    INDEX_FILE,
+    PARTIAL_SUFFIX,
+    TRAILER_FILE,
+    read_json,
+)
+from packer.format.pack import Pack, read_seal
+from packer.format.pack_opening import open_pack
+from packer.format.shards import NEXT_INDEX_FILE, Shard, read_index, seal_of
 from packer.sentence import Option
 
 _ENTRIES = frozenset(

@@ -14,7 +14,8 @@ import numpy as np
 from packer.convert.export_files import fits_png, png
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.checksums import digest
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.machine import cores
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, decode_ragged

@@ -16,7 +16,8 @@ import numpy as np
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.orders.runs import Subset, one_run
 from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import (

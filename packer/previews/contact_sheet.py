@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from packer.arguments import whole
 from packer.errors import UsageError
 from packer.format.file_io import write_file
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import (
     OVERLAYS,

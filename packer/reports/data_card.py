@@ -13,7 +13,8 @@ from packer import units
 from packer.arguments import check_workers, whole
 from packer.errors import UsageError
 from packer.format.file_io import write_file
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_name
 from packer.path_text import as_text
 from packer.previews.preview_batch import image_of

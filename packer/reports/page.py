@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from packer import units
-from packer.format.description import describe
 from packer.reports.card_content import CardContent
 from packer.reports.html_parts import STYLE, bar, faint, histogram, table, text
 from packer.reports.near_duplicates import MOST_PAIRS, Duplicates
@@ -98,7 +97,7 @@ def _contents(card: CardContent) -> str:
     """Return the packs as packer info has them, and the rows of each split."""
     said = []
     for pack, name in zip(card.packs, card.names, strict=True):
-        lines = [f"{name}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}", *describe(pack)[1:]]
+        lines = [f"{name}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}", *pack.describe()[1:]]
         said.append(f"<pre>{'<br>'.join(text(line) for line in lines)}</pre>")
     if len(card.parts) > 1:
         shares = [(part, part.rows / card.rows) for part in card.parts]

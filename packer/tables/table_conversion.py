@@ -19,7 +19,8 @@ from packer.convert.shard_appending import adding, append_shards, check_growable
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_space
 from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table

@@ -17,7 +17,7 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import FormatError
 from packer.format.file_io import remove
 from packer.format.header import Header
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, failure
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import TRAIN, measure, notes_on_rounding

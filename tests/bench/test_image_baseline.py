@@ -23,7 +23,7 @@ from packer.bench.image_baseline import (
     source_indices,
 )
 from packer.errors import ImageError, PackerError, UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.inputs.image_sources import open_source
 from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, resize
 from tests import torchvision_here

@@ -19,7 +19,8 @@ from packer.convert.row_maker import ColumnRows
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import Rows
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder

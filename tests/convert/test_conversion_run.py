@@ -14,7 +14,8 @@ from PIL import Image
 from packer.codecs import jpeg
 from packer.convert.image_conversion import convert_images
 from packer.errors import UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs

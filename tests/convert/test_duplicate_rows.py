@@ -18,7 +18,7 @@ from packer.convert.part_run import write_part
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.samples.pack_dataset import pack_dataset
 from packer.tables.table_conversion import append_table, convert_table

@@ -12,7 +12,7 @@ from packer.convert import image_conversion
 from packer.convert.image_conversion import convert_images, plan_conversion
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_storage import estimate
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 
 OPTIONS = {
     "size": [32, 32],

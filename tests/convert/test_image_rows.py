@@ -19,7 +19,8 @@ from packer.codecs.jpeg import size as jpeg_size
 from packer.convert.image_conversion import ConversionPlan, convert_images
 from packer.convert.image_rows import ImageRows
 from packer.errors import ImageError, UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.image_targets import ImageTargets

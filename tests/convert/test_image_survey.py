@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from packer.convert.image_conversion import ConversionPlan, convert_images
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.inputs.label_options import Labels
 
 

@@ -11,7 +11,8 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.repacking import merge_packs
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.pixels.decode_resize import DecodeResize, PixelSpec, place, resize
 
 

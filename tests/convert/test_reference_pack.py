@@ -16,7 +16,8 @@ from packer.convert.reference_pack import parse_classes
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
 from packer.tables.table_conversion import convert_table

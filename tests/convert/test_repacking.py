@@ -23,7 +23,8 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.errors import BusyError, SourceError, UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.shards import Shard, prepare_index, read_index, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, check_output

@@ -21,7 +21,8 @@ from packer.convert.repair import Repair, repair_pack
 from packer.errors import FormatError, PackerError, SourceError, UsageError
 from packer.format.checksums import SIZE, Trailer
 from packer.format.header import OFFSETS
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels

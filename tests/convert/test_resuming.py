@@ -26,7 +26,7 @@ from packer.convert.conversion_task import ConversionTask
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import repack
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.tables.table_conversion import convert_table

@@ -13,7 +13,7 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images
 from packer.convert.repair import repair_pack
 from packer.errors import PackerError, SourceError, UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
 

@@ -15,7 +15,8 @@ from packer.convert.repair import repair_pack
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels

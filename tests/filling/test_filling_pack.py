@@ -26,7 +26,8 @@ from packer.errors import BusyError, FormatError, PackerError, SourceError, Usag
 from packer.filling import filling_pack
 from packer.filling.filling_messages import STATES, UnitStates, error_content, error_of
 from packer.filling.filling_pack import FillingPack, open_filling
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.orders.runs import consecutive, one_run
 from packer.read.row_reader import RowReader
 from packer.tables.table_conversion import convert_table

@@ -27,7 +27,8 @@ from packer.filling.opening import open_pack as with_cache
 from packer.format.checksums import Trailer
 from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
-from packer.format.remote_pack import END_BYTES, RemotePack, open_remote
+from packer.format.remote_file import END_BYTES
+from packer.format.remote_pack import RemotePack, open_remote
 from packer.format.shards import read_index, write_index
 from packer.format.stretch_cache import KEPT, MISSING, StretchCache
 from packer.format.stretches import StretchMap

@@ -14,10 +14,9 @@ import pytest
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
 from packer.format.header import Field, Header
-from packer.format.listed_pack import listing
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import write_index
+from packer.format.shards import listing, write_index
 
 FIELDS = (
     Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"}),

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from packer import convert_images, open_pack
-from packer.format.description import describe
 
 
 def test_a_notebook_shows_what_a_pack_holds(photo_folder: Path, tmp_path: Path) -> None:
@@ -14,7 +13,7 @@ def test_a_notebook_shows_what_a_pack_holds(photo_folder: Path, tmp_path: Path) 
     page = pack._repr_html_()
     assert "classes    3: &lt;b&gt;red, blue, green" in page
     assert "split      val: 12 rows (12 to 23)" in page
-    lines = describe(pack)
+    lines = pack.describe()
     assert page.count("\n") + 1 == len(lines)
-    assert describe(pack, ["a line"]).count("a line") == 1
-    assert [line for line in describe(pack, ["a line"]) if line != "a line"] == lines
+    assert pack.describe(["a line"]).count("a line") == 1
+    assert [line for line in pack.describe(["a line"]) if line != "a line"] == lines

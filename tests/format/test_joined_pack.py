@@ -13,7 +13,8 @@ import pytest
 from packer.errors import UsageError
 from packer.format.header import Extent, Field, Header
 from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from tests.format.packs import write_pack
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb", "fit": "crop"})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from packer.format.header import MAX_BLOCKS, Field, Header, block_rows
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, seal_of, write_index
 from packer.orders.runs import Runs

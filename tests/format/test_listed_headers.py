@@ -10,13 +10,13 @@ import pytest
 import xxhash
 
 from packer.errors import FormatError
-from packer.format.listed_pack import listing
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.shards import (
     ListedHeader,
     Shard,
     headers_from_record,
     headers_to_record,
+    listing,
     read_index,
     seal_of,
     write_index,

@@ -14,7 +14,8 @@ import xxhash
 
 from packer.errors import FormatError
 from packer.format.joined_pack import joined
-from packer.format.pack import Pack, PackFiles, open_pack
+from packer.format.pack import Pack, PackFiles
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader

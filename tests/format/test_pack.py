@@ -17,7 +17,8 @@ from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outsi
 from packer.format.file_io import pread_all
 from packer.format.hdf5_container import taken
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack
 

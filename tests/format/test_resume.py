@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from packer.errors import PackerError, UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from tests.format.packs import KINDS, Content, begin, files_of, out_path, write_blocks, write_content
 

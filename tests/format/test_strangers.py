@@ -23,7 +23,7 @@ import xxhash
 from packer.errors import FormatError
 from packer.format import hdf5_inspection
 from packer.format.header import HEADER_DATASET, MAX_DEPTH, MAX_VALUES, read_json
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.shards import read_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import Journal, read_journal

@@ -9,8 +9,10 @@ import pytest
 
 from packer.errors import FormatError
 from packer.format.header import OFFSETS, Extent, Field, Header
-from packer.format.pack import Pack, open_pack
-from packer.format.remote_pack import RemoteFile, RemotePack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
+from packer.format.remote_file import RemoteFile
+from packer.format.remote_pack import RemotePack
 from packer.format.stretches import StretchMap
 from packer.orders.runs import Runs
 from packer.remote.object_store import ObjectInfo

@@ -22,7 +22,7 @@ from packer.format.checksums import SIZE, Trailer, digest, outside
 from packer.format.hdf5_container import taken
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.npy_container import PREAMBLE
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import Shard, seal_of, write_index
 from packer.format.verify import Problem, verify_pack

@@ -10,7 +10,7 @@ import pytest
 from packer.errors import PackerError, SpaceError, UsageError
 from packer.format import working_folder
 from packer.format.file_io import exchange
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, difference, locked
 from tests.format.packs import FORMATS, Content, files_of, out_path, write_content, write_pack, write_shards
 

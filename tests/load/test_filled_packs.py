@@ -18,7 +18,7 @@ from packer import Blocks, PackedBatchDataset, fill_pack
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.filling.filling_pack import FillingPack
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import is_locked
 from packer.load.sampled_statistics import sampled_statistics
 from tests.filling.conftest import ROWS

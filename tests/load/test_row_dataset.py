@@ -11,7 +11,8 @@ import pytest
 from packer import convert_images
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.processes.transforms import PythonTransform
 from packer.load.row_dataset import PackedDataset

@@ -10,7 +10,8 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.prefetcher import Prefetcher

@@ -13,7 +13,8 @@ import pytest
 
 from packer import convert_images
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset

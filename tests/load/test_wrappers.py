@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from tests.format.packs import write_content

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from tests.format.packs import KINDS, Content, write_content, write_shards
 

@@ -12,7 +12,8 @@ from packer.codecs import png
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.read.row_reader import decode_ragged
 

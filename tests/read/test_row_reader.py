@@ -20,7 +20,8 @@ from packer import native
 from packer.bench.hardware_limits import drop, resident_share
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
 from packer.read import gather

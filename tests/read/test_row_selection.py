@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from packer.codecs.block_codecs import block_codec
 from packer.errors import FormatError, UsageError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.batch import as_tensor
 from packer.orders.runs import Subset, one_run

@@ -12,7 +12,8 @@ import pytest
 
 from packer.errors import FormatError
 from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.orders.runs import Runs, one_run
 from packer.read import sharded_array
 from packer.read.row_reader import RowReader

@@ -17,7 +17,8 @@ from packer.codecs import jpeg
 from packer.codecs.block_codecs import Gzip
 from packer.errors import FormatError
 from packer.format.header import Extent, Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
 from packer.read import row_reader as stores

@@ -23,7 +23,7 @@ from PIL import Image
 from packer.cli.console import in_options
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.tables import apply, staging
 from packer.tables.reading import text_table as text

@@ -18,7 +18,8 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
 from packer.errors import SourceError, UsageError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader

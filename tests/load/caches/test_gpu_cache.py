@@ -12,7 +12,8 @@ import pytest
 
 from packer.errors import FormatError
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.prefetcher import FileRows
 from packer.orders.runs import Runs, Subset, consecutive, one_run

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.load.caches import row_memory
 from packer.load.caches.memory_cache import MemoryRows
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory, in_memory

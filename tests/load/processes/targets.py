@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.format.header import Field
-from packer.format.pack import Pack, open_pack
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 
 ROWS, HEIGHT, WIDTH = 40, 20, 16

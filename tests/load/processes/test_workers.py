@@ -193,7 +193,7 @@ def test_draws_of_what_the_function_imports_itself(pack: Pack, name: str):
     script = f"""
 import json, sys
 import numpy as np
-from packer.format.pack import open_pack
+from packer.format.pack_opening import open_pack
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.load.batch import SlotLayout
@@ -528,7 +528,7 @@ def test_a_process_that_may_not_start_others(pack: Pack):
 SCRIPT = """
     import os, signal, sys, time
     sys.path.insert(0, {root!r})
-    from packer.format.pack import open_pack
+    from packer.format.pack_opening import open_pack
     from tests.load.processes.made import Made
 
     def fn(sample):

@@ -1,0 +1,200 @@
+"""Open a pack: a file, a directory of .npy files, a directory of shards, or a URL.
+
+Of a sealed pack the trailer and the header are read, of a pack of shards its index alone where that has their headers; rows are not
+touched, HDF5 is not asked. A shard that was opened by the index is compared with it when a file of it is first needed: before that
+nothing of it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from packer.errors import FormatError, damaged
+from packer.format.checksums import SIZE, Trailer
+from packer.format.file_io import check_inside, not_regular, pread_path
+from packer.format.header import HDF5_MAGIC, HEADER_FILE, INDEX_FILE, PARTIAL_SUFFIX, TRAILER_FILE, Header
+from packer.format.pack import Pack, check_extents, check_heads, check_own, read_seal, unreadable
+from packer.format.shards import Index, ListedHeader, check_listed, not_listed, read_index, together
+from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
+from packer.remote.urls import is_url
+
+
+def open_pack(path: str | os.PathLike[str]) -> Pack:
+    """Open a pack, .h5, directory or URL, checking that it is whole. The public function, with a cache, is filling.opening's.
+
+    Of a pack of shards the index is read. Raises FormatError, RemoteError.
+    """
+    name = os.fspath(path)
+    if is_url(name):
+        from packer.format.remote_pack import (
+            open_remote,  # those who read local packs need not load it: 20 ms
+        )
+
+        return open_remote(name)
+    shards = partial(_open_shards, one=_open_whole, listed=True)
+    return _opened(name, shards if _has_index(name) else _open_whole)
+
+
+def open_part(path: str) -> Pack:
+    """Open one file or one directory of .npy files, as open_pack does, whatever NumPy would make of these: for verifying."""
+    return _opened(path, _open_one)
+
+
+def open_damaged(path: str) -> Pack:
+    """Open a pack whose arrays may be damaged, cut short or gone. Raises FormatError for a damaged trailer, header or index."""
+    return _opened(path, partial(_open_shards, one=_open_unchecked) if _has_index(path) else _open_unchecked)
+
+
+def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
+    if name.endswith(PARTIAL_SUFFIX):
+        raise FormatError(
+            f"{name}: is a conversion that did not finish. Run the same packer convert again: it goes on."
+        )
+    try:
+        return open(name)
+    except OSError as error:
+        raise unreadable(name, error) from error
+
+
+def _has_index(name: str) -> bool:
+    return os.path.exists(os.path.join(name, INDEX_FILE))
+
+
+def _open_whole(name: str) -> Pack:
+    """Open one file or one directory of .npy files, which NumPy reads as packer does."""
+    pack = _open_one(name)
+    check_heads(pack)
+    return pack
+
+
+def _open_one(name: str) -> Pack:
+    """Open one file or one directory of .npy files."""
+    pack = _open_unchecked(name)
+    check_extents(pack)
+    return pack
+
+
+def _open_unchecked(name: str) -> Pack:
+    if os.path.isdir(name):
+        file, seal = os.path.join(name, HEADER_FILE), _directory_seal(name)
+    else:
+        file, seal = name, _file_seal(name)
+    trailer, size = Trailer.from_bytes(seal), os.path.getsize(file)
+    if trailer is None:
+        raise damaged(os.path.join(name, TRAILER_FILE), "is damaged", "trailer")
+    if file == name:
+        trailer.check_length(name, size)
+    header = Header.sealed_by(trailer, name, size, lambda offset, nbytes: pread_path(file, nbytes, offset))
+    return Pack(name, header, seal)
+
+
+def _file_seal(name: str) -> bytes:
+    """Return the trailer of a file. Raises FormatError if it has none: HDF5 tells whether it is a pack all the same."""
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise not_regular(name)
+    seal = read_seal(name)
+    if Trailer.from_bytes(seal) is not None:
+        return seal
+    if pread_path(name, 8, 0) != HDF5_MAGIC:
+        raise FormatError(f"{name}: is neither a pack nor an HDF5 file. Pass what packer convert wrote.")
+    try:
+        read_unsealed(name)
+    except FormatError as error:
+        error.part = "trailer"
+        raise
+    # A program that opens a file for writing cuts it where HDF5's part ends; damage leaves something.
+    if os.path.getsize(name) != hdf5_end(name):
+        raise damaged(name, "trailer is damaged", "trailer")
+    folder = os.path.dirname(name)
+    raise FormatError(
+        f"{name}: was opened for writing since it was sealed, so its rows may have changed."
+        f" Run packer seal {folder if _has_index(folder) else name}.",
+        part="unsealed",
+    )
+
+
+def _directory_seal(name: str) -> bytes:
+    """Return what is the trailer of a directory. Raises FormatError if it has none."""
+    if not os.path.exists(os.path.join(name, TRAILER_FILE)):
+        edited = os.path.exists(os.path.join(name, HEADER_FILE))
+        remedy = (
+            f"If all of it was copied, or it was edited in place, run packer seal {name}."
+            if edited
+            else f"Run packer convert {name} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."
+        )
+        raise FormatError(
+            f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. {remedy}",
+            part="trailer",
+        )
+    check_own(name)
+    return read_seal(name) if os.path.getsize(os.path.join(name, TRAILER_FILE)) == SIZE else b""
+
+
+class ListedShards(set[str]):
+    """Paths of shards that were found to be those of the index; of this process: another one looks by itself. See Listing."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListedShards, ()
+
+    def confirmed(self, shard: Pack) -> bool:
+        """See Listing."""
+        return shard.path in self
+
+    def confirm(self, shard: Pack) -> None:
+        """See Listing."""
+        if shard.path in self:
+            return
+        plain = replace(shard, listing=None)
+        try:
+            check_inside(*os.path.split(shard.path))
+            if not _is_listed(plain):
+                open_part(shard.path)  # says what is wrong with it, if something is
+                raise not_listed(shard.path)
+            check_extents(plain)
+        except OSError as error:
+            raise unreadable(shard.path, error) from error
+        check_heads(plain)
+        self.add(shard.path)
+
+
+def _is_listed(shard: Pack) -> bool:
+    with suppress(OSError):
+        return read_seal(shard.path) == shard.seal and ListedHeader(shard.header, shard.seal).sealed
+    return False
+
+
+def _open_shards(name: str, one: Callable[[str], Pack], *, listed: bool = False) -> Pack:
+    """Open a directory of shards. one: opens a shard; listed: by the index alone, if it tells enough."""
+    index = read_index(name)
+    if listed and index.headers:
+        return _by_index(name, index)
+    shards: list[Pack] = []
+    for line in index.shards:
+        try:
+            shards.append(one(check_inside(name, line.file)))
+        except OSError as error:
+            raise unreadable(os.path.join(name, line.file), error) from error
+    check_listed(index, shards)
+    return together(name, index, shards)
+
+
+def _by_index(name: str, index: Index) -> Pack:
+    with os.scandir(name) as entries:
+        plain = {
+            e.name for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False)
+        }
+    listing = ListedShards()
+    shards = tuple(
+        Pack(os.path.join(name, line.file), listed.header, listed.seal, listing=listing)
+        for line, listed in zip(index.shards, index.headers, strict=True)
+    )
+    for line, shard in zip(index.shards, shards, strict=True):
+        if line.file not in plain:  # it is missing, or a link, which may lead anywhere
+            shard.confirm()
+    return together(name, index, shards)
