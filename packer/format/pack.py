@@ -77,7 +77,7 @@ class Pack:
     whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
     seal is the index's.
     verify: datasets compare each block with its checksum before its rows are first used. filled: it is made while it is loaded from,
-    or was. listing: of a shard that is described by its index (listed_pack.py): its path is given to nobody before it was found to be
+    or was. listing: of a shard that is described by its index (pack_opening.py): its path is given to nobody before it was found to be
     that shard.
     """
 
