@@ -132,8 +132,8 @@ measure(Job *job, int64_t pixels)
         int64_t place = place_of(source), stride = (int64_t)source[4];
         Sample s = {.height = (int)source[2], .width = (int)source[3]};
         read_taps(&s, column);
-        if (s.height > INT32_MAX / stride || place + s.top_tap * stride + s.left_tap < 0) return 0;
-        if (place + (s.height - 1) * stride + s.width > pixels) return 0;
+        int64_t end = (s.height - 1) * stride + s.width;
+        if (end > INT32_MAX || place + end > pixels || place + s.top_tap * stride + s.left_tap < 0) return 0;
         if (s.height > job->height) job->height = s.height;
         if (s.width > job->width) job->width = s.width;
     }

@@ -535,15 +535,15 @@ F(bilinear_row)(const Sample *s, Room *room, float *to)
     if (channels == 3 && s->what->source == UINT8 && !MIRRORS(s->what)) {
         const int32_t *i0 = room->i0, *j0 = room->j0, *j1 = room->j1;
         int64_t last = ((int64_t)(s->height - 1) * s->stride + s->width) * 3 - 8;
+        uint8_t ends[2][8] = {{0}}; /* of the last pixels: where an image ends must not change how it is rounded */
         for (; i < n; i++) { /* two pixels, and two bytes that are thrown away */
             int64_t top = ((int64_t)j0[i] * s->stride + i0[i]) * 3, bottom = ((int64_t)j1[i] * s->stride + i0[i]) * 3;
-            if (top > last || bottom > last) {
-                F(bilinear_any)(s, room, i, to, 3);
-                continue;
-            }
+            const uint8_t *upper = s->image + top, *lower = s->image + bottom;
+            if (top > last) upper = memcpy(ends[0], upper, (size_t)(last + 8 - top));
+            if (bottom > last) lower = memcpy(ends[1], lower, (size_t)(last + 8 - bottom));
             Eight one, two;
-            F(eight)(s->image + top, &one);
-            F(eight)(s->image + bottom, &two);
+            F(eight)(upper, &one);
+            F(eight)(lower, &two);
             float fx = room->fx[i], fy = room->fy[i];
             one = one * (1 - fy) + two * fy;
             two = NEXT_PIXEL(one);

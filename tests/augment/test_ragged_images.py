@@ -20,6 +20,7 @@ from packer.augment import (
     Normalize,
     Pad,
     Pipeline,
+    RandomAffine,
     RandomApply,
     RandomCrop,
     RandomErasing,
@@ -56,6 +57,7 @@ PIPELINES: list[Sequence[Transform]] = [
     [RandomCrop((35, 60), 1, True, 7), RandomHorizontalFlip()],
     [RandomHorizontalFlip(), LetterBox((30, 41)), ColorJitter(0.4)],
     [Resize(26, max_size=40), RandomCrop((35, 60), pad_if_needed=True)],
+    [CenterCrop(20), RandomAffine(30, scale=(2, 3), interpolation="bilinear", center=(19, 19)), ToDtype()],
 ]
 
 
