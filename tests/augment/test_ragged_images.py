@@ -176,6 +176,21 @@ def test_nothing_outside_the_memory_is_read(column: int, number: float) -> None:
         run_pass(pipeline.first.what, images.pixels, columns, implementation="compiled")
 
 
+@pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
+def test_numbers_of_pixels_that_32_bits_do_not_hold_are_refused() -> None:
+    pipeline = Pipeline([CenterCrop(8), RandomRotation(30)], (3, None, None))
+    drawn = pipeline.prepare(pipeline.sample(ROWS[:1], sizes=SIZES[:1]), 1, sizes=SIZES[:1])
+    bottom, right, stride = 2**24 - 1, 2**24, 128
+    place = -(bottom - 1) * stride - (right - 1)
+    columns = drawn.host[:, : pipeline.first.width].clone()
+    columns[0, 6:10] = torch.tensor([right - 1, bottom - 1] * 2)
+    columns[0, -5:] = torch.tensor([*divmod(place, 2**24), bottom, right, stride])
+    with pytest.raises(ValueError, match="lead outside the images' memory"):
+        run_pass(
+            pipeline.first.what, torch.zeros(1, 3, dtype=torch.uint8), columns, implementation="compiled"
+        )
+
+
 def test_large_memories_have_exact_places() -> None:
     place = np.array([2**40 + 12345679])
     images = RaggedImages(torch.zeros(1, 3), place, np.array([[7, 9]]), np.ones(1, np.int64))
