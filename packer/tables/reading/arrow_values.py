@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from packer.tables.reading.record_parser import VALUE_CHARACTERS, parse_records
+from packer.tables.reading.record_parser import VALUE_CHARACTERS, read_texts
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import DAY
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES, shortest
@@ -55,7 +55,6 @@ _ALSO = {
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAT = np.iinfo(np.int64).min
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
-_TEXTS = 1000  # read at once; at most as many are listed as bad
 
 
 def type_of(type: Arrow) -> str | None:
@@ -164,8 +163,7 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
-        missing = MISSING_INTEGER if w.column.type == "integer" else np.nan
-        return np.full(len(column), missing, w.dtype), []
+        return np.full(len(column), w.missing, w.dtype), []
     if pa.types.is_decimal(column.type) and w.column.type == "boolean":
         column = column.cast(pa.float64())
     if pa.types.is_decimal(column.type):  # Arrow's own way to floats is not to the nearest
@@ -181,25 +179,13 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    layout = RecordLayout((RecordMember(0, w.column, w.single, w.exact),))
-    dialect = replace(dialect, delimiter=b"\x1f", quote=b'"', width=1)
-    values = np.full(len(texts) + 1, MISSING_INTEGER if w.column.type == "integer" else np.nan, w.dtype)
+    values, bad = read_texts(encoded.dictionary.cast(pa.large_binary()).to_pylist(), w, dialect)
     reasons: dict[str, NDArray[np.bool_]] = {}
-    for start in range(0, len(texts), _TEXTS):
-        some = texts[start : start + _TEXTS]
-        # No value holds the end of a line, and none may end the cell's.
-        cells = "".join(
-            '"' + text.replace('"', '""').replace("\n", "\1").replace("\r", "\1") + '"\n' for text in some
-        )
-        parsed = parse_records(cells.encode(), dialect, layout)
-        good = np.ones(len(some), np.bool_)
-        for bad in parsed.bad:
-            good[bad.line] = False
-            reasons.setdefault(bad.reason, np.zeros(len(texts) + 1, np.bool_))[start + bad.line] = True
-        values[start + np.flatnonzero(good)] = parsed.records[layout.members[0].name]
+    for b in bad:
+        reasons.setdefault(b.reason, np.zeros(len(values) + 1, np.bool_))[b.line] = True
     codes = _codes(encoded.indices)
-    return values[codes], [(mask[codes], why) for why, mask in reasons.items()]
+    raw = np.append(values, np.array(w.missing, w.dtype))[codes]
+    return raw, [(mask[codes], why) for why, mask in reasons.items()]
 
 
 def _codes(indices: Arrow) -> NDArray[np.int32]:
@@ -321,7 +307,7 @@ def raw_values(array: NDArray[Any], missing: NDArray[np.bool_] | None, w: Record
             inside = values < float(np.iinfo(array.dtype).max) + 1
             wrong = [(np.where(inside, values, 0).astype(array.dtype) != array, CellFault.ROUNDED)]
     if missing is not None:
-        np.putmask(values, missing, MISSING_INTEGER if kind == "integer" else np.nan)
+        np.putmask(values, missing, w.missing)
     return values, [(mask, why) for mask, why in wrong if mask.any()]
 
 

@@ -11,6 +11,7 @@ import functools
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from packer.tables.transform.records import (
     CellFault,
     ParsedRows,
     RecordLayout,
+    RecordMember,
 )
 
 # What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
@@ -77,6 +79,29 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     parsed = ParsedRows(records, dictionaries, texts, bad, bad_rows, ends, nbytes, lines[:rows].copy())
     _convert(parsed, dialect, layout)
     return parsed
+
+
+def read_texts(
+    texts: Sequence[bytes], member: RecordMember, dialect: TextDialect
+) -> tuple[NDArray[Any], list[BadRow]]:
+    """Read texts as cells of a column of numbers, booleans or dates.
+
+    Returns: raw values [n], missing ones where a text is bad; all bad texts, `line` being the place.
+    """
+    layout = RecordLayout((replace(member, index=0),))
+    dialect = replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1)
+    values = np.full(len(texts), member.missing, member.dtype)
+    bad: list[BadRow] = []
+    for start in range(0, len(texts), MAX_BAD):
+        some = texts[start : start + MAX_BAD]
+        # No value holds the end of a line or of a cell.
+        lines = b"\n".join(some)
+        if lines.count(b"\n") >= len(some):
+            lines = b"\n".join(text.replace(b"\n", b"\1") for text in some)
+        parsed = parse_records(lines.replace(b"\r", b"\1").replace(b"\x1f", b"\1"), dialect, layout)
+        values[start + parsed.lines_of] = parsed.records["c0"]
+        bad += [replace(b, line=start + b.line) for b in parsed.bad]
+    return values, bad
 
 
 def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -> int:

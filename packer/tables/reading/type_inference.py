@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
+from packer.tables.reading.record_parser import read_texts
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_plan import as_category, nearest
-from packer.tables.transform.column_types import MISSING_INTEGER, NOTATIONS, TYPES, TableColumn, read_cells
-from packer.units import LEADING_ZEROS
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, is_missing
+from packer.tables.transform.records import CellFault, RecordMember
 
 SAMPLE_ROWS = 10_000
-_PLAIN_NA = frozenset(text.encode() for text in NA_TEXTS)
-_FLOAT_DIGITS = 15  # as many are exact in float64
-_LONGEST = 300  # digits that are read as a number
-_PADDED = re.compile(rb"(?:^|\n)[ \t]*(" + LEADING_ZEROS.encode() + rb")[ \t]*(?=\n|$)")
-_SURE_DIGITS = 18  # as many fit an int64, whatever they are
-_DIGITS = bytes.maketrans(b"123456789", b"000000000")
-_INFINITE = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
+_TRIED = ("integer", "number", *(name for name, type in TYPES.items() if type.read))
+_PROBE = 16  # texts that are looked at first: most types are none of a column's
+_LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
+_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 Counts = Mapping[bytes, int]
-"""Cell, without the spaces around it -> how often it occurs; missing cells are not in it."""
+"""Cell -> how often it occurs."""
 
 
 def infer(
@@ -48,28 +45,26 @@ def infer(
         if column in given:
             columns.append(TableColumn.given(column, given[column]))
             continue
-        present = cells[number] if cells else ()
-        quick, shapes = _number_type(present, dialect)
-        if quick:
-            columns.append(TableColumn(column, quick, "", _lost_digits(quick, present, shapes, dialect)))
-            continue
-        counts = _present(present, dialect)
-        type = _type_of(counts, dialect)
+        counts = Counter(cells[number] if cells else ())
+        type, digits = _type_of(list(counts), dialect)
         if type == "category":
-            _refuse_other_numbers(name, column, counts, dialect)
-            numbers, alike = _patterns(dialect)[1], _shapes(counts)
-            if sum(n for shape, n in alike.items() if numbers.fullmatch(shape)) >= MOSTLY * alike.total():
-                type = "number"  # the others are bad cells: each is told with its line when it is read
-            elif found := _note(column, counts):
+            present = _present(counts, dialect)
+            _refuse_other_numbers(name, column, present, dialect)
+            wrong, lost, some = _look(list(present), "number", dialect)
+            total = sum(present.values())
+            if some and total - sum(present[text] for text in wrong) >= MOSTLY * total:
+                type, digits = "number", lost  # each bad cell is told with its line when it is read
+            elif found := _note(column, present):
                 notes[column] = [Sentence(found)]
-        elif not counts:
+        elif not type:
+            type, digits = "number", ""
             notes[column] = [
                 Sentence(
                     f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number."
                     f" If it is none, pass {as_category(column)}, or another type."
                 )
             ]
-        columns.append(TableColumn(column, type, "", _lost_digits(type, counts, _shapes(counts), dialect)))
+        columns.append(TableColumn(column, type, "", digits))
     return tuple(columns), notes
 
 
@@ -85,115 +80,51 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
             raise UsageError(f"{Option('types', {column: type})}{said}")
 
 
-def _number_type(cells: Sequence[bytes], dialect: TextDialect) -> tuple[str, Set[bytes]]:
-    """Find the type of most columns of numbers, and the shapes of cells, without a look at each: a tenth of the time.
+def _type_of(texts: Sequence[bytes], dialect: TextDialect) -> tuple[str, str | None]:
+    """Find the first type as which the parser reads all texts, "" if all are missing. Returns: it, and TableColumn.digits."""
+    for kind in _TRIED:
+        if _look(texts[:_PROBE], kind, dialect)[0]:
+            continue
+        wrong, lost, some = _look(texts, kind, dialect)
+        if not wrong and (some or kind == "integer"):
+            return kind if some else "", lost if kind in ("integer", "number") else None
+    return "category", None
 
-    The type is "" where a closer look is needed.
+
+def _look(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> tuple[list[bytes], str, bool]:
+    """Read texts as a type.
+
+    Returns: those that are none, but for infinite numbers; the first whole number whose digits are lost: zeros in front, or what
+    float64 rounds, "" for none; whether any text is one.
     """
-    shapes = b"\n".join(cells).translate(_DIGITS).split(b"\n")
-    present = {shape.strip(b" \t") for shape in set(shapes)} - _PLAIN_NA
-    if not present or len(shapes) != len(cells) or not dialect.na <= _PLAIN_NA:
-        return "", present
-    whole, number = _patterns(dialect)
-    if all(map(whole.fullmatch, present)):
-        return "integer" if max(map(len, present)) <= _SURE_DIGITS else "", present
-    return "number" if all(map(number.fullmatch, present)) else "", present
+    values, bad = read_texts(texts, RecordMember(0, TableColumn("", kind), exact=True), dialect)
+    lost = [texts[b.line].strip(b" \t").decode() for b in bad if b.reason in _LOST]
+    wrong = [texts[b.line] for b in bad if b.reason not in (*_LOST, CellFault.INFINITE)]
+    return wrong, lost[0] if lost else "", bool(lost) or not is_missing(values).all()
 
 
-def _lost_digits(
-    type: str, cells: Iterable[bytes], shapes: Iterable[bytes], dialect: TextDialect
-) -> str | None:
-    """Find a whole number whose digits are lost as a type: zeros in front, or what float64 rounds. Returns: as TableColumn.digits.
-
-    shapes: of the cells, spaces around them left away.
-    """
-    if type == "integer":
-        padded = _PADDED.search(b"\n".join(cells)) if max(map(len, shapes)) > 1 else None
-        return padded[1].decode() if padded else ""
-    if type != "number":
-        return None
-    whole = _patterns(dialect)[0]
-    if any(len(shape) > _FLOAT_DIGITS and whole.fullmatch(shape) for shape in shapes):
-        for cell in map(bytes.strip, cells):
-            if len(cell) > _FLOAT_DIGITS and whole.fullmatch(cell.translate(_DIGITS)):
-                number = cell.replace(dialect.thousands, b"")
-                if len(cell) > _LONGEST or int(float(number)) != int(number):
-                    return cell.decode()
-    return ""
-
-
-def _present(cells: Sequence[bytes], dialect: TextDialect) -> Counts:
+def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
     counts: Counter[bytes] = Counter()
-    for cell, count in Counter(cells).items():
+    for cell, count in cells.items():
         trimmed = cell.strip(b" \t")
         if trimmed not in dialect.na:
             counts[trimmed] += count
     return counts
 
 
-def _shapes(cells: Counts) -> Counter[bytes]:
-    """Make every digit of cells 0: few shapes, where they are numbers. Returns: shape -> how many cells have it."""
-    shapes: Counter[bytes] = Counter()
-    for cell, count in cells.items():
-        shapes[cell.translate(_DIGITS)] += count
-    return shapes
-
-
-def _type_of(counts: Counts, dialect: TextDialect) -> str:
-    if not counts:
-        return "number"
-    shapes = _shapes(counts)
-    whole, number = _patterns(dialect)
-    if all(map(whole.fullmatch, shapes)):
-        return "integer" if _fit(counts, dialect) else "number"
-    numbers = [bool(number.fullmatch(shape)) for shape in shapes]
-    if all(n or _INFINITE.fullmatch(shape) for n, shape in zip(numbers, shapes, strict=True)) and any(
-        numbers
-    ):
-        return "number"
-    try:
-        texts = [cell.decode() for cell in counts]
-    except UnicodeDecodeError:
-        return "category"  # which says where, when it is read
-    for name, type in TYPES.items():
-        if type.read and read_cells(texts[:1], name)[1][0] and read_cells(texts, name)[1].all():
-            return name
-    return "category"
-
-
-def _patterns(dialect: TextDialect) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns of shapes of whole numbers, and of all numbers."""
-    point = re.escape(dialect.decimal)
-    digits = b"0[0" + re.escape(dialect.thousands) + b"]*" if dialect.thousands else b"0+"
-    return (
-        re.compile(rb"[+-]?" + digits),
-        re.compile(rb"[+-]?(?:" + digits + rb"(?:" + point + rb"0*)?|" + point + rb"0+)(?:[eE][+-]?0+)?"),
-    )
-
-
-def _fit(counts: Counts, dialect: TextDialect) -> bool:
-    """Tell whether all the whole numbers are int64, and none the one that means missing."""
-    for cell in counts:
-        if len(cell) > _SURE_DIGITS:
-            digits = cell.replace(dialect.thousands, b"") if dialect.thousands else cell
-            value = int(digits) if len(digits) < 40 else 1 << 63
-            if not MISSING_INTEGER < value < 1 << 63:
-                return False
-    return True
-
-
 def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextDialect) -> None:
     """Raise a SourceError for cells that are numbers with marks between thousands, or with another decimal point."""
     if dialect.thousands or dialect.decimal != b".":
         return
-    number, shapes = _patterns(dialect)[1], _shapes(counts)
     for thousands, decimal in _WRITTEN:
-        groups = rb"0{1,3}(?:" + re.escape(thousands) + rb"000)+|" if thousands else b""
-        other = re.compile(rb"[+-]?(?:" + groups + rb"0+)(?:" + re.escape(decimal) + rb"0+(?:[eE][+-]?0+)?)?")
-        found = [shape for shape in shapes if other.fullmatch(shape) and not number.fullmatch(shape)]
-        alike = sum(count for shape, count in shapes.items() if shape in found or number.fullmatch(shape))
-        if found and alike >= MOSTLY * shapes.total():
-            example = next(cell for cell in counts if cell.translate(_DIGITS) in found).decode()
+        groups = rb"\d{1,3}(?:" + re.escape(thousands) + rb"\d{3})+|" if thousands else b""
+        other = re.compile(
+            rb"[+-]?(?:" + groups + rb"\d+)(?:" + re.escape(decimal) + rb"\d+(?:[eE][+-]?\d+)?)?"
+        )
+        plain = [cell for cell in counts if _NUMBER.fullmatch(cell)]
+        found = [cell for cell in counts if other.fullmatch(cell) and not _NUMBER.fullmatch(cell)]
+        if found and sum(counts[cell] for cell in (*plain, *found)) >= MOSTLY * sum(counts.values()):
+            example = found[0].decode()
             given = f"{Option('Csv.thousands', thousands.decode())}" if thousands else ""
             given += " " if thousands and decimal == b"," else ""
             given += f"{Option('Csv.decimal', ',')}" if decimal == b"," else ""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from math import nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 
 MAX_BAD = 1000  # rows listed of a chunk
 BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
@@ -34,6 +35,11 @@ class RecordMember:
     def dtype(self) -> np.dtype[Any]:
         """The dtype of its raw values."""
         return np.dtype("<f4") if self.single else self.column.kind.raw
+
+    @property
+    def missing(self) -> float:
+        """The raw value of a missing number."""
+        return MISSING_INTEGER if self.dtype.kind == "i" else nan
 
     @property
     def name(self) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from packer import native
 from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading.record_parser import parse_records
 from packer.tables.reading.table_source import ReadOptions
-from packer.tables.reading.type_inference import _number_type, _present, _type_of, infer
+from packer.tables.reading.type_inference import infer
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import RecordLayout, RecordMember
 
@@ -209,10 +207,9 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
     ],
 )
 def test_whole_numbers_whose_digits_are_lost_are_found(cells: list[str], type: str, digits: str) -> None:
-    for na in ((), ("-",)):  # by the quick look, and by the close one
-        records = [[cell.encode()] for cell in cells]
-        ((column,), _) = infer("a.csv", ["x"], records, ReadOptions(na=na).dialect(), {})
-        assert (column.type, column.digits) == (type, digits)
+    records = [[cell.encode()] for cell in cells]
+    ((column,), _) = infer("a.csv", ["x"], records, ReadOptions().dialect(), {})
+    assert (column.type, column.digits) == (type, digits)
     assert infer("a.csv", ["x"], records, ReadOptions().dialect(), {"x": type})[0][0].digits is None
 
 
@@ -220,17 +217,6 @@ def test_ragged_records_are_left_out() -> None:
     records = [[b"1", b"x"], [b"x"], [b"x", b"y", b"z"], [b"2", b"y"]]
     columns, _ = infer("a.csv", ["a", "b"], records, ReadOptions().dialect(), {})
     assert columns == (TableColumn("a", "integer"), TableColumn("b", "category"))
-
-
-@given(
-    st.lists(
-        st.sampled_from(["1", "-2.5", "1e5", "", "NA", " 7 ", "x", "1\n2", "9" * 19, "1.#IND"]), min_size=1
-    )
-)
-def test_the_quick_look_and_the_close_one_agree(cells: list[str]) -> None:
-    form = ReadOptions().dialect()
-    raw = [cell.encode() for cell in cells]
-    assert _number_type(raw, form)[0] in ("", _type_of(_present(raw, form), form))
 
 
 def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:
