@@ -1,45 +1,40 @@
-"""Data frames as records: pandas, all that hands out an Arrow stream, and mappings of arrays or lists."""
+"""Data frames as records, through Arrow: what hands out a stream of it, pandas, and mappings of arrays or lists."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Mapping
-from functools import partial
+import datetime as dt
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
 from packer.errors import UsageError
 from packer.tables.reading.arrow_values import Arrow, is_text, readable, records_of, type_of
 from packer.tables.reading.table_source import Csv
-from packer.tables.transform.column_types import shortest
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
-Columns = dict[str, Callable[[], Any]]
-"""Names, and what gives the values of a column; of equal names the first."""
 
-
-def columns_of(data: Any) -> Columns:
-    """Return the columns of a data frame, or of a mapping of arrays or lists. Raises UsageError."""
-    if isinstance(data, Mapping):
-        return {str(name): partial(lambda values: values, values) for name, values in data.items()}
-    if hasattr(data, "iloc"):  # pandas, whose columns may hold values of several types
-        names, get = list(map(str, data.columns)), lambda place: data.iloc[:, place]
-    elif hasattr(data, "__arrow_c_stream__") or isinstance(data, (pa.Table, pa.RecordBatch)):
+def columns_of(data: Any) -> dict[str, Any]:
+    """Return the columns of a data frame, or of a mapping of arrays or lists; of equal names the first. Raises UsageError."""
+    if hasattr(data, "items"):  # a mapping, or pandas
+        pairs = data.items()
+    elif hasattr(data, "__arrow_c_stream__"):
         table = pa.table(data)
-        names, get = table.column_names, table.column
+        pairs = zip(table.column_names, table.columns, strict=True)
     else:
         raise UsageError(
             f"data: is a {type(data).__name__}; a pandas DataFrame, one that hands out an Arrow stream (polars, pyarrow) or a dict"
             " of columns is allowed. Pass one of them."
         )
-    return {name: partial(get, place) for place, name in reversed(list(enumerate(names)))}
+    columns: dict[str, Any] = {}
+    for name, values in pairs:
+        columns.setdefault(str(name), values)
+    return columns
 
 
 def records(
-    columns: Columns, layout: RecordLayout, reading: Mapping[str, Any]
+    columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]
 ) -> tuple[ParsedRows, list[int]]:
     """Make records of the wanted columns. reading: how the texts of the pack's files were read.
 
@@ -55,13 +50,13 @@ def records(
     for w in layout.members:
         name, kind = w.column.name, w.column.type
         try:
-            array = _array(columns[name]())
+            array = _array(columns[name])
             if is_text(array.type) and missing:
                 absent = pa.compute.is_in(array, value_set=pa.array(missing, array.type))
                 array = pa.compute.if_else(absent, pa.scalar(None, array.type), array)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise UsageError(
-                f"column {name!r}: {error}; a value for each row is needed. Correct it."
+                f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
         found = type_of(array.type)
         number = kind == "boolean" and found in ("number", "integer")  # floats, where some are missing
@@ -81,26 +76,22 @@ def records(
 
 
 def _array(values: Any) -> Arrow:
-    """Return a column as one Arrow array; of values of several types as their texts."""
+    """Return a column as one Arrow array. Raises TypeError, ValueError, ArrowException."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"is a {type(values).__name__}")
     if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "iloc"):
-        values = pa.chunked_array(values)
-    if not isinstance(values, (pa.Array, pa.ChunkedArray)):
-        if isinstance(values, (str, bytes)):
-            raise TypeError(f"is a {type(values).__name__}")
-        try:
-            array = pa.array(values, from_pandas=True)
-        except (pa.ArrowInvalid, TypeError, OverflowError):
-            if np.ndim(values) > 1:
-                raise
-            array = None
+        array = pa.chunked_array(values)
+    else:
+        array = pa.array(values, from_pandas=True)
         # Arrow makes dates of what stands among dates, without a word.
-        if array is None or (pa.types.is_temporal(array.type) and _is_mixed(values, array)):
-            array = pa.array([_text(value) for value in values], pa.string())
-        values = array
-    if values.null_count == len(values):
-        return pa.nulls(len(values))  # missing values have no type
-    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    return pa.concat_arrays(map(_plain, chunks))
+        if pa.types.is_temporal(array.type) and str(getattr(values, "dtype", "object")) == "object":
+            given = zip(values, array.is_null().to_pylist(), strict=True)
+            types = {dt.datetime if isinstance(x, dt.datetime) else type(x) for x, null in given if not null}
+            if len(types) > 1:
+                raise TypeError(f"holds {' and '.join(sorted(t.__name__ for t in types))}")
+    if array.null_count == len(array):
+        return pa.nulls(len(array))  # missing values have no type
+    return pa.concat_arrays(map(_plain, array.chunks if isinstance(array, pa.ChunkedArray) else [array]))
 
 
 def _plain(values: Arrow) -> Arrow:
@@ -109,27 +100,3 @@ def _plain(values: Arrow) -> Arrow:
         return _plain(values.dictionary).take(values.indices)
     plain = not str(values.type).endswith(("binary", "_view"))
     return values if plain else values.cast(pa.large_string())
-
-
-def _is_mixed(values: Any, array: Arrow) -> bool:
-    """Tell whether values that became dates or times were of several types."""
-    if str(getattr(values, "dtype", "object")) != "object":
-        return False
-    given = {type(x) for x, null in zip(values, array.is_null().to_pylist(), strict=True) if not null}
-    return len({datetime.datetime if issubclass(x, datetime.datetime) else x for x in given}) > 1
-
-
-def _text(value: Any) -> str | None:
-    """Return a value as its text in a file would be; None if it is missing."""
-    if value is None or isinstance(value, (str, bytes)):
-        return value.decode() if isinstance(value, bytes) else value
-    try:
-        if value != value:
-            return None
-    except (TypeError, ValueError):  # pandas.NA has no truth
-        return None
-    if isinstance(value, (float, np.floating)):
-        return shortest(float(value))
-    if isinstance(value, datetime.datetime):
-        return value.isoformat(" ")
-    return str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)

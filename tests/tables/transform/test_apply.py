@@ -180,7 +180,7 @@ def test_no_rows():
             " Give the table the columns that the pack was made from.",
         ),
         (
-            {"x": [1, "one"], "c": ["a", "a"]},
+            {"x": ["1", "one"], "c": ["a", "a"]},
             "row 1, column 'x': 'one' is not a number. Mend it, or leave the row out.",
         ),
         (
