@@ -54,7 +54,7 @@ def records(
             if is_text(array.type) and missing:
                 absent = pa.compute.is_in(array, value_set=pa.array(missing, array.type))
                 array = pa.compute.if_else(absent, pa.scalar(None, array.type), array)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None

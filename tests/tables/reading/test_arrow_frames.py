@@ -91,7 +91,7 @@ def test_numbers(kind, cells, raw):
         ("number", ["1", "y" * 100], 1, "y" * 80, "is not a number"),
         ("integer", [1.5], 0, "1.5", "is not a whole number"),
         ("integer", ["12.0"], 0, "12.0", "is not a whole number"),
-        ("integer", [2**63], 0, "9223372036854775808", "is beyond 64-bit integers"),
+        ("integer", np.array([2**63], np.uint64), 0, "9223372036854775808", "is beyond 64-bit integers"),
         ("boolean", ["maybe"], 0, "maybe", "is neither true nor false"),
         ("boolean", np.array([0, 2]), 1, "2", "is neither 0 nor 1"),
         ("date", ["2020-01-01", "2020-13-01"], 1, "2020-13-01", "is no date (YYYY-MM-DD)"),
