@@ -16,9 +16,9 @@ from packer import randomness
 from packer.convert.sample_order import SampleOrder
 from packer.sentence import Option, Sentence
 from packer.tables.staging import Staged
-from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
-from packer.tables.transform.column_types import is_missing
+from packer.tables.transform.column_types import as_category, is_missing
+from packer.tables.transform.table_transform import TableTransform
 
 TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # rows whose quantiles stand for all
@@ -41,7 +41,7 @@ class MeasuredRows(NamedTuple):
 def measure(
     staged: Staged,
     order: SampleOrder,
-    plan: ColumnPlan,
+    plan: TableTransform,
     *,
     all_rows: bool,
     workers: int,
@@ -86,20 +86,19 @@ def measure(
     return MeasuredRows(sums, np.asfortranarray(np.concatenate(samples)), fit, lacking)
 
 
-def notes_on_rounding(plan: ColumnPlan, sums: ColumnSums) -> list[str]:
+def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
     """Say which columns hold whole numbers beyond those that their field's dtype holds."""
     notes: list[str] = []
     for w in plan.numeric:
-        column, role, found = w.column, plan.roles[w.index], sums.of(w.index)
-        label = role == "label" and plan.label is not None and plan.label.kind == "number"
-        dtype = np.dtype(plan.label.dtype if label and plan.label else plan.choices.dtype)
-        if dtype.kind == "f" and plan.choices.standardize and not label:
+        column, found = w.column, sums.of(w.index)
+        label = column.role == "label" and plan.label_kind == "number"
+        dtype = np.dtype(plan.label_dtype if label else plan.dtype)
+        if dtype.kind == "f" and column.standardize is not None:
             dtype = np.dtype(np.float64)  # what is told apart in float64 stays apart
-        logs = column.name in plan.choices.log1p and not label
-        if column.type not in ("number", "integer") or dtype.kind != "f" or logs or not found.whole:
+        if column.type not in ("number", "integer") or dtype.kind != "f" or column.log1p or not found.whole:
             continue
         limit, most = 1 << (np.finfo(dtype).nmant + 1), max(-found.least, found.most)
-        if most < limit or not (label or role == "feature"):
+        if most < limit or not (label or column.role == "feature"):
             continue
         ways = f"{Option('keep', column.name)}, {Option('drop', column.name)} or {as_category(column.name)}"
         if label:

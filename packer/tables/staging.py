@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,9 +29,8 @@ from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile
-from packer.tables.transform.column_plan import ColumnPlan, as_category
 from packer.tables.transform.column_sums import check_categories
-from packer.tables.transform.column_types import TEXT
+from packer.tables.transform.column_types import TEXT, as_category
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -74,21 +72,20 @@ class Staged:
 
 def stage(
     source: TableSource,
-    plan: ColumnPlan,
+    plan: TableTransform,
     place: WorkingFolder,
     *,
-    like: TableTransform | None,
     skip: bool,
     workers: int,
     progress: Callable[[int], None],
 ) -> Staged:
     """Read a table, or the rest of it, into the workplace.
 
-    like: the transform, where it is given; skip: leave bad rows out, else the first one ends the run; workers: threads that take
+    skip: leave bad rows out, else the first one ends the run; workers: threads that take
     text apart; progress: called with the bytes of input read.
     Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
     """
-    writer = _Writer(source, plan, place, like, skip)
+    writer = _Writer(source, plan, place, skip)
     try:
         after, done = writer.take_over()
         if done or writer.staged.resumed:
@@ -112,7 +109,7 @@ _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
 """A piece of the input, its rows, and why rows were left out -> how many."""
 
 
-def _read(chunk: TableChunk, plan: ColumnPlan, known: Mapping[int, Mapping[str, int]]) -> _Read:
+def _read(chunk: TableChunk, plan: TableTransform, known: Mapping[int, Mapping[str, int]]) -> _Read:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
@@ -144,13 +141,13 @@ def _unknown(
     return None, []
 
 
-def _reason(bad: BadRow, plan: ColumnPlan) -> str:
+def _reason(bad: BadRow, plan: TableTransform) -> str:
     return str(bad.reason) if bad.column is None else f"column {plan.columns[bad.column].name!r} {bad.reason}"
 
 
 def _pieces(
     source: TableSource,
-    plan: ColumnPlan,
+    plan: TableTransform,
     known: Mapping[int, Mapping[str, int]],
     after: list[Any] | None,
     workers: int,
@@ -177,15 +174,12 @@ class _Writer:
     def __init__(
         self,
         source: TableSource,
-        plan: ColumnPlan,
+        plan: TableTransform,
         place: WorkingFolder,
-        like: TableTransform | None,
         skip: bool,
     ) -> None:
-        self._source, self._place, self._skip, self._like = source, place, skip, like is not None
-        # The texts that the label of a given transform may hold.
-        self.known = like.known(source.columns) if like is not None else {}
-        self._max_categories = sys.maxsize if like is not None else plan.choices.max_categories
+        self._source, self._place, self._skip, self._plan = source, place, skip, plan
+        self.known = plan.known()
         folder = os.path.join(place.path, FOLDER)
         os.makedirs(folder, exist_ok=True)
         self.staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), plan.layout)
@@ -333,7 +327,7 @@ class _Writer:
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
             fresh[index] = [text for text in texts if text not in codes]
-            check_categories(name, len(codes) + len(fresh[index]), self._max_categories)
+            check_categories(name, len(codes) + len(fresh[index]), self._plan.max_categories)
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
             take = np.array(
                 [codes[t] if t in codes else numbers[t] for t in texts] + [-1], "<i4"
@@ -356,7 +350,7 @@ class _Writer:
         """Return what can be done about a bad row."""
         skip = f"{Option('on_error', 'skip')} to leave such rows out."
         way = _WAYS.get(bad.reason, "")
-        if not way and bad.column is not None and bad.value and not self._like:
+        if not way and bad.column is not None and bad.value and not self._plan.fit_name:
             name = self._source.columns[bad.column].name
             types = {CellFault.LEADING_ZEROS: "integer", CellFault.NOT_WHOLE: "number"}
             way = f"{as_category(name)}"

@@ -366,11 +366,9 @@ def _plan(job: TableJob) -> TablePlan:
     words = {"label": "label", "keep": "kept", "drop": "dropped"}
     roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
     table, plan = job.table, job.plan
-    choices = plan.choices
-    for column, role in zip(plan.columns, plan.roles, strict=True):
-        coded = column.type == "category" and choices.one_hot != "all" and column.name not in choices.one_hot
-        roles[words.get(role) or ("categories" if coded else "features")].append(column.name)
-    roles["label"].sort(key=choices.label.index)
+    for column in plan.columns:
+        roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)
+    roles["label"].sort(key=plan.label.index)
     named = {word: tuple(names) for word, names in roles.items() if names}
     return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)))
 

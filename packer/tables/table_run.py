@@ -25,8 +25,8 @@ from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import Staged, TableRows, stage
 from packer.tables.table_options import TableOptions
 from packer.tables.table_order import ShuffledFile
-from packer.tables.transform.column_plan import ColumnPlan
 from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 from packer.version import __version__
@@ -49,7 +49,7 @@ class TableJob:
 
     run: Conversion
     table: TableSource
-    plan: ColumnPlan
+    plan: TableTransform
     transform: TableTransform | None
     options: TableOptions
     record: Mapping[str, Any]
@@ -80,7 +80,6 @@ def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
         job.table,
         job.plan,
         place,
-        like=job.transform,
         skip=running.skip,
         workers=running.workers,
         progress=running.progress,
@@ -94,16 +93,16 @@ def _fit(job: TableJob, staged: Staged, order: SampleOrder) -> tuple[TableTransf
     found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers)
     texts = staged.dictionaries
     if job.transform is not None:
-        transform = job.transform.measured(job.plan, found.sums, found.sample, texts, found.fit)
+        transform = measured(job.transform, job.plan, found.sums, found.sample, texts, found.fit)
     else:
         # What means missing in text means nothing in files that have nulls.
         reading = job.table.fingerprint()["reading"]
         if job.table.unit != "line":
             written = {c.name: c.notation for c in job.table.columns if c.notation}
             reading = {"types": written} if written else {}
-        transform = TableTransform.fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
+        transform = fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
         notes += notes_on_rounding(job.plan, found.sums)
-        choices = job.plan.choices
+        choices = job.options.choices
         fitted = choices.standardize or choices.missing in ("mean", "median") or transform.categories
         if order.splits and found.fit != TRAIN and fitted:
             named = " and ".join(order.splits)
@@ -192,7 +191,7 @@ def store_rows(
         maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
         row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
         members = {
-            "classes": None if job.plan.label is None else transform.classes,
+            "classes": None if job.plan.label_kind is None else transform.classes,
             "seed": job.record.get("seed"),
             "provenance": provenance,
             "table": table or {**transform.to_json(), "skipped": staged.to_json()},
@@ -217,13 +216,13 @@ def mapped_bytes() -> int:
 def source_notes(job: TableJob) -> list[str]:
     """Return the notes on the input; what columns were taken for only of those that nobody named."""
     notes, texts = [*job.table.notes], []
-    for given, column, role in zip(job.table.columns, job.plan.columns, job.plan.roles, strict=True):
+    for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.transform is not None:
             break
-        if role not in ("keep", "drop"):
+        if column.role not in ("keep", "drop"):
             notes += job.table.column_notes.get(column.name, ())
-        if role != "feature" and given.digits and column.type in ("category", "text"):
-            texts.append(_as_text(given, role))
+        if column.role != "feature" and given.digits and column.type in ("category", "text"):
+            texts.append(_as_text(given, column.role))
     notes += texts
     for name in job.indexes:
         notes.append(
@@ -232,7 +231,7 @@ def source_notes(job: TableJob) -> list[str]:
                 f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
             )
         )
-    choices = job.plan.choices
+    choices = job.options.choices
     if job.transform is None and not choices.label and choices.features is None:
         notes.append(
             Sentence(

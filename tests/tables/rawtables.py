@@ -11,7 +11,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_plan import ColumnChoices, ColumnPlan, plan_columns
+from packer.tables.transform import fitting
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import RecordLayout
@@ -57,7 +58,7 @@ def read(table: Table, layout: RecordLayout) -> tuple[NDArray[Any], dict[int, li
 @dataclass
 class Fitted:
     table: Table
-    plan: ColumnPlan
+    plan: TableTransform
     sums: ColumnSums
     transform: TableTransform
     records: NDArray[Any]
@@ -76,7 +77,7 @@ def fit(table: Table, choices: ColumnChoices, rows: Sequence[bool] | None = None
     sums = ColumnSums(plan)
     sums.merge(sums.part(records, chosen))
     sample = plan.sample(records if chosen is None else records[chosen])
-    transform = TableTransform.fit(
+    transform = fitting.fit(
         plan, sums, sample, dictionaries, "all" if rows is None else "train", {"header": True}
     )
     return Fitted(table, plan, sums, transform, records, dictionaries, texts)

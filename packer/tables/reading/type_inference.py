@@ -10,8 +10,14 @@ from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
 from packer.tables.reading.record_parser import read_texts
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.column_plan import as_category, nearest
-from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, is_missing
+from packer.tables.transform.column_types import (
+    NOTATIONS,
+    TYPES,
+    TableColumn,
+    as_category,
+    is_missing,
+    nearest,
+)
 from packer.tables.transform.records import CellFault, RecordMember
 
 SAMPLE_ROWS = 10_000

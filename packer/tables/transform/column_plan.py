@@ -1,31 +1,18 @@
-"""The plan of a table: the role of each column, the type it is read as, and the rules that its cells must keep."""
+"""The plan of a table: a user's choices, and from them the role of each column and the type it is read as."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, as_float, is_missing, shortest
-from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
+from packer.tables.transform.column_types import TableColumn, as_category, listed, nearest
+from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
 
-DTYPES = (
-    "float32",
-    "float16",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-)
 LABELS = ("auto", "classes", "number")
 _OPTION_OF = {
     "label": Option("label"),
@@ -34,7 +21,6 @@ _OPTION_OF = {
     "feature": Option("features"),
 }
 MISSING = ("nan", "error", "mean", "median", "zero")
-MOST_BAD = 100_000
 
 
 @dataclass(frozen=True)
@@ -69,7 +55,7 @@ class ColumnChoices:
         ):
             if value not in allowed:
                 named = f"{option}=None" if value is None else f"{Option(option, value)}"
-                raise UsageError(f"{named}: is not known; {_listed(allowed)} are. Pass one of them.")
+                raise UsageError(f"{named}: is not known; {listed(allowed)} are. Pass one of them.")
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
                 (Option("standardize", True), self.standardize),
@@ -105,162 +91,72 @@ class ColumnChoices:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in own.items() if v != rule[k]}
 
 
-@dataclass(frozen=True)
-class LabelField:
-    """The field of the label. kind: "classes" or "number"; dtype: of the field."""
-
-    kind: str
-    dtype: str
-
-
-@dataclass(frozen=True)
-class ColumnPlan:
-    """The plan of a table: its columns with the types they are read as, and their roles: "feature", "label", "keep" or "drop".
-
-    classes: the numbers that a label may be, where they are settled beforehand; else None.
-    """
-
-    columns: tuple[TableColumn, ...]
-    roles: tuple[str, ...]
-    choices: ColumnChoices
-    label: LabelField | None
-    classes: tuple[float, ...] | None = None
-
-    @cached_property
-    def layout(self) -> RecordLayout:
-        """The columns that are read."""
-        pairs = enumerate(zip(self.columns, self.roles, strict=True))
-        return RecordLayout(
-            tuple(
-                RecordMember(i, c, self._single(c, role), self._exact(c, role))
-                for i, (c, role) in pairs
-                if role != "drop"
-            )
-        )
-
-    @property
-    def numeric(self) -> tuple[RecordMember, ...]:
-        """The columns that are read and hold numbers, in order: those of a sample."""
-        return tuple(w for w in self.layout.members if w.column.kind.numeric)
-
-    def bad_rows(
-        self, records: NDArray[Any], most: int = MOST_BAD
-    ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
-        """Find the rows of the layout that cannot be mapped.
-
-        Returns: bool [n], None if there are none; and at most `most` of them, by rising row: `line` of each is the row, from 0.
-        """
-        mask: NDArray[np.bool_] | None = None
-        found: list[BadRow] = []
-        for w in self.layout.members:
-            x = records[w.name]
-            for wrong, reason in self._faults(w, x):
-                if wrong.any():
-                    mask = wrong.copy() if mask is None else mask | wrong
-                    rows = np.flatnonzero(wrong)[:most].tolist()
-                    found += (BadRow(row, w.index, _text(x[row], w), reason) for row in rows)
-        found.sort(key=lambda bad: (bad.line, bad.column))
-        return mask, found[:most]
-
-    def _faults(self, w: RecordMember, x: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str]]:
-        """Yield which cells of a column break a rule, and the rule."""
-        choices, role, kind = self.choices, self.roles[w.index], w.column.kind
-        dtype, log1p = np.dtype(choices.dtype), role == "feature" and w.column.name in choices.log1p
-        if role == "label":
-            yield is_missing(x), "is missing; a label is needed"
-            dtype = np.dtype(self.label.dtype if self.label and self.label.kind == "number" else "O")
-        elif role == "keep" and kind.whole:
-            yield is_missing(x), f"is missing, for which a kept {w.column.type} column has no value"
-        elif role == "feature" and choices.missing == "error":
-            yield is_missing(x), "is missing"
-        elif role == "feature" and kind.numeric and choices.missing == "nan" and dtype.kind in "iu":
-            yield is_missing(x), f"is missing, for which {dtype.name} has no value"
-        if log1p:
-            yield x <= -1, "has no log1p; numbers above -1 have one"
-        scaled = role == "feature" and choices.standardize and kind.scaled
-        fits = w.dtype == dtype or dtype.kind == "O" or (kind.whole and dtype.kind == "f")
-        if not (role == "keep" or not kind.numeric or log1p or scaled or fits):
-            for part in [of(x) for of in kind.parts.values()] or [x]:
-                yield from _misfits(part, dtype)
-        if role == "label" and self.classes is not None:
-            known = np.isin(x, np.array(self.classes, x.dtype)) | is_missing(x)
-            yield ~known, "is none of the label's classes"
-
-    def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the numbers of some records as statistics take them: float64 [m, len(numeric)], NaN for missing."""
-        columns = [as_float(records[w.name]) for w in self.numeric]
-        return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
-
-    def _single(self, column: TableColumn, role: str) -> bool:
-        if column.type != "number" or role == "keep":
-            return False
-        if role == "label":
-            return self.label is not None and self.label.kind == "number" and self.label.dtype == "<f4"
-        choices = self.choices
-        return choices.dtype == "float32" and not choices.standardize and column.name not in choices.log1p
-
-    def _exact(self, column: TableColumn, role: str) -> bool:
-        """Tell whether whole numbers must be stored as they are written: as what is kept, or as one label that is no measure."""
-        measure = self.label is not None and self.label.dtype != "<i8"
-        if role == "feature" or (role == "label" and (measure or len(self.choices.label) > 1)):
-            return False
-        return column.type == "number" or (column.type == "integer" and column.digits is not None)
-
-
-def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> ColumnPlan:
+def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> TableTransform:
     """Give every column its role and the type it is read as. Raises UsageError."""
     types = {c.name: c.type for c in columns}
-    digits = {c.name: c.digits for c in columns}
     roles = _roles(types, choices)
     # Texts tell apart what numbers do not: a label that is no measure has them as classes.
     named = len(choices.label) == 1 and (
         choices.label_as == "classes"
         or (choices.label_as == "auto" and types.get(choices.label[0]) == "integer")
     )
-    read: dict[str, str] = {}
-    for name, kind in types.items():
-        role = roles[name]
-        read[name] = kind
+    whole = np.dtype(choices.dtype).kind in "iu"
+    read: list[TableColumn] = []
+    for c in columns:
+        role, kind = roles[c.name], c.type
         if role == "feature":
             if kind == "text":
                 raise UsageError(
-                    f"column {name!r}: holds texts, which are no features; numbers and categories are. "
-                    f"Pass {Option('keep', name)}, {Option('drop', name)} or {as_category(name)}."
+                    f"column {c.name!r}: holds texts, which are no features; numbers and categories are. "
+                    f"Pass {Option('keep', c.name)}, {Option('drop', c.name)} or {as_category(c.name)}."
                 )
             # Whole numbers stay exact where features hold such numbers.
-            whole = np.dtype(choices.dtype).kind in "iu"
-            read[name] = "number" if kind == "integer" and not whole else kind
+            kind = "number" if kind == "integer" and not whole else kind
         elif role == "keep":
-            read[name] = "text" if kind == "category" or digits[name] else kind
+            kind = "text" if kind == "category" or c.digits else kind
         elif role == "label":
-            read[name] = "category" if kind == "text" or (digits[name] and named) else kind
+            kind = "category" if kind == "text" or (c.digits and named) else kind
+        read.append(replace(c, type=kind, role=role))
     if "feature" not in roles.values():
         raise UsageError(
             "table: no column is left as a feature; one at least is needed. Name fewer with "
             f"{Option('label')}, {Option('keep')} and {Option('drop')}."
         )
+    own = {c.name: c for c in read}
     for option, kind, names in (
         ("one_hot", "category", () if choices.one_hot == "all" else choices.one_hot),
         ("Encode.log1p", "number", choices.log1p),
     ):
         for name in names:
-            if roles[name] != "feature" or read[name] != kind:
+            if (own[name].role, own[name].type) != ("feature", kind):
                 raise UsageError(
-                    f"{Option(option, name)}: is a {roles[name]} of type {read[name]}; features of type {kind} are allowed."
+                    f"{Option(option, name)}: is a {own[name].role} of type {own[name].type}; features of type {kind} are allowed."
                     f" Leave it out, or pass {Option('types', {name: kind})}."
                 )
-    label = _label([TableColumn(name, read[name]) for name in choices.label], choices)
-    read_columns = tuple(TableColumn(c.name, read[c.name], c.notation, c.digits) for c in columns)
-    return ColumnPlan(read_columns, tuple(roles[c.name] for c in columns), choices, label)
+    label_kind, label_dtype = _label([own[name] for name in choices.label], choices)
+    fields = kept_fields([c.name for c in read if c.role == "keep"])
+    return TableTransform(
+        tuple(
+            _as_feature(c, choices) if c.role == "feature" else replace(c, field=fields.get(c.name))
+            for c in read
+        ),
+        np.dtype(choices.dtype).str,
+        choices.label,
+        label_kind,
+        label_dtype,
+        max_categories=choices.max_categories,
+    )
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest of the names."""
-    names = list(names)
-    close = difflib.get_close_matches(name, names, 1, 0.5)
-    if close:
-        return f"the nearest is {close[0]!r}"
-    return f"there are {_listed([repr(n) for n in names[:8]])}" + (" and others" if len(names) > 8 else "")
+def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:
+    return replace(
+        c,
+        missing=choices.missing,
+        indicator=choices.indicators and c.kind.numeric,
+        log1p=c.name in choices.log1p,
+        standardize=() if choices.standardize and c.kind.scaled else None,
+        one_hot=c.type == "category" and (choices.one_hot == "all" or c.name in choices.one_hot),
+    )
 
 
 def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
@@ -290,9 +186,10 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
     return {name: roles.get(name, rest) for name in types}
 
 
-def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField | None:
+def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str | None, str | None]:
+    """Return the kind of the label and its field's dtype."""
     if not columns:
-        return None
+        return None, None
     texts = [c.name for c in columns if not c.kind.numeric]
     # What no feature holds in one number, float32 holds in none.
     number = "<f8" if choices.dtype == "float64" or any(c.kind.parts for c in columns) else "<f4"
@@ -304,7 +201,7 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
                 f"{Option('label', ','.join(choices.label))}: classes are asked for of several columns{held};"
                 f" one column can be classes, several only numbers. Pass one, and {Option('keep')} the others."
             )
-        return LabelField("number", number)
+        return "number", number
     (column,) = columns
     if texts and choices.label_as == "number":
         raise UsageError(
@@ -317,38 +214,5 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> LabelField
             f" and numbers can be classes. Pass {as_category(column.name)}."
         )
     if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):
-        return LabelField("classes", "<i8")
-    return LabelField("number", number)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
-
-
-def as_category(name: str) -> Option:
-    """Return the option by which a column is read as categories."""
-    return Option("types", {name: "category"})
-
-
-def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
-    """Find the present numbers that a dtype has no value for."""
-    if dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
-            return [(np.isinf(x.astype(dtype)), reason)]
-    limits = np.iinfo(dtype)
-    # 2.0**63 is no int64, but what its largest becomes as a float.
-    beyond = (x < limits.min) | (x >= float(limits.max) + 1)
-    found = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
-    if x.dtype.kind == "i":
-        beyond &= x != MISSING_INTEGER
-    else:
-        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE))
-    return found
-
-
-def _text(value: Any, w: RecordMember) -> str:
-    """Return a raw value for a message; "" if it is missing or stands for a text."""
-    if not w.column.kind.numeric or is_missing(np.asarray([value]))[0]:
-        return ""
-    return shortest(value.item())
+        return "classes", "<i8"
+    return "number", number

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from packer import native
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_plan import ColumnPlan
 from packer.tables.transform.column_types import MISSING_INTEGER, as_float, is_missing
 from packer.tables.transform.records import RecordMember
+from packer.tables.transform.table_transform import TableTransform
 
 BLOCK = 8192  # rows whose sums begin anew
 COUNT, SHIFT, SUM, SQUARES, LEAST, MOST = range(6)
@@ -75,7 +75,7 @@ class ColumnSums:
     whose numbers are classes, rising, of all rows: int64 of integers, else float64.
     """
 
-    plan: ColumnPlan
+    plan: TableTransform
     rows: int = 0
     counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     missing: dict[int, int] = field(default_factory=dict)
@@ -84,7 +84,6 @@ class ColumnSums:
     def __post_init__(self) -> None:
         plan = self.plan
         layout: Mapping[str, Any] = plan.layout.dtype.fields or {}
-        features = {w.index for w in plan.numeric if plan.roles[w.index] == "feature"}
         # What is summed: members of the records, then what is computed from them.
         self._plain = [w for w in plan.numeric if layout[w.name][0].kind == "f"]
         self._integers = [w for w in plan.numeric if layout[w.name][0].kind == "i"]
@@ -92,20 +91,17 @@ class ColumnSums:
             (w, "integer", lambda x: x) for w in self._integers
         ]
         for w in plan.numeric:
-            if w.index not in features:
-                continue
-            if w.column.name in plan.choices.log1p:
+            if w.column.log1p:
                 self._made.append((w, "log1p", np.log1p))
-            if plan.choices.standardize:
+            if w.column.standardize is not None:
                 self._made += [(w, part, of) for part, of in w.column.kind.parts.items()]
         self._slots = {(w.index, "plain"): i for i, w in enumerate(self._plain)}
         self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what, _) in enumerate(self._made)}
         self._texts = [w for w in plan.layout.members if not w.column.kind.numeric]
-        classes = plan.label is not None and plan.label.kind == "classes"
         self._classes = [
             w
             for w in plan.numeric
-            if classes and plan.roles[w.index] == "label" and not w.column.kind.classes
+            if w.column.role == "label" and plan.label_kind == "classes" and not w.column.kind.classes
         ]
         count = len(self._slots)
         self._count, self._base, self._mean, self._squares = np.zeros((4, count))
@@ -163,9 +159,7 @@ class ColumnSums:
             if index in self.values:
                 values = _different(np.concatenate([self.values[index], values]))
             self.values[index] = values
-            check_categories(
-                self.plan.columns[index].name, len(values), self.plan.choices.max_categories, "label"
-            )
+            check_categories(self.plan.columns[index].name, len(values), self.plan.max_categories, "label")
 
     def of(self, index: int, what: str | None = None) -> NumberSummary:
         """Summarize a numeric column: as it is read, or "log1p" or a part of it."""
@@ -276,7 +270,10 @@ def of_categories(rows: int, missing: int, names: Sequence[str], counts: NDArray
 
 
 def column_statistics(
-    plan: ColumnPlan, sums: ColumnSums, sample: NDArray[np.float64], dictionaries: Mapping[int, Sequence[str]]
+    plan: TableTransform,
+    sums: ColumnSums,
+    sample: NDArray[np.float64],
+    dictionaries: Mapping[int, Sequence[str]],
 ) -> dict[str, dict[str, Any]]:
     """Return the header's statistics of the columns that are read, by name."""
     found: dict[str, dict[str, Any]] = {}

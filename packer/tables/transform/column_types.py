@@ -20,13 +20,15 @@ text        TEXT           where its UTF-8 bytes lie in a blob: (at, length)    
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.sentence import Option
 from packer.tables.transform import cell_values
 from packer.tables.transform.cell_values import DAY, Reader, Values
 
@@ -63,16 +65,29 @@ class ColumnType:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of the input.
+    """A column of a table: found in the input, planned, fitted; the members behind digits are in the header's record.
 
     name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits: where the type was found out
     from texts, a whole number among the first ones whose digits are lost as that type (007; 9223372036854775808), "" if there is none.
+    role: "feature", "label", "keep" or "drop"; missing: the policy, of features; fill: what missing cells become, after log1p;
+    standardize: mean and std, of a timestamp those of days and of seconds, () until they are measured; categories: by rising text
+    (numbers that are classes: by rising number); field: of a kept column.
     """
 
     name: str
     type: str
     notation: str = ""
     digits: str | None = field(default=None, compare=False)
+    role: str = "feature"
+    missing: str | None = None
+    fill: float | None = None
+    indicator: bool = False
+    log1p: bool = False
+    standardize: tuple[float, ...] | None = None
+    categories: tuple[str, ...] | None = None
+    one_hot: bool = False
+    field: str | None = None
+    statistics: Mapping[str, Any] | None = None
 
     @classmethod
     def given(cls, name: str, kind: str) -> TableColumn:
@@ -88,6 +103,57 @@ class TableColumn:
     def cells(self) -> ColumnType:
         """The entry that says how its cells are read: of its notation, or of its type."""
         return NOTATIONS[self.notation] if self.notation else TYPES[self.type]
+
+    @property
+    def coded(self) -> bool:
+        """True for a column of the field `categories`."""
+        return self.role == "feature" and self.type == "category" and not self.one_hot
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
+        if self.role != "feature" or self.coded:
+            return ()
+        if self.one_hot:
+            return tuple(f"{self.name}={c}" for c in self.categories or ())
+        return (self.name, *(f"{self.name}.{part}" for part in list(self.kind.parts)[1:]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column of the header's record."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if name not in ("notation", "digits")
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], given: str = "") -> TableColumn:
+        """Read what to_json wrote, of a record that was checked. given: its type as a user named it, "" if nobody did."""
+        notation = given if given in NOTATIONS and NOTATIONS[given].of == record["type"] else ""
+        own = {f.name: record[f.name] for f in fields(cls) if f.name not in ("notation", "digits")}
+        own["fill"] = None if own["fill"] is None else float(own["fill"])
+        for name, kind in (("standardize", float), ("categories", str)):
+            own[name] = None if own[name] is None else tuple(map(kind, own[name]))
+        return cls(**own, notation=notation)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name: the nearest of the names."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, 1, 0.5)
+    if close:
+        return f"the nearest is {close[0]!r}"
+    return f"there are {listed([repr(n) for n in names[:8]])}" + (" and others" if len(names) > 8 else "")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
+
+
+def as_category(name: str) -> Option:
+    """Return the option by which a column is read as categories."""
+    return Option("types", {name: "category"})
 
 
 def is_missing(x: NDArray[Any]) -> NDArray[np.bool_]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_types import MISSING_INTEGER, as_float, is_missing
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, as_float, is_missing
 from packer.tables.transform.records import RecordLayout, RecordMember
-from packer.tables.transform.table_transform import ColumnTransform, TableTransform
+from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
 _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
@@ -97,7 +97,7 @@ class RowMapper:
         """Return the steps that fill the features: one for each run of numbers side by side in a record, one for any other column."""
         members: Mapping[str, Any] = self.layout.dtype.fields or {}
         steps: list[Step] = []
-        run: list[ColumnTransform] = []
+        run: list[TableColumn] = []
         at = first = 0
 
         def finish() -> None:
@@ -126,7 +126,7 @@ class RowMapper:
             steps.append(self._indicator(c, j))
         return steps
 
-    def _run(self, run: list[ColumnTransform], first: int) -> Step:
+    def _run(self, run: list[TableColumn], first: int) -> Step:
         member, width = self._wanted[run[0].name].name, len(run)
         fill = np.array([np.nan if c.fill is None else c.fill for c in run])
         mean, std = np.array([c.standardize or (0.0, 1.0) for c in run]).T
@@ -164,7 +164,7 @@ class RowMapper:
 
         return step
 
-    def _parts(self, c: ColumnTransform, first: int) -> Step:
+    def _parts(self, c: TableColumn, first: int) -> Step:
         member, parts = self._wanted[c.name].name, list(c.kind.parts.values())
         scale = c.standardize or (0.0, 1.0) * len(parts)
         scales = list(zip(scale[::2], scale[1::2], strict=True))
@@ -180,7 +180,7 @@ class RowMapper:
 
         return step
 
-    def _one_hot(self, c: ColumnTransform, first: int) -> Step:
+    def _one_hot(self, c: TableColumn, first: int) -> Step:
         member, codes = self._wanted[c.name].name, self._codes[c.name]
         width = len(c.outputs)
 
@@ -192,7 +192,7 @@ class RowMapper:
 
         return step
 
-    def _indicator(self, c: ColumnTransform, at: int) -> Step:
+    def _indicator(self, c: TableColumn, at: int) -> Step:
         wanted = self._wanted[c.name]
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> None:
@@ -226,7 +226,7 @@ class RowMapper:
         return np.asarray(np.where(self._classes[places] == values, places, -1), np.int64)
 
 
-def _codes(c: ColumnTransform, texts: Sequence[str]) -> NDArray[np.int64]:
+def _codes(c: TableColumn, texts: Sequence[str]) -> NDArray[np.int64]:
     """Return category numbers by code, 0 for unknown ones; the entry of code -1, missing, is the last."""
     numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
     return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
@@ -240,7 +240,7 @@ def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:
     return divmod(int(np.argmax(found)), found.shape[1]) if found.any() else None
 
 
-def _kept(c: ColumnTransform, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:
+def _kept(c: TableColumn, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:
     if c.type == "text":
         blob = memoryview(texts)
         ends = x["at"] + x["length"]

@@ -9,10 +9,10 @@ for those that no row of fit has. Mean and std are those of the filled rows.
 from __future__ import annotations
 
 import keyword
-import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -22,150 +22,40 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.sentence import Option
-from packer.tables.transform.column_plan import DTYPES, ColumnChoices, ColumnPlan, LabelField, nearest
-from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
 from packer.tables.transform.column_types import (
-    NOTATIONS,
-    TYPES,
-    ColumnType,
+    MISSING_INTEGER,
     TableColumn,
+    as_float,
+    is_missing,
+    nearest,
     shortest,
     unique,
 )
+from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
-MAX_FEATURES = 1 << 16
+DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8")
 MAX_NAME = 100  # characters of a field's name
+MOST_BAD = 100_000
 TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
 
 
 @dataclass(frozen=True)
-class ColumnTransform:
-    """The transform of a column; its members are those of a column in the header's record.
-
-    type: that it is read as; missing: the policy, of features; fill: what missing cells become, after log1p; standardize: mean and
-    std, of a timestamp those of days and of seconds; categories: by rising text (numbers that are classes: by rising number).
-    """
-
-    name: str
-    type: str
-    role: str
-    missing: str | None = None
-    fill: float | None = None
-    indicator: bool = False
-    log1p: bool = False
-    standardize: tuple[float, ...] | None = None
-    categories: tuple[str, ...] | None = None
-    one_hot: bool = False
-    field: str | None = None
-    statistics: Mapping[str, Any] | None = None
-
-    @property
-    def kind(self) -> ColumnType:
-        """The entry of its type."""
-        return TYPES[self.type]
-
-    @property
-    def coded(self) -> bool:
-        """True for a column of the field `categories`."""
-        return self.role == "feature" and self.type == "category" and not self.one_hot
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
-        if self.role != "feature" or self.coded:
-            return ()
-        if self.one_hot:
-            return tuple(f"{self.name}={c}" for c in self.categories or ())
-        return (self.name, *(f"{self.name}.{part}" for part in list(self.kind.parts)[1:]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the column of the header's record."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
-        }
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ColumnTransform:
-        """Read what to_json wrote, of a record that was checked."""
-        column = cls(**{f.name: record[f.name] for f in fields(cls)})
-        return replace(
-            column,
-            fill=None if column.fill is None else float(column.fill),
-            standardize=None if column.standardize is None else tuple(map(float, column.standardize)),
-            categories=None if column.categories is None else tuple(column.categories),
-            statistics=None if column.statistics is None else dict(column.statistics),
-        )
-
-
-@dataclass(frozen=True)
 class TableTransform:
-    """A fitted transform of a table's columns into fields.
+    """The transform of a table's columns into fields: planned, then fitted.
 
-    columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind and dtype of the field, or
-    None; fit_name: the rows whose statistics are used, "all" or a split's name; reading: how text files were read, plain JSON.
+    columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind ("classes" or "number") and
+    dtype of the field, or None; fit_name: the rows whose statistics are used, "all" or a split's name, "" for a plan; reading: how
+    text files were read, plain JSON; max_categories: of a column that is to be fitted.
     """
 
-    columns: tuple[ColumnTransform, ...]
+    columns: tuple[TableColumn, ...]
     dtype: str
     label: tuple[str, ...] = ()
     label_kind: str | None = None
     label_dtype: str | None = None
-    fit_name: str = "all"
+    fit_name: str = ""
     reading: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def fit(
-        cls,
-        plan: ColumnPlan,
-        sums: ColumnSums,
-        sample: NDArray[np.float64],
-        dictionaries: Mapping[int, Sequence[str]],
-        fit_name: str = "all",
-        reading: Mapping[str, Any] | None = None,
-    ) -> TableTransform:
-        """Fit the transform that a plan describes.
-
-        sums: over the rows that count; sample: float64 [m, plan.numeric], of these rows; dictionaries: column number -> texts of
-        the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
-        Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
-        """
-        found = column_statistics(plan, sums, sample, dictionaries)
-        places = {w.index: k for k, w in enumerate(plan.numeric)}
-        fields = _kept_fields([c.name for c, r in zip(plan.columns, plan.roles, strict=True) if r == "keep"])
-        columns = []
-        for index, (column, role) in enumerate(zip(plan.columns, plan.roles, strict=True)):
-            name = column.name
-            bare = ColumnTransform(
-                name, column.type, role, field=fields.get(name), statistics=found.get(name)
-            )
-            if role == "drop":
-                columns.append(bare)
-            elif not column.kind.numeric:
-                names = dictionaries.get(index, ())
-                if role == "feature":  # of a label all rows tell the classes
-                    names = [t for t, n in zip(names, sums.counts[index].tolist(), strict=False) if n]
-                columns.append(_fit_texts(bare, plan.choices, names))
-            else:
-                columns.append(_fit_numbers(bare, plan, index, sums, sample[:, places[index]]))
-        label = plan.label
-        transform = cls(
-            tuple(columns),
-            np.dtype(plan.choices.dtype).str,
-            plan.choices.label,
-            label.kind if label else None,
-            label.dtype if label else None,
-            fit_name,
-            dict(reading or {}),
-        )
-        if len(transform.features) > MAX_FEATURES:
-            wide = max(transform.columns, key=lambda c: len(c.outputs))
-            raise UsageError(
-                f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from "
-                f"{wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of "
-                f"{Option('one_hot')}."
-            )
-        return transform
+    max_categories: int = field(default=sys.maxsize, compare=False)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -185,12 +75,12 @@ class TableTransform:
             return None
         return self.column(self.label[0]).categories
 
-    def column(self, name: str) -> ColumnTransform:
+    def column(self, name: str) -> TableColumn:
         """Return the column of that name. Raises KeyError."""
         return self._named[name]
 
     @cached_property
-    def _named(self) -> dict[str, ColumnTransform]:
+    def _named(self) -> dict[str, TableColumn]:
         return {c.name: c for c in self.columns}
 
     def fields(self) -> tuple[Field, ...]:
@@ -211,7 +101,7 @@ class TableTransform:
                 )
         return tuple(fields)
 
-    def plan_for(self, columns: Sequence[TableColumn]) -> ColumnPlan:
+    def plan_for(self, columns: Sequence[TableColumn]) -> TableTransform:
         """Plan another table's columns, which are found by name; those that are not known are left out.
 
         Label and kept columns may be missing: so are their fields then. Raises UsageError if a feature is.
@@ -226,86 +116,114 @@ class TableTransform:
             )
         label = self.label if all(name in names for name in self.label) else ()
         own = {c.name: c for c in self.columns if c.role != "label" or label}
-        known = [own.get(name) for name in names]
         given = self.reading.get("types", {})
-        return ColumnPlan(
-            tuple(
-                TableColumn(
-                    c.name, t.type, self.notations.get(c.name, ""), None if c.name in given else c.digits
-                )
-                if t
-                else c
-                for c, t in zip(columns, known, strict=True)
-            ),
-            tuple(t.role if t else "drop" for t in known),
-            self.choices,
-            LabelField(self.label_kind or "", self.label_dtype or "") if label else None,
-            self.class_values if label else None,
+        planned = tuple(
+            replace(own[c.name], digits=None if c.name in given else c.digits)
+            if c.name in own
+            else replace(c, role="drop")
+            for c in columns
         )
-
-    @property
-    def choices(self) -> ColumnChoices:
-        """The choices that lead to such a transform."""
-        features = [c for c in self.columns if c.role == "feature"]
-        return ColumnChoices(
-            label=self.label,
-            label_as="classes" if self.label_kind == "classes" else "auto",
-            features=tuple(c.name for c in features),
-            keep=tuple(c.name for c in self.columns if c.role == "keep"),
-            missing=next((c.missing for c in features if c.missing), "nan"),
-            indicators=any(c.indicator for c in features),
-            one_hot=tuple(c.name for c in features if c.one_hot),
-            standardize=any(c.standardize is not None for c in features),
-            log1p=tuple(c.name for c in features if c.log1p),
-            dtype=np.dtype(self.dtype).name,
-            max_categories=max(
-                ColumnChoices.max_categories, *(len(c.categories or ()) for c in self.columns)
-            ),
+        return replace(
+            self,
+            columns=planned,
+            label=label,
+            label_kind=self.label_kind if label else None,
+            label_dtype=self.label_dtype if label else None,
         )
-
-    @cached_property
-    def notations(self) -> dict[str, str]:
-        """Name of a column -> its notation, one of NOTATIONS, where it has one."""
-        given = {name: kind for name, kind in self.reading.get("types", {}).items() if kind in NOTATIONS}
-        return {
-            c.name: given[c.name]
-            for c in self.columns
-            if c.name in given and NOTATIONS[given[c.name]].of == c.type
-        }
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
-        """Numbers that are the label's classes, rising, int of integers; None if classes are texts, or there are none."""
-        if self.label_kind != "classes":
+        """Numbers that are the label's classes, rising, int of integers; None if they are texts, not known yet, or none."""
+        c = self.column(self.label[0]) if self.label_kind == "classes" else None
+        if c is None or c.categories is None:
             return None
-        c = self.column(self.label[0])
         if c.kind.classes:
             return tuple(map(float, range(len(c.kind.classes))))
         number = int if c.type == "integer" else float
-        return tuple(map(number, c.categories or ())) if c.kind.numeric else None
+        return tuple(map(number, c.categories)) if c.kind.numeric else None
 
-    def measured(
-        self,
-        plan: ColumnPlan,
-        sums: ColumnSums,
-        sample: NDArray[np.float64],
-        dictionaries: Mapping[int, Sequence[str]],
-        fit_name: str = "all",
-    ) -> TableTransform:
-        """Return the same transform with the statistics of other rows; none for columns that these lack.
+    @cached_property
+    def layout(self) -> RecordLayout:
+        """The columns that are read."""
+        return RecordLayout(
+            tuple(
+                RecordMember(i, c, self._single(c), self._exact(c))
+                for i, c in enumerate(self.columns)
+                if c.role != "drop"
+            )
+        )
 
-        plan: of self.plan; the others: as in fit.
+    @property
+    def numeric(self) -> tuple[RecordMember, ...]:
+        """The columns that are read and hold numbers, in order: those of a sample."""
+        return tuple(w for w in self.layout.members if w.column.kind.numeric)
+
+    def bad_rows(
+        self, records: NDArray[Any], most: int = MOST_BAD
+    ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
+        """Find the rows of the layout that cannot be mapped.
+
+        Returns: bool [n], None if there are none; and at most `most` of them, by rising row: `line` of each is the row, from 0.
         """
-        found = column_statistics(plan, sums, sample, dictionaries)
-        columns = tuple(replace(c, statistics=found.get(c.name)) for c in self.columns)
-        return replace(self, columns=columns, fit_name=fit_name)
+        mask: NDArray[np.bool_] | None = None
+        found: list[BadRow] = []
+        for w in self.layout.members:
+            x = records[w.name]
+            for wrong, reason in self._faults(w, x):
+                if wrong.any():
+                    mask = wrong.copy() if mask is None else mask | wrong
+                    rows = np.flatnonzero(wrong)[:most].tolist()
+                    found += (BadRow(row, w.index, _text(x[row], w), reason) for row in rows)
+        found.sort(key=lambda bad: (bad.line, bad.column))
+        return mask, found[:most]
 
-    def known(self, columns: Sequence[TableColumn]) -> dict[int, dict[str, int]]:
-        """Return the texts that the label of another table may hold, with their codes: by column number, where they are classes."""
+    def _faults(self, w: RecordMember, x: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str]]:
+        """Yield which cells of a column break a rule, and the rule."""
+        c, dtype = w.column, np.dtype(self.dtype)
+        if c.role == "label":
+            yield is_missing(x), "is missing; a label is needed"
+            dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
+        elif c.role == "keep" and c.kind.whole:
+            yield is_missing(x), f"is missing, for which a kept {c.type} column has no value"
+        elif c.missing == "error":
+            yield is_missing(x), "is missing"
+        elif c.missing == "nan" and c.kind.numeric and dtype.kind in "iu":
+            yield is_missing(x), f"is missing, for which {dtype.name} has no value"
+        if c.log1p:
+            yield x <= -1, "has no log1p; numbers above -1 have one"
+        fits = w.dtype == dtype or dtype.kind == "O" or (c.kind.whole and dtype.kind == "f")
+        if not (c.role == "keep" or not c.kind.numeric or c.log1p or c.standardize is not None or fits):
+            for part in [of(x) for of in c.kind.parts.values()] or [x]:
+                yield from _misfits(part, dtype)
+        if c.role == "label" and (classes := self.class_values) is not None:
+            known = np.isin(x, np.array(classes, x.dtype)) | is_missing(x)
+            yield ~known, "is none of the label's classes"
+
+    def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the numbers of some records as statistics take them: float64 [m, len(numeric)], NaN for missing."""
+        columns = [as_float(records[w.name]) for w in self.numeric]
+        return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
+
+    def _single(self, c: TableColumn) -> bool:
+        if c.type != "number" or c.role == "keep":
+            return False
+        if c.role == "label":
+            return self.label_kind == "number" and self.label_dtype == "<f4"
+        return self.dtype == "<f4" and c.standardize is None and not c.log1p
+
+    def _exact(self, c: TableColumn) -> bool:
+        """Tell whether whole numbers must be stored as they are written: as what is kept, or as one label that is no measure."""
+        measure = self.label_kind is not None and self.label_dtype != "<i8"
+        if c.role == "feature" or (c.role == "label" and (measure or len(self.label) > 1)):
+            return False
+        return c.type == "number" or (c.type == "integer" and c.digits is not None)
+
+    def known(self) -> dict[int, dict[str, int]]:
+        """Return the texts that the label may hold, with their codes: by column number, where they are classes and known."""
         return {
-            i: {text: code for code, text in enumerate(self.classes or ())}
-            for i, c in enumerate(columns)
-            if self.label_kind == "classes" and c.name in self.label and not self.column(c.name).kind.numeric
+            i: {text: code for code, text in enumerate(c.categories)}
+            for i, c in enumerate(self.columns)
+            if c.role == "label" and c.categories is not None and not c.kind.numeric
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -325,9 +243,9 @@ class TableTransform:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TableTransform:
         """Read what to_json wrote, of a record whose form was checked (table_record.py). Raises ValueError."""
-        label = record["label"]
+        label, given = record["label"], record["reading"].get("types", {})
         transform = cls(
-            tuple(map(ColumnTransform.from_json, record["columns"])),
+            tuple(TableColumn.from_json(c, given.get(c["name"], "")) for c in record["columns"]),
             record["dtype"],
             () if label is None else tuple(label["columns"]),
             None if label is None else label["kind"],
@@ -339,69 +257,7 @@ class TableTransform:
         return transform
 
 
-def _fit_texts(column: ColumnTransform, choices: ColumnChoices, names: Sequence[str]) -> ColumnTransform:
-    """Fit the transform of a column of texts. names: the different ones, in the rows that count. Raises UsageError if they are too many."""
-    if column.type == "text":
-        return column
-    check_categories(column.name, len(names), choices.max_categories, column.role)
-    feature = column.role == "feature"
-    return replace(
-        column,
-        missing=choices.missing if feature else None,
-        categories=tuple(sorted(names)),
-        one_hot=feature and (choices.one_hot == "all" or column.name in choices.one_hot),
-    )
-
-
-def _fit_numbers(
-    column: ColumnTransform, plan: ColumnPlan, index: int, sums: ColumnSums, sample: NDArray[np.float64]
-) -> ColumnTransform:
-    """Fit the transform of a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
-    choices, found = plan.choices, sums.of(index)
-    if column.role == "label" and plan.label is not None and plan.label.kind == "classes":
-        if column.kind.classes:
-            return replace(column, categories=column.kind.classes)
-        values = sums.values.get(index, np.zeros(0))
-        return replace(column, categories=tuple(map(shortest, values.tolist())))
-    if column.role != "feature":
-        return column
-    log1p = column.name in choices.log1p
-    if log1p:
-        found = sums.of(index, "log1p")
-        sample = np.log1p(sample)
-    fill = {"mean": found.mean, "zero": 0.0}.get(choices.missing)
-    if choices.missing == "median":
-        present = sample[~np.isnan(sample)]
-        with np.errstate(over="ignore"):
-            fill = float(np.median(present)) if len(present) else 0.0
-    scale: tuple[float, ...] | None = None
-    if choices.standardize and column.kind.scaled:
-        parts = [(sums.of(index, part), of) for part, of in column.kind.parts.items()]
-        scale = ()
-        for part, of in parts or [(found, np.positive)]:
-            value = 0.0 if fill is None else float(of(np.array([fill]))[0])
-            mean, std = part.filled(0 if fill is None else sums.rows - part.count, value)
-            scale += (mean, std or 1.0)
-    ways = ((Option("missing", choices.missing), (fill,)), (Option("standardize", True), scale or ()))
-    for option, needed in ways:
-        if not all(x is None or math.isfinite(x) for x in needed):
-            raise UsageError(
-                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot "
-                f"tell their mean and deviation, which {option} needs; distances from 1e-140 to 1e140 are "
-                f"allowed. Leave the column out with {Option('drop', column.name)}, or give it in another "
-                "unit."
-            )
-    return replace(
-        column,
-        missing=choices.missing,
-        fill=fill,
-        indicator=choices.indicators and found.count < sums.rows,
-        log1p=log1p,
-        standardize=scale,
-    )
-
-
-def _kept_fields(names: Sequence[str]) -> dict[str, str]:
+def kept_fields(names: Sequence[str]) -> dict[str, str]:
     """Return the fields' names of kept columns: all different, also without regard to case."""
     fields: dict[str, str] = {}
     taken = set(TAKEN)
@@ -427,7 +283,7 @@ def _field_name(name: str) -> str:
 
 def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
     """Raise ValueError if the members of a transform do not go together. record: that it was read from, whose form was checked."""
-    kept = _kept_fields([c.name for c in t.columns if c.role == "keep"])
+    kept = kept_fields([c.name for c in t.columns if c.role == "keep"])
     for c in t.columns:
         feature, scale = c.role == "feature", c.standardize or (0.0, 1.0) * max(1, len(c.kind.parts))
         sound = (
@@ -465,3 +321,27 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
         or (list(t.features), list(t.categories)) != (record["features"], record["categories"])
     ):
         raise ValueError("the columns, the label and the fields do not go together")
+
+
+def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
+    """Find the present numbers that a dtype has no value for."""
+    if dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
+            return [(np.isinf(x.astype(dtype)), reason)]
+    limits = np.iinfo(dtype)
+    # 2.0**63 is no int64, but what its largest becomes as a float.
+    beyond = (x < limits.min) | (x >= float(limits.max) + 1)
+    found = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
+    if x.dtype.kind == "i":
+        beyond &= x != MISSING_INTEGER
+    else:
+        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE))
+    return found
+
+
+def _text(value: Any, w: RecordMember) -> str:
+    """Return a raw value for a message; "" if it is missing or stands for a text."""
+    if not w.column.kind.numeric or is_missing(np.asarray([value]))[0]:
+        return ""
+    return shortest(value.item())

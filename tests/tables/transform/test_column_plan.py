@@ -26,7 +26,8 @@ def test_roles_and_types_that_are_read():
         "text",
         "text",
     ]
-    assert plan.roles == ("feature", "label", "feature", "drop", "feature", "feature", "keep", "keep")
+    roles = [c.role for c in plan.columns]
+    assert roles == ["feature", "label", "feature", "drop", "feature", "feature", "keep", "keep"]
     assert [w.index for w in plan.layout.members] == [0, 1, 2, 4, 5, 6, 7]
     assert plan.layout.dtype == np.dtype(
         [
@@ -109,11 +110,11 @@ def test_numbers_are_read_as_float32_where_nothing_is_computed(choices, dtype, k
     ],
 )  # fmt: skip
 def test_labels(types, choices, kind, dtype):
-    label = plan_columns(
+    plan = plan_columns(
         COLUMNS,
         ColumnChoices(label=tuple(types.split()), drop=() if types == "text" else ("text",), **choices),
-    ).label
-    assert (label.kind, label.dtype) == (kind, dtype)
+    )
+    assert (plan.label_kind, plan.label_dtype) == (kind, dtype)
 
 
 def test_choices_as_a_record():

@@ -17,6 +17,7 @@ from packer.format.table_record import check_table
 from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.fitting import measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import TableTransform
@@ -160,7 +161,7 @@ def test_the_record_is_plain_json_and_comes_back(data):
     assert again == transform
     assert json.dumps(again.to_json()) == text
     plan = transform.plan_for(table.columns)
-    assert plan.layout == fit(table, replace(transform.choices, max_categories=100_000)).plan.layout
+    assert plan.layout.dtype == fit(table, choices).plan.layout.dtype
 
 
 @settings(max_examples=60)
@@ -372,7 +373,7 @@ def test_labels_that_the_recipe_does_not_know_are_bad():
     transform = fit(labelled("category", "a", "b"), ColumnChoices(label=("y",))).transform
     other = labelled("category", "b", "c", "a")
     plan = transform.plan_for(other.columns)
-    assert transform.known(other.columns) == {1: {"a": 0, "b": 1}}
+    assert plan.known() == {1: {"a": 0, "b": 1}}
     records, dictionaries, _ = read(other, plan.layout)
     mapped = RowMapper(transform, plan.layout, dictionaries).map(records)
     assert mapped.bad.tolist() == [False, True, False]
@@ -383,7 +384,7 @@ def test_numbers_that_are_no_class_are_bad():
     transform = fit(labelled("number", 1, 2.5), ColumnChoices(label=("y",), label_as="classes")).transform
     other = labelled("number", 2.5, 2, 1, None)
     plan = transform.plan_for(other.columns)
-    assert transform.known(other.columns) == {}
+    assert plan.known() == {}
     records, _, _ = read(other, plan.layout)
     mask, bad = plan.bad_rows(records)
     assert mask.tolist() == [False, True, False, True]
@@ -578,7 +579,7 @@ def test_statistics_of_other_rows():
     records, dictionaries, _ = read(other, plan.layout)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    again = transform.measured(plan, sums, plan.sample(records), dictionaries, "train")
+    again = measured(transform, plan, sums, plan.sample(records), dictionaries, "train")
     assert again.fit_name == "train"
     assert [replace(c, statistics=None) for c in again.columns] == [
         replace(c, statistics=None) for c in transform.columns

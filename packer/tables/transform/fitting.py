@@ -1,0 +1,115 @@
+"""A plan fitted on rows: what fills missing cells, means and deviations, categories and classes, statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.sentence import Option
+from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
+from packer.tables.transform.column_types import TableColumn, shortest
+from packer.tables.transform.table_transform import TableTransform
+
+MAX_FEATURES = 1 << 16
+
+
+def fit(
+    plan: TableTransform,
+    sums: ColumnSums,
+    sample: NDArray[np.float64],
+    dictionaries: Mapping[int, Sequence[str]],
+    fit_name: str = "all",
+    reading: Mapping[str, Any] | None = None,
+) -> TableTransform:
+    """Fit a plan.
+
+    sums: over the rows that count; sample: float64 [m, plan.numeric], of these rows; dictionaries: column number -> texts of
+    the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
+    Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
+    """
+    found = column_statistics(plan, sums, sample, dictionaries)
+    places = {w.index: k for k, w in enumerate(plan.numeric)}
+    columns = []
+    for index, given in enumerate(plan.columns):
+        column = replace(given, statistics=found.get(given.name))
+        if column.type == "category" and column.role != "drop":
+            names = dictionaries.get(index, ())
+            if column.role == "feature":  # of a label all rows tell the classes
+                names = [t for t, n in zip(names, sums.counts[index].tolist(), strict=False) if n]
+            check_categories(column.name, len(names), plan.max_categories, column.role)
+            column = replace(column, categories=tuple(sorted(names)))
+        elif index in places:
+            column = _fit_numbers(column, plan, index, sums, sample[:, places[index]])
+        columns.append(column)
+    transform = replace(plan, columns=tuple(columns), fit_name=fit_name, reading=dict(reading or {}))
+    if len(transform.features) > MAX_FEATURES:
+        wide = max(transform.columns, key=lambda c: len(c.outputs))
+        raise UsageError(
+            f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from "
+            f"{wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of "
+            f"{Option('one_hot')}."
+        )
+    return transform
+
+
+def measured(
+    transform: TableTransform,
+    plan: TableTransform,
+    sums: ColumnSums,
+    sample: NDArray[np.float64],
+    dictionaries: Mapping[int, Sequence[str]],
+    fit_name: str = "all",
+) -> TableTransform:
+    """Return a transform with the statistics of other rows; none for columns that these lack.
+
+    plan: of transform.plan_for; the others: as in fit.
+    """
+    found = column_statistics(plan, sums, sample, dictionaries)
+    columns = tuple(replace(c, statistics=found.get(c.name)) for c in transform.columns)
+    return replace(transform, columns=columns, fit_name=fit_name)
+
+
+def _fit_numbers(
+    column: TableColumn, plan: TableTransform, index: int, sums: ColumnSums, sample: NDArray[np.float64]
+) -> TableColumn:
+    """Fit a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
+    found = sums.of(index)
+    if column.role == "label" and plan.label_kind == "classes":
+        values = sums.values.get(index, np.zeros(0))
+        return replace(column, categories=column.kind.classes or tuple(map(shortest, values.tolist())))
+    if column.role != "feature":
+        return column
+    if column.log1p:
+        found = sums.of(index, "log1p")
+        sample = np.log1p(sample)
+    missing = column.missing or ""
+    fill = {"mean": found.mean, "zero": 0.0}.get(missing)
+    if missing == "median":
+        present = sample[~np.isnan(sample)]
+        with np.errstate(over="ignore"):
+            fill = float(np.median(present)) if len(present) else 0.0
+    scale: tuple[float, ...] | None = None
+    if column.standardize is not None:
+        parts = [(sums.of(index, part), of) for part, of in column.kind.parts.items()]
+        scale = ()
+        for part, of in parts or [(found, np.positive)]:
+            value = 0.0 if fill is None else float(of(np.array([fill]))[0])
+            mean, std = part.filled(0 if fill is None else sums.rows - part.count, value)
+            scale += (mean, std or 1.0)
+    ways = ((Option("missing", missing), (fill,)), (Option("standardize", True), scale or ()))
+    for option, needed in ways:
+        if not all(x is None or math.isfinite(x) for x in needed):
+            raise UsageError(
+                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot "
+                f"tell their mean and deviation, which {option} needs; distances from 1e-140 to 1e140 are "
+                f"allowed. Leave the column out with {Option('drop', column.name)}, or give it in another "
+                "unit."
+            )
+    indicator = column.indicator and found.count < sums.rows
+    return replace(column, fill=fill, indicator=indicator, standardize=scale)
