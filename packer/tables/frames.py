@@ -59,14 +59,12 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
         ways = _ways(transform.column(plan.columns[index].name).categories or ())
         held = rows.dictionaries[index]
         rows.dictionaries[index] = [ways.get(text) or ways.get(_key(text)) or text for text in held]
-    bad = rows.bad or plan.bad_rows(rows.records, 1)[1]
+    bad = rows.bad or plan.bad_rows(rows.records, rows.dictionaries, 1)[1]
     if bad:
         name = plan.columns[bad[0].column or 0].name
         shown = f"{bad[0].value!r} " if bad[0].value else ""
         raise _unfit(bad[0].line, name, f"{shown}{bad[0].reason}")
     mapped = RowMapper(transform, plan.layout, rows.dictionaries).map(rows.records, rows.texts)
-    if mapped.bad is not None:
-        raise _unfit(int(np.argmax(mapped.bad)), transform.label[0], "is none of the label's classes")
     if mapped.beyond is not None:
         what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
         raise _unfit(*mapped.beyond, what)

@@ -91,7 +91,7 @@ def stage(
         if done or writer.staged.resumed:
             progress(writer.bytes_done)
         if not done:
-            for piece in _pieces(source, plan, writer.known, after, workers):
+            for piece in _pieces(source, plan, after, workers):
                 writer.add(*piece)
                 progress(writer.bytes_done)
             writer.finish()
@@ -109,36 +109,18 @@ _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
 """A piece of the input, its rows, and why rows were left out -> how many."""
 
 
-def _read(chunk: TableChunk, plan: TableTransform, known: Mapping[int, Mapping[str, int]]) -> _Read:
+def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
     """Take a piece apart, and leave out the rows that have no place in the pack."""
     parsed = chunk.read()
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
-    for check in (plan.bad_rows, lambda records: _unknown(parsed, known)):
-        mask, found = check(parsed.records)
-        if mask is not None:
-            first = {b.line: b for b in reversed(found)}
-            reasons.update(_reason(b, plan) for b in first.values())
-            parsed.leave_out(mask, found)
+    mask, found = plan.bad_rows(parsed.records, parsed.dictionaries)
+    if mask is not None:
+        first = {b.line: b for b in reversed(found)}
+        reasons.update(_reason(b, plan) for b in first.values())
+        parsed.leave_out(mask, found)
     if parsed.bad_rows > reasons.total():
         reasons["not told apart, as there are so many"] = parsed.bad_rows - reasons.total()
     return chunk, parsed, reasons
-
-
-def _unknown(
-    parsed: ParsedRows, known: Mapping[int, Mapping[str, int]]
-) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
-    """Find the records whose label is none of the classes there may be."""
-    for index, texts in known.items():
-        held = parsed.dictionaries.get(index, [])
-        codes = [code for code, text in enumerate(held) if text not in texts]
-        if codes:
-            column = parsed.records[f"c{index}"]
-            mask = np.isin(column, codes)
-            rows = np.flatnonzero(mask).tolist()
-            return mask, [
-                BadRow(row, index, held[column[row]], "is none of the label's classes") for row in rows
-            ]
-    return None, []
 
 
 def _reason(bad: BadRow, plan: TableTransform) -> str:
@@ -148,7 +130,6 @@ def _reason(bad: BadRow, plan: TableTransform) -> str:
 def _pieces(
     source: TableSource,
     plan: TableTransform,
-    known: Mapping[int, Mapping[str, int]],
     after: list[Any] | None,
     workers: int,
 ) -> Iterator[_Read]:
@@ -159,7 +140,7 @@ def _pieces(
         try:
             while True:
                 some = islice(chunks, _AHEAD * workers - len(waiting))
-                waiting.extend(pool.submit(_read, chunk, plan, known) for chunk in some)
+                waiting.extend(pool.submit(_read, chunk, plan) for chunk in some)
                 if not waiting:
                     return
                 yield waiting.popleft().result()
@@ -179,7 +160,6 @@ class _Writer:
         skip: bool,
     ) -> None:
         self._source, self._place, self._skip, self._plan = source, place, skip, plan
-        self.known = plan.known()
         folder = os.path.join(place.path, FOLDER)
         os.makedirs(folder, exist_ok=True)
         self.staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), plan.layout)
@@ -196,7 +176,7 @@ class _Writer:
         self._text_members = [w.name for w in plan.layout.members if w.dtype == TEXT]
         for w in plan.layout.members:
             if w.column.type == "category":
-                given = list(self.known.get(w.index, {}))
+                given = list(plan.known.get(w.index, {}))
                 self.staged.dictionaries[w.index] = given
                 self._codes[w.index] = {text: code for code, text in enumerate(given)}
 

@@ -64,21 +64,19 @@ class PartialSums:
     whole: NDArray[np.bool_]
     limits: Mapping[int, tuple[int, int]]
     counts: Mapping[int, NDArray[np.int64]]
-    missing: Mapping[int, int]
     values: Mapping[int, NDArray[Any]]
 
 
 @dataclass
 class ColumnSums:
-    """Sums over rows of a plan's layout. rows: that count, so far; counts: column number -> how often each code occurs there;
-    missing: column number -> missing cells, of categories and texts; values: column number -> the different numbers of a label
+    """Sums over rows of a plan's layout. rows: that count, so far; counts: column number -> of categories and texts, missing
+    cells, then how often each code occurs (of texts: present cells); values: column number -> the different numbers of a label
     whose numbers are classes, rising, of all rows: int64 of integers, else float64.
     """
 
     plan: TableTransform
     rows: int = 0
     counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-    missing: dict[int, int] = field(default_factory=dict)
     values: dict[int, NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,14 +126,13 @@ class ColumnSums:
             x = x[x != MISSING_INTEGER]
             if len(x):
                 limits[w.index] = int(x.min()), int(x.max())
-        counts, missing = {}, {}
+        counts = {}
         for w in self._texts:
-            absent = is_missing(chosen[w.name])
-            missing[w.index] = int(absent.sum())
-            if w.column.type == "category":
-                counts[w.index] = np.bincount(chosen[w.name][~absent]).astype(np.int64)
+            x = chosen[w.name]
+            codes = x + 1 if w.column.type == "category" else ~is_missing(x)
+            counts[w.index] = np.bincount(codes, minlength=1).astype(np.int64)
         values = {w.index: _different(records[w.name]) for w in self._classes}
-        return PartialSums(len(chosen), figures, whole, limits, counts, missing, values)
+        return PartialSums(len(chosen), figures, whole, limits, counts, values)
 
     def merge(self, part: PartialSums) -> None:
         """Add the next part's sums. Raises UsageError if a label has more classes than are allowed."""
@@ -153,8 +150,6 @@ class ColumnSums:
             total = longer.copy()
             total[: len(shorter)] += shorter
             self.counts[index] = total
-        for index, missing in part.missing.items():
-            self.missing[index] = self.missing.get(index, 0) + missing
         for index, values in part.values.items():
             if index in self.values:
                 values = _different(np.concatenate([self.values[index], values]))
@@ -258,13 +253,11 @@ def of_numbers(rows: int, found: NumberSummary, sample: NDArray[np.float64]) -> 
     return record
 
 
-def of_categories(rows: int, missing: int, names: Sequence[str], counts: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the header's statistics of a column of categories. counts: of the first len(counts) names."""
-    ranked = sorted(zip(names, counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0]))
+def of_categories(names: Sequence[str], counts: Sequence[int]) -> dict[str, Any]:
+    """Return the header's statistics of categories. counts: of the first len(counts) names."""
+    ranked = sorted(zip(names, counts, strict=False), key=lambda pair: (-pair[1], pair[0]))
     return {
-        "rows": rows,
-        "missing": missing,
-        "distinct": int(np.count_nonzero(counts)),
+        "distinct": sum(1 for count in counts if count),
         "counts": [[name, count] for name, count in ranked[:FREQUENT] if count],
     }
 
@@ -279,15 +272,14 @@ def column_statistics(
     found: dict[str, dict[str, Any]] = {}
     places = {w.index: k for k, w in enumerate(plan.numeric)}
     for w in plan.layout.members:
-        index, missing = w.index, sums.missing.get(w.index, 0)
-        if w.column.type == "text":
-            found[w.column.name] = {"rows": sums.rows, "missing": missing}
-        elif w.column.type == "category":
-            counts = sums.counts.get(index, np.zeros(0, np.int64))
-            names = dictionaries.get(index, ())
-            found[w.column.name] = of_categories(sums.rows, missing, names, counts)
-        else:
-            found[w.column.name] = of_numbers(sums.rows, sums.of(index), sample[:, places[index]])
+        index, name = w.index, w.column.name
+        if w.column.kind.numeric:
+            found[name] = of_numbers(sums.rows, sums.of(index), sample[:, places[index]])
+            continue
+        missing, *counts = sums.counts[index].tolist()
+        found[name] = {"rows": sums.rows, "missing": missing}
+        if w.column.type == "category":
+            found[name] |= of_categories(dictionaries.get(index, ()), counts)
     return found
 
 

@@ -41,7 +41,7 @@ def fit(
         if column.type == "category" and column.role != "drop":
             names = dictionaries.get(index, ())
             if column.role == "feature":  # of a label all rows tell the classes
-                names = [t for t, n in zip(names, sums.counts[index].tolist(), strict=False) if n]
+                names = [t for t, n in zip(names, sums.counts[index][1:].tolist(), strict=False) if n]
             check_categories(column.name, len(names), plan.max_categories, column.role)
             column = replace(column, categories=tuple(sorted(names)))
         elif index in places:

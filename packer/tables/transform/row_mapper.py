@@ -21,13 +21,11 @@ _CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
 class MappedRows:
     """Rows of the fields.
 
-    fields: name -> [n, ...], C-contiguous, or the rows' texts; bad: bool [n], the rows whose label is missing or no known
-    class, None if there are none; beyond: (record, column name) of the first record whose features do not all fit their dtype (a cell
-    that is there became infinite), None if all do.
+    fields: name -> [n, ...], C-contiguous, or the rows' texts; beyond: (record, column name) of the first record whose features do
+    not all fit their dtype (a cell that is there became infinite), None if all do.
     """
 
     fields: Fields
-    bad: NDArray[np.bool_] | None = None
     beyond: tuple[int, str] | None = None
 
 
@@ -66,7 +64,7 @@ class RowMapper:
         return RowMapper, (self.transform, self.layout, self._dictionaries)
 
     def map(self, records: NDArray[Any], texts: bytes | memoryview = b"") -> MappedRows:
-        """Map records [n] of the layout. texts: the blob that `at` of text columns counts from.
+        """Map records [n] of the layout, none of them bad. texts: the blob that `at` of text columns counts from.
 
         Raises ValueError if the records are of another layout.
         """
@@ -87,7 +85,7 @@ class RowMapper:
                 codes[:, j] = self._codes[name][records[self._wanted[name].name]]
             mapped.fields["categories"] = codes
         if self._label:
-            mapped.fields["label"], mapped.bad = self._labels(records)
+            mapped.fields["label"] = self._labels(records)
         for c in transform.columns:
             if c.field is not None and c.name in self._wanted:
                 mapped.fields[c.field] = _kept(c, records[self._wanted[c.name].name], texts)
@@ -200,22 +198,16 @@ class RowMapper:
 
         return step
 
-    def _labels(self, records: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    def _labels(self, records: NDArray[Any]) -> NDArray[Any]:
         raw = [records[w.name] for w in self._label]
-        dtype = np.dtype(self.transform.label_dtype)
-        bad = np.zeros(len(records), np.bool_)
-        for x in raw:
-            bad |= is_missing(x)
         if self.transform.label_kind == "classes":
-            label = self._class_codes(self._label[0], raw[0])
-            bad |= label < 0
-        else:
-            label = np.empty((len(records), len(raw)), dtype)
-            with np.errstate(all="ignore"):
-                for j, x in enumerate(raw):
-                    label[:, j] = x if x.dtype.kind == "i" and dtype.kind == "i" else as_float(x)
-            label = label if len(raw) > 1 else label[:, 0]
-        return label, bad if bad.any() else None
+            return self._class_codes(self._label[0], raw[0])
+        dtype = np.dtype(self.transform.label_dtype)
+        label = np.empty((len(records), len(raw)), dtype)
+        with np.errstate(all="ignore"):
+            for j, x in enumerate(raw):
+                label[:, j] = x if x.dtype.kind == "i" and dtype.kind == "i" else as_float(x)
+        return label if len(raw) > 1 else label[:, 0]
 
     def _class_codes(self, w: RecordMember, x: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes from 0, -1 for none."""

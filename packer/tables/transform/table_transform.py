@@ -159,25 +159,31 @@ class TableTransform:
         return tuple(w for w in self.layout.members if w.column.kind.numeric)
 
     def bad_rows(
-        self, records: NDArray[Any], most: int = MOST_BAD
+        self,
+        records: NDArray[Any],
+        dictionaries: Mapping[int, Sequence[str]] | None = None,
+        most: int = MOST_BAD,
     ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
         """Find the rows of the layout that cannot be mapped.
 
+        dictionaries: column number -> the texts that the codes of these records mean.
         Returns: bool [n], None if there are none; and at most `most` of them, by rising row: `line` of each is the row, from 0.
         """
         mask: NDArray[np.bool_] | None = None
         found: list[BadRow] = []
         for w in self.layout.members:
-            x = records[w.name]
-            for wrong, reason in self._faults(w, x):
+            x, texts = records[w.name], (dictionaries or {}).get(w.index, ())
+            for wrong, reason in self._faults(w, x, texts):
                 if wrong.any():
                     mask = wrong.copy() if mask is None else mask | wrong
                     rows = np.flatnonzero(wrong)[:most].tolist()
-                    found += (BadRow(row, w.index, _text(x[row], w), reason) for row in rows)
+                    found += (BadRow(row, w.index, _text(x[row], w, texts), reason) for row in rows)
         found.sort(key=lambda bad: (bad.line, bad.column))
         return mask, found[:most]
 
-    def _faults(self, w: RecordMember, x: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str]]:
+    def _faults(
+        self, w: RecordMember, x: NDArray[Any], texts: Sequence[str]
+    ) -> Iterator[tuple[NDArray[np.bool_], str]]:
         """Yield which cells of a column break a rule, and the rule."""
         c, dtype = w.column, np.dtype(self.dtype)
         if c.role == "label":
@@ -195,7 +201,10 @@ class TableTransform:
         if not (c.role == "keep" or not c.kind.numeric or c.log1p or c.standardize is not None or fits):
             for part in [of(x) for of in c.kind.parts.values()] or [x]:
                 yield from _misfits(part, dtype)
-        if c.role == "label" and (classes := self.class_values) is not None:
+        if c.role == "label" and self.label_kind == "classes" and c.categories is not None:
+            classes: Sequence[float] = self.class_values or ()
+            if not c.kind.numeric:
+                classes = [code for code, text in enumerate(texts) if text in self.known[w.index]]
             known = np.isin(x, np.array(classes, x.dtype)) | is_missing(x)
             yield ~known, "is none of the label's classes"
 
@@ -218,6 +227,7 @@ class TableTransform:
             return False
         return c.type == "number" or (c.type == "integer" and c.digits is not None)
 
+    @cached_property
     def known(self) -> dict[int, dict[str, int]]:
         """Return the texts that the label may hold, with their codes: by column number, where they are classes and known."""
         return {
@@ -340,8 +350,8 @@ def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.boo
     return found
 
 
-def _text(value: Any, w: RecordMember) -> str:
-    """Return a raw value for a message; "" if it is missing or stands for a text."""
-    if not w.column.kind.numeric or is_missing(np.asarray([value]))[0]:
+def _text(value: Any, w: RecordMember, texts: Sequence[str]) -> str:
+    """Return a raw value for a message; "" if it is missing. texts: that the codes of categories mean."""
+    if w.column.type == "text" or is_missing(np.asarray([value]))[0]:
         return ""
-    return shortest(value.item())
+    return texts[value] if w.column.type == "category" else shortest(value.item())

@@ -185,7 +185,7 @@ def test_no_rows():
         ),
         (
             {"x": [1, 2], "c": ["a", "a"], "y": ["u", "w"]},
-            "row 1, column 'y': is none of the label's classes. Mend it, or leave the row out.",
+            "row 1, column 'y': 'w' is none of the label's classes. Mend it, or leave the row out.",
         ),
         (
             {"x": [1, 2], "c": ["a", "a"], "y": ["u", None]},

@@ -138,7 +138,6 @@ def test_fields_are_those_computed_cell_by_cell(data):
         if spec.shape is not None:
             assert (value.dtype.str, value.shape[1:]) == (spec.dtype, spec.shape)
             assert value.flags.c_contiguous
-    assert mapped.bad is None
     infinite = np.isinf(expected.get("features", np.zeros((1, 1))).astype(np.float64)).any(axis=1)
     assert (mapped.beyond is not None) == infinite.any()
     if mapped.beyond is not None:
@@ -366,17 +365,18 @@ def test_rows_without_a_label_are_bad(kind):
     mask, bad = fitted.plan.bad_rows(fitted.records)
     assert mask.tolist() == [False, True, False]
     assert [(b.line, b.column, b.reason) for b in bad] == [(1, 1, "is missing; a label is needed")]
-    assert fitted.map().bad.tolist() == [False, True, False]
 
 
 def test_labels_that_the_recipe_does_not_know_are_bad():
     transform = fit(labelled("category", "a", "b"), ColumnChoices(label=("y",))).transform
     other = labelled("category", "b", "c", "a")
     plan = transform.plan_for(other.columns)
-    assert plan.known() == {1: {"a": 0, "b": 1}}
+    assert plan.known == {1: {"a": 0, "b": 1}}
     records, dictionaries, _ = read(other, plan.layout)
+    mask, bad = plan.bad_rows(records, dictionaries)
+    assert mask.tolist() == [False, True, False]
+    assert (bad[0].value, bad[0].reason) == ("c", "is none of the label's classes")
     mapped = RowMapper(transform, plan.layout, dictionaries).map(records)
-    assert mapped.bad.tolist() == [False, True, False]
     assert mapped.fields["label"][[0, 2]].tolist() == [1, 0]
 
 
@@ -384,12 +384,11 @@ def test_numbers_that_are_no_class_are_bad():
     transform = fit(labelled("number", 1, 2.5), ColumnChoices(label=("y",), label_as="classes")).transform
     other = labelled("number", 2.5, 2, 1, None)
     plan = transform.plan_for(other.columns)
-    assert plan.known() == {}
+    assert plan.known == {}
     records, _, _ = read(other, plan.layout)
     mask, bad = plan.bad_rows(records)
     assert mask.tolist() == [False, True, False, True]
     assert (bad[0].value, bad[0].reason) == ("2", "is none of the label's classes")
-    assert RowMapper(transform, plan.layout).map(records).bad.tolist() == mask.tolist()
 
 
 def test_unknown_categories_are_counted():
