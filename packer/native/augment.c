@@ -26,24 +26,30 @@ for AVX2 and AVX-512 too and chosen when the extension is loaded.
 
 #define TARGET
 #define F(name) name##_plain
+#define LANES 1
 #include "augment_loops.h"
 #undef TARGET
 #undef F
+#undef LANES
 
 #if defined(__x86_64__) && defined(VECTORS)
 #define BY_PROCESSOR
 #define AVX2
 #define TARGET __attribute__((target("avx2,fma,f16c"))) /* no processor has the first two without the last */
 #define F(name) name##_avx2
+#define LANES 2
 #include "augment_loops.h"
 #undef TARGET
 #undef F
+#undef LANES
 /* Colour steps take 3/4 of the time then. */
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c")))
 #define F(name) name##_avx512
+#define LANES 4
 #include "augment_loops.h"
 #undef TARGET
 #undef F
+#undef LANES
 #endif
 
 /* Whether memory was written to before. Pages that were not are cleared when they are, and then lie in the caches: to store
@@ -62,6 +68,7 @@ used(const uint8_t *address)
 }
 
 static void (*samples)(const Job *, Room *) = samples_plain;
+static int lanes = 1; /* LANES of those */
 
 /* Lay the arrays of `room` out in one piece of memory; with NULL only count its bytes. */
 static size_t
@@ -69,9 +76,9 @@ lay_out(Room *room, const Job *job, char *memory)
 {
     const What *what = &job->what;
     size_t at = 0, width = (size_t)what->width, channels = (size_t)what->channels, rows = CHUNK_PIXELS / width;
+    if (rows < (size_t)lanes) rows = (size_t)lanes;
     if (rows > (size_t)what->height) rows = (size_t)what->height;
-    if (rows < 1) rows = 1;
-    size_t count = rows * width * channels, grid = 0;
+    size_t count = rows * width * channels, grid = 0, down = (size_t)(lanes * room->most_down);
     if (what->contrast) grid = (width / (size_t)what->across + 1) * ((size_t)what->height / (size_t)what->down + 1);
     room->chunk_rows = (int)rows;
 #define ARRAY(name, length)                                             \
@@ -88,11 +95,17 @@ lay_out(Room *room, const Job *job, char *memory)
     ARRAY(fx, width)
     ARRAY(fy, width)
     ARRAY(cover, width)
-    ARRAY(weights_x, (size_t)room->weights_most *width)
-    ARRAY(weights_y, (size_t)job->height)
+    ARRAY(weights_x, (size_t)room->most_across *width)
+    ARRAY(weights_y, down)
+    ARRAY(taps_down, down)
+    ARRAY(lanes_down, 4 * down)
+    ARRAY(sums_down, (size_t)(4 * lanes * (job->width + room->most_across + 4)))
+    ARRAY(ends, down)
+    ARRAY(spread, 4)
+    ARRAY(pairs, 2)
+    ARRAY(places, 8)
     ARRAY(wide_index, what->sampling >= LINEAR ? 2 * MOST_WIDE *width : 0)
     ARRAY(wide_weights, what->sampling >= LINEAR ? 2 * MOST_WIDE *width : 0)
-    ARRAY(row, (size_t)(job->width + room->weights_most) * (size_t)what->pixel + 8)
     ARRAY(floats, count + 8)
     ARRAY(planes, count)
     ARRAY(grid, grid *channels)
@@ -103,18 +116,34 @@ lay_out(Room *room, const Job *job, char *memory)
     return at;
 }
 
-/* The most taps across, of all samples. */
+/* The most taps of all samples, and of a side. column: half the filter's width. */
 static int64_t
-most_taps(const Job *job)
+most_taps(const Job *job, int column, int64_t side)
 {
     const What *what = &job->what;
     int64_t most = 1, width = columns_of(what);
     if (what->sampling < LINEAR) return 1;
     for (int64_t n = job->begin; n < job->end; n++) {
-        int64_t taps = (int64_t)ceilf(2 * within(job->columns[n * width + 10], 1, WIDEST));
+        int64_t taps = (int64_t)ceilf(2 * within(job->columns[n * width + column], 1, WIDEST));
         if (taps > most) most = taps;
     }
-    return most < job->width ? most : job->width;
+    return most < side ? most : side;
+}
+
+/* Lay out how `down` and `across_lines` move numbers. */
+static void
+lay_out_moves(Room *room, int pixel)
+{
+    for (int i = 0; i < 4 * LINE; i++) {
+        int number = i % 16 / 4, used = i % 4 == 0 && number < pixel;
+        room->spread[i / LINE][i % LINE] = used ? (uint8_t)(i / LINE * pixel + number) : 0x80;
+    }
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 12; i++) {
+            /* Of two rows from two vectors, two pixels each; then of each row from two of those, where 12 numbers lie in 48. */
+            room->pairs[half][i] = 8 * half + 16 * (i / 3 % 2) + 4 * (i / 6) + i % 3;
+            for (int g = 0; g < 4; g++) room->places[4 * half + g][(12 * g + i) % 16] = 6 * half + 16 * (i / 6) + i % 6;
+        }
 }
 
 /* Find the most height and width of ragged images in a memory of so many pixels; false if the taps of one lead out of it, or it turns
@@ -188,10 +217,11 @@ LOOP(augment)
     int64_t bytes_each = numbers_each * BYTES_OF(job.what.dtype);
     Py_BEGIN_ALLOW_THREADS
     if (job.past) job.past = used(job.out + (job.begin + job.end) / 2 * bytes_each);
-    room.weights_most = most_taps(&job);
+    room.most_across = most_taps(&job, 10, job.width), room.most_down = most_taps(&job, 11, job.height);
     memory = PyMem_RawMalloc(lay_out(&room, &job, NULL) + LINE);
     if (memory) {
         lay_out(&room, &job, memory + (-(uintptr_t)memory & (LINE - 1)));
+        lay_out_moves(&room, job.what.pixel);
         samples(&job, &room);
         if (job.past) FENCE();
         PyMem_RawFree(memory);
@@ -206,9 +236,9 @@ native_choose_processor(void)
 {
 #ifdef BY_PROCESSOR
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) samples = samples_avx2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) samples = samples_avx2, lanes = 2;
     if (samples == samples_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-        samples = samples_avx512;
+        samples = samples_avx512, lanes = 4;
 #endif
 }

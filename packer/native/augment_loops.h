@@ -2,6 +2,7 @@
 
     TARGET     the processor, as an attribute of every function
     F(name)    the function's name there
+    LANES      results' rows that are resized together: 16 bytes of a vector hold a pixel of one
 
 A sample is made some rows at a time (a chunk, which stays in the first caches): pixels are taken as they are or weighted
 into a row of floats, colour steps work on a plane a channel, then values are scaled, cast and erased.
@@ -18,6 +19,7 @@ into a row of floats, colour steps work on a plane a channel, then values are sc
 #define STEP_WIDTH 13
 #define BOX_WIDTH 5
 #define SOURCE_WIDTH 5
+#define END 128 /* bytes: the last pixels of a row, and as many numbers as `down` reads behind them */
 #define STEPS_AT 18
 
 enum { SHIFT, NEAREST, LINEAR, CUBIC };
@@ -50,11 +52,17 @@ typedef struct {
 /* Memory of one call. */
 typedef struct {
     int32_t *index, *first, *i0, *i1, *j0, *j1, *wide_index; /* a result's column each */
-    float *x, *y, *fx, *fy, *cover, *weights_x, *weights_y, *wide_weights, *row, *floats, *planes, *grid, *steps;
+    float *x, *y, *fx, *fy, *cover, *weights_x, *weights_y, *wide_weights, *floats, *planes, *grid, *steps;
     float scale[BLOCK], shift[BLOCK];
     uint8_t *pixels, *chunk;
+    /* of APART: taps down, a pointer and four times the weight for each lane; sums of a source column, in lanes; rows' ends */
+    const uint8_t **taps_down;
+    float *lanes_down, *sums_down;
+    uint8_t (*ends)[END];
+    uint8_t (*spread)[LINE];            /* the bytes of four pixels in lanes of 16 that become a vector each */
+    int32_t (*pairs)[16], (*places)[16]; /* how 16 pixels of four lanes, three numbers each, become full lines of four rows */
     int chunk_rows;
-    int64_t weights_most;
+    int64_t most_across, most_down; /* taps */
 } Room;
 
 /* One sample, and which of its pixels are looked at. */
@@ -189,8 +197,8 @@ taps_at(float x, float half, int low, int high, int reflect, int cubic, float *w
     return n;
 }
 
-#ifdef VECTORS
 typedef float Four __attribute__((vector_size(16)));
+#ifdef VECTORS
 typedef float Eight __attribute__((vector_size(32)));
 typedef int32_t Index4 __attribute__((vector_size(16)));
 typedef int32_t Index8 __attribute__((vector_size(32)));
@@ -209,6 +217,8 @@ typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 #endif
 
 #endif /* PASS_H_ONCE */
+
+typedef float F(Lanes) __attribute__((vector_size(16 * LANES)));
 
 /* ---- pixels as they are ---- */
 
@@ -338,83 +348,250 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
 
 /* ---- weighted pixels ---- */
 
-#define ROW(k) const T *restrict r##k = rows + (k)*stride; float w##k = weights[k];
-#define DOWN(name, type)                                                                                               \
-    TARGET static void F(name)(float *restrict to, const type *restrict rows, int64_t stride, const float *weights,    \
-                               int n, int64_t count)                                                                   \
+TARGET INLINE void
+F(four_bytes)(const uint8_t *bytes, Four *numbers)
+{
+#if LANES > 1 /* GCC converts the lanes one by one */
+    int32_t four;
+    memcpy(&four, bytes, 4);
+    *numbers = (Four)_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(four)));
+#elif defined(VECTORS)
+    Bytes4 four;
+    memcpy(&four, bytes, 4);
+    *numbers = __builtin_convertvector(four, Four);
+#else
+    for (int i = 0; i < 4; i++) (*numbers)[i] = bytes[i];
+#endif
+}
+
+/* Where a result is not turned, LANES rows of it are made together: taps down are summed first, for each source column, then those
+sums across. Of one lane, a column's sums are as many numbers as a source's pixel, which vectors of any width add; else a vector. */
+
+#if LANES == 1
+#define COLUMN(pixel) (pixel)
+#define ROW(T, k) const T *restrict r##k = rows[k]; float w##k = weights[k];
+#define DOWN(T)                                                                                                        \
+    TARGET static void F(down_##T)(float *restrict to, const T **rows, const float *weights, int n, int64_t columns,   \
+                                   int64_t more, int pixel, const Room *room)                                          \
     {                                                                                                                  \
-        typedef type T;                                                                                                \
+        int64_t count = columns * pixel;                                                                               \
+        (void)more, (void)room;                                                                                        \
         if (n == 1) {                                                                                                  \
-            ROW(0)                                                                                                     \
+            ROW(T, 0)                                                                                                  \
             for (int64_t i = 0; i < count; i++) to[i] = w0 * (float)r0[i];                                             \
         } else if (n == 2) {                                                                                           \
-            ROW(0) ROW(1)                                                                                              \
+            ROW(T, 0) ROW(T, 1)                                                                                        \
             for (int64_t i = 0; i < count; i++) to[i] = w0 * (float)r0[i] + w1 * (float)r1[i];                         \
         } else {                                                                                                       \
-            ROW(0) ROW(1) ROW(2)                                                                                       \
+            ROW(T, 0) ROW(T, 1) ROW(T, 2)                                                                              \
             for (int64_t i = 0; i < count; i++)                                                                        \
                 to[i] = w0 * (float)r0[i] + w1 * (float)r1[i] + w2 * (float)r2[i];                                     \
-            rows += 3 * stride, weights += 3, n -= 3;                                                                  \
-            for (; n >= 3; rows += 3 * stride, weights += 3, n -= 3) {                                                 \
-                ROW(0) ROW(1) ROW(2)                                                                                   \
+            for (rows += 3, weights += 3, n -= 3; n >= 3; rows += 3, weights += 3, n -= 3) {                           \
+                ROW(T, 0) ROW(T, 1) ROW(T, 2)                                                                          \
                 for (int64_t i = 0; i < count; i++)                                                                    \
                     to[i] += w0 * (float)r0[i] + w1 * (float)r1[i] + w2 * (float)r2[i];                                \
             }                                                                                                          \
-            for (; n > 0; rows += stride, weights++, n--) {                                                            \
-                ROW(0)                                                                                                 \
+            for (; n > 0; rows++, weights++, n--) {                                                                    \
+                ROW(T, 0)                                                                                              \
                 for (int64_t i = 0; i < count; i++) to[i] += w0 * (float)r0[i];                                        \
             }                                                                                                          \
         }                                                                                                              \
     }
-DOWN(down_bytes, uint8_t)
-DOWN(down_floats, float)
-#undef DOWN
-#undef ROW
+#else
+#define COLUMN(pixel) (4 * LANES)
 
-/* `taps`, `channels` and `step`, the numbers of a source's pixel, are constants where it is inlined. With 3 channels a number past the pixel is stored, which the
-next pixel overwrites. */
-TARGET INLINE void
-F(across_any)(float *to, const float *row, const int32_t *first, const float *weights, int n, int taps, int channels, int step)
-{
-    for (int i = 0; i < n; i++) {
-        const float *from = row + (int64_t)step * first[i], *w = weights + (int64_t)taps * i;
-#ifdef VECTORS
-        if (channels >= 3) {
-            Four sum = {0};
-            for (int k = 0; k < taps; k++) {
-                Four pixel;
-                memcpy(&pixel, from + step * k, 16);
-                sum += pixel * w[k];
-            }
-            memcpy(to + channels * i, &sum, 16);
-            continue;
-        }
+/* The bytes of four pixels in each lane, and which of them become which vector. */
+#if LANES == 4
+typedef __m512i F(Bytes);
+#define LOAD_BYTES(from) _mm512_loadu_si512(from)
+#define WIDEN(which) (F(Lanes))_mm512_cvtepi32_ps(_mm512_shuffle_epi8(bytes, which))
+#else
+typedef __m256i F(Bytes);
+#define LOAD_BYTES(from) _mm256_loadu_si256((const __m256i *)(from))
+#define WIDEN(which) (F(Lanes))_mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, which))
 #endif
-        for (int c = 0; c < channels; c++) {
-            float sum = 0;
-            for (int k = 0; k < taps; k++) sum += from[step * k + c] * w[k];
-            to[channels * i + c] = sum;
-        }
+typedef struct {
+    F(Lanes) a, b, c, d;
+} F(Pixels);
+typedef struct {
+    F(Bytes) a, b, c, d;
+} F(Spread);
+
+/* Four pixels of LANES rows, from number `at` on, of `pixel` numbers each: up to MORE numbers behind them are read. */
+#define MORE_uint8_t(pixel) (16 - 4 * (pixel))
+#define MORE_float(pixel) (4 - (pixel))
+
+TARGET INLINE void
+F(load_uint8_t)(F(Pixels) *to, const uint8_t *const *rows, int64_t at, int pixel, const F(Spread) *spread)
+{
+    __m256i early = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows[0] + at)));
+    early = _mm256_inserti128_si256(early, _mm_loadu_si128((const __m128i *)(rows[1] + at)), 1);
+#if LANES == 4 /* halves of 256 bits first: an insertion into 512 takes twice as long */
+    __m256i late = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows[2] + at)));
+    late = _mm256_inserti128_si256(late, _mm_loadu_si128((const __m128i *)(rows[3] + at)), 1);
+    F(Bytes) bytes = _mm512_inserti64x4(_mm512_castsi256_si512(early), late, 1);
+#else
+    F(Bytes) bytes = early;
+#endif
+    (void)pixel;
+    to->a = WIDEN(spread->a), to->b = WIDEN(spread->b), to->c = WIDEN(spread->c), to->d = WIDEN(spread->d);
+}
+
+TARGET INLINE void
+F(load_float)(F(Pixels) *to, const float *const *rows, int64_t at, int pixel, const F(Spread) *spread)
+{
+    (void)spread;
+    for (int lane = 0; lane < LANES; lane++) {
+        const float *from = rows[lane] + at;
+        memcpy((float *)&to->a + 4 * lane, from, 16);
+        memcpy((float *)&to->b + 4 * lane, from + pixel, 16);
+        memcpy((float *)&to->c + 4 * lane, from + 2 * pixel, 16);
+        memcpy((float *)&to->d + 4 * lane, from + 3 * pixel, 16);
     }
 }
 
-#define ACROSS(taps, channels, step) F(across_any)(to, row, first, weights, n, taps, channels, step)
-#define ACROSS_CHANNELS(taps)                     \
-    switch (channels) {                           \
-    case 1: ACROSS(taps, 1, 1); break;            \
-    case 2: ACROSS(taps, 2, 2); break;            \
-    case 3:                                       \
-        if (step == 3)                            \
-            ACROSS(taps, 3, 3);                   \
-        else                                      \
-            ACROSS(taps, 3, 4);                   \
-        break;                                    \
-    default: ACROSS(taps, 4, 4);                  \
+/* Sum n taps down for `count` columns; three more may be written. rows: of each tap, of each lane. more: numbers behind the last
+tap's pixels that may be read. */
+#define DOWN(T)                                                                                                        \
+    TARGET INLINE void F(down_any_##T)(F(Lanes) *to, const T *const *rows, const F(Lanes) *weights, int n,             \
+                                       int64_t count, int pixel, const Room *room)                                     \
+    {                                                                                                                  \
+        F(Spread) spread = {LOAD_BYTES(room->spread[0]), LOAD_BYTES(room->spread[1]), LOAD_BYTES(room->spread[2]),     \
+                            LOAD_BYTES(room->spread[3])};                                                              \
+        for (int64_t i = 0; i < count; i += 4) {                                                                       \
+            F(Pixels) sums = {{0}, {0}, {0}, {0}}, pixels;                                                             \
+            for (int k = 0; k < n; k++) {                                                                              \
+                F(load_##T)(&pixels, rows + LANES * k, i * pixel, pixel, &spread);                                     \
+                sums.a += pixels.a * weights[k], sums.b += pixels.b * weights[k];                                      \
+                sums.c += pixels.c * weights[k], sums.d += pixels.d * weights[k];                                      \
+            }                                                                                                          \
+            to[i] = sums.a, to[i + 1] = sums.b, to[i + 2] = sums.c, to[i + 3] = sums.d;                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void F(down_##T)(float *sums, const T **rows, const float *weights_down, int n, int64_t count,       \
+                                   int64_t more, int pixel, const Room *room)                                          \
+    {                                                                                                                  \
+        F(Lanes) *to = (F(Lanes) *)sums;                                                                               \
+        const F(Lanes) *weights = (const F(Lanes) *)weights_down;                                                      \
+        int64_t sure = (count * pixel + more - MORE_##T(pixel)) / (4 * pixel) * 4;                                     \
+        if (sure > count) sure = count;                                                                                \
+        if (sure < 0) sure = 0;                                                                                        \
+        switch (n) {                                                                                                   \
+        case 1: F(down_any_##T)(to, rows, weights, 1, sure, pixel, room); break;                                       \
+        case 2: F(down_any_##T)(to, rows, weights, 2, sure, pixel, room); break;                                       \
+        case 3: F(down_any_##T)(to, rows, weights, 3, sure, pixel, room); break;                                       \
+        default: F(down_any_##T)(to, rows, weights, n, sure, pixel, room);                                             \
+        }                                                                                                              \
+        if (sure == count) return;                                                                                     \
+        for (int k = 0; k < LANES * n; k++) { /* the others are copied to where something is behind them */            \
+            memcpy(room->ends[k], rows[k] + sure * pixel, sizeof(T) * (size_t)((count - sure) * pixel));               \
+            rows[k] = (const T *)room->ends[k];                                                                        \
+        }                                                                                                              \
+        F(down_any_##T)(to + sure, rows, weights, n, count - sure, pixel, room);                                       \
+    }
+#endif
+DOWN(uint8_t)
+DOWN(float)
+#undef DOWN
+#undef ROW
+#undef MORE_uint8_t
+#undef MORE_float
+#undef LOAD_BYTES
+#undef WIDEN
+
+/* Add the taps across from a column on. */
+TARGET INLINE F(Lanes)
+F(summed)(const float *sums, const float *weights, int taps, int column, F(Lanes) sum)
+{
+    for (int k = 0; k < taps; k++) {
+        F(Lanes) pixel;
+        memcpy(&pixel, sums + column * k, sizeof pixel);
+        sum += pixel * weights[k];
+    }
+    return sum;
+}
+
+#if LANES == 4
+/* 16 pixels and more of three numbers. lines: `to` and `apart` are whole cache lines and n is whole 16 pixels, so that lines can be
+stored past the caches. */
+TARGET INLINE void
+F(across_lines)(float *to, int64_t apart, int rows, const float *sums, const Room *room, int n, int taps, F(Lanes) begin, int lines)
+{
+    __m512i early = _mm512_load_si512(room->pairs[0]), late = _mm512_load_si512(room->pairs[1]);
+#define SUM(i) (__m512) F(summed)(sums + 16 * (int64_t)room->first[i], room->weights_x + (int64_t)taps * (i), taps, 16, begin)
+    for (int i = 0; i < n; i += 16) {
+        __m512 made[4][4]; /* of each four pixels, of each row, where they lie in its lines */
+        if (i > n - 16) i = n - 16;
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++) {
+            __m512 a = SUM(i + 4 * g), b = SUM(i + 4 * g + 1), c = SUM(i + 4 * g + 2), d = SUM(i + 4 * g + 3);
+            __m512 ab = _mm512_permutex2var_ps(a, early, b), cd = _mm512_permutex2var_ps(c, early, d);
+            made[g][0] = _mm512_permutex2var_ps(ab, _mm512_load_si512(room->places[g]), cd);
+            made[g][1] = _mm512_permutex2var_ps(ab, _mm512_load_si512(room->places[4 + g]), cd);
+            ab = _mm512_permutex2var_ps(a, late, b), cd = _mm512_permutex2var_ps(c, late, d);
+            made[g][2] = _mm512_permutex2var_ps(ab, _mm512_load_si512(room->places[g]), cd);
+            made[g][3] = _mm512_permutex2var_ps(ab, _mm512_load_si512(room->places[4 + g]), cd);
+        }
+#pragma GCC unroll 4
+        for (int row = 0; row < 4; row++) {
+            __m512 one = _mm512_mask_mov_ps(made[0][row], 0xf000, made[1][row]);
+            __m512 two = _mm512_mask_mov_ps(made[1][row], 0xff00, made[2][row]);
+            __m512 three = _mm512_mask_mov_ps(made[2][row], 0xfff0, made[3][row]);
+            float *at = to + row * apart + 3 * i;
+            if (row >= rows) break;
+            if (lines)
+                _mm512_stream_ps(at, one), _mm512_stream_ps(at + 16, two), _mm512_stream_ps(at + 32, three);
+            else
+                _mm512_storeu_ps(at, one), _mm512_storeu_ps(at + 16, two), _mm512_storeu_ps(at + 32, three);
+        }
+    }
+#undef SUM
+}
+#endif
+
+/* Sum the taps across of a result's rows, which lie `apart` numbers from each other. begin: of each sum. */
+TARGET INLINE void
+F(across_any)(float *to, int64_t apart, int rows, const float *sums, const Room *room, int n, int taps, int channels, int column,
+              F(Lanes) begin, int lines)
+{
+#if LANES == 4
+    if (channels == 3 && n >= 16) {
+        F(across_lines)(to, apart, rows, sums, room, n, taps, begin, lines);
+        return;
+    }
+#endif
+    (void)lines;
+    const int32_t *first = room->first;
+    const float *weights = room->weights_x;
+    for (int i = 0; i < n; i++, first++, weights += taps, to += channels) {
+        F(Lanes) sum = F(summed)(sums + (int64_t)column * *first, weights, taps, column, begin);
+        const char *lane = (const char *)&sum;
+        if (channels >= 3 && i < n - 1) /* of three numbers a fourth is stored too, which the next pixel overwrites */
+            for (int row = 0; row < rows; row++) memcpy(to + row * apart, lane + 16 * row, 16);
+        else
+            for (int row = 0; row < rows; row++) memcpy(to + row * apart, lane + 16 * row, 4 * (size_t)channels);
+    }
+}
+
+#define ACROSS(taps, channels, column) F(across_any)(to, apart, rows, sums, room, n, taps, channels, column, begin, lines)
+#define ACROSS_CHANNELS(taps)                        \
+    switch (channels) {                              \
+    case 1: ACROSS(taps, 1, COLUMN(1)); break;       \
+    case 2: ACROSS(taps, 2, COLUMN(2)); break;       \
+    case 3:                                          \
+        if (column == COLUMN(4))                     \
+            ACROSS(taps, 3, COLUMN(4));              \
+        else                                         \
+            ACROSS(taps, 3, COLUMN(3));              \
+        break;                                       \
+    default: ACROSS(taps, 4, COLUMN(4));             \
     }
 
 TARGET static void
-F(across)(float *to, const float *row, const int32_t *first, const float *weights, int n, int taps, int channels, int step)
+F(across)(float *to, int64_t apart, int rows, const float *sums, const Room *room, int n, int taps, int channels, int column,
+          F(Lanes) begin, int lines)
 {
+    (void)column;
     switch (taps) {
     case 1: ACROSS_CHANNELS(1) break;
     case 2: ACROSS_CHANNELS(2) break;
@@ -426,35 +603,61 @@ F(across)(float *to, const float *row, const int32_t *first, const float *weight
 #undef ACROSS
 #undef ACROSS_CHANNELS
 
+/* Rows `number` on, at most LANES. scaled: step 4 too. lines: as `across_lines` says. */
 TARGET static void
-F(apart_row)(const Sample *s, Room *room, int number, float *to)
+F(apart_rows)(const Sample *s, Room *room, int number, int rows, float *to, int scaled, int lines)
 {
     const What *what = s->what;
-    int reflect = MIRRORS(what), channels = what->channels, pixel = what->pixel, cubic = what->sampling == CUBIC, first;
-    float y = s->e * (float)(s->v0 + s->dv * number) + s->f;
-    float middle = reflect ? y : within(y, s->y0, s->y1);
-    int n = taps_at(middle, s->sy, s->top_tap, s->bottom_tap, reflect, cubic, room->weights_y, &first);
-    int64_t stride = (int64_t)s->stride * pixel, at = first * stride + (int64_t)s->lowest * pixel;
-    int64_t count = (int64_t)(s->highest - s->lowest + 1) * pixel;
-    if (what->source == FLOAT32)
-        F(down_floats)(room->row, (const float *)s->image + at, stride, room->weights_y, n, count);
-    else
-        F(down_bytes)(room->row, s->image + at, stride, room->weights_y, n, count);
-    for (int i = 0; i < s->taps * pixel + 4; i++) room->row[count + i] = 0;
-    F(across)(to, room->row, room->first, room->weights_x, s->nu, s->taps, channels, pixel);
-    if (cubic && what->limit > 1)
-        for (int i = 0; i < s->nu * channels; i++) to[i] = within(to[i], 0, what->limit);
-    if (!what->framed) return;
-    float covered = edge((y - s->top) * s->ky) * edge((s->bottom - y) * s->ky);
-    for (int i = 0; i < s->nu; i++) {
-        if (covered == 1 && i == s->from) {
-            i = s->to;
-            if (i >= s->nu) break;
+    int reflect = MIRRORS(what), channels = what->channels, pixel = what->pixel, cubic = what->sampling == CUBIC;
+    int first[LANES], counts[LANES], n = 1, last = 0;
+    float y[LANES], *weights = room->weights_y;
+    F(Lanes) begin = {0};
+    Four scale = {1, 1, 1, 1};
+    for (int c = 0; c < channels && scaled; c++) {
+        scale[c] = what->scale[c];
+        for (int lane = 0; lane < LANES; lane++) begin[4 * lane + c] = what->shift[c];
+    }
+    for (int lane = 0; lane < LANES; lane++, weights += room->most_down) { /* lanes without a row repeat the last one */
+        y[lane] = s->e * (float)(s->v0 + s->dv * (number + (lane < rows ? lane : rows - 1))) + s->f;
+        counts[lane] = taps_at(reflect ? y[lane] : within(y[lane], s->y0, s->y1), s->sy, s->top_tap, s->bottom_tap, reflect,
+                               cubic, weights, &first[lane]);
+        if (counts[lane] > n) n = counts[lane];
+        if (first[lane] + counts[lane] - 1 > last) last = first[lane] + counts[lane] - 1;
+    }
+    int64_t size = pixel * BYTES_OF(what->source);
+    for (int k = 0; k < n; k++)
+        for (int lane = 0; lane < LANES; lane++) { /* a lane of fewer taps repeats its last one with weight 0 */
+            int tap = k < counts[lane] ? k : counts[lane] - 1;
+            Four weight = scale * (k < counts[lane] ? room->weights_y[lane * room->most_down + k] : 0);
+            memcpy(room->lanes_down + 4 * (LANES * k + lane), &weight, 16);
+            room->taps_down[LANES * k + lane] = s->image + ((int64_t)(first[lane] + tap) * s->stride + s->lowest) * size;
         }
-        float cover = covered * room->cover[i];
-        for (int c = 0; c < channels; c++) {
-            float *number_at = to + channels * i + c;
-            *number_at = cover > 0 ? cover * *number_at + (1 - cover) * what->fill[c] : what->fill[c];
+    int64_t count = s->highest - s->lowest + 1, more = (int64_t)(s->bottom_tap - last) * s->stride * pixel;
+    int column = COLUMN(pixel);
+    float *sums = room->sums_down;
+    weights = LANES > 1 ? room->lanes_down : room->weights_y;
+    if (what->source == FLOAT32)
+        F(down_float)(sums, (const float **)room->taps_down, weights, n, count, more, pixel, room);
+    else
+        F(down_uint8_t)(sums, room->taps_down, weights, n, count, more, pixel, room);
+    memset(sums + column * count, 0, sizeof *sums * (size_t)(column * s->taps + 4));
+    int64_t apart = (int64_t)s->nu * channels;
+    F(across)(to, apart, rows, sums, room, s->nu, s->taps, channels, column, begin, lines);
+    for (int row = 0; row < rows; row++, to += apart) {
+        if (cubic && what->limit > 1)
+            for (int i = 0; i < apart; i++) to[i] = within(to[i], 0, what->limit);
+        if (!what->framed) continue;
+        float covered = edge((y[row] - s->top) * s->ky) * edge((s->bottom - y[row]) * s->ky);
+        for (int i = 0; i < s->nu; i++) {
+            if (covered == 1 && i == s->from) {
+                i = s->to;
+                if (i >= s->nu) break;
+            }
+            float cover = covered * room->cover[i];
+            for (int c = 0; c < channels; c++) {
+                float *number_at = to + channels * i + c;
+                *number_at = cover > 0 ? cover * *number_at + (1 - cover) * what->fill[c] : what->fill[c];
+            }
         }
     }
 }
@@ -596,19 +799,10 @@ F(wide_taps)(const float *restrict at, int n, float half, float low, float high,
 TARGET INLINE void
 F(four)(const Sample *s, int64_t at, Four *numbers)
 {
-    if (s->what->source == FLOAT32) {
+    if (s->what->source == FLOAT32)
         memcpy(numbers, (const float *)s->image + at, 16);
-        return;
-    }
-#ifdef AVX2
-    int32_t bytes;
-    memcpy(&bytes, s->image + at, 4);
-    *numbers = (Four)_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes)));
-#else
-    Bytes4 bytes;
-    memcpy(&bytes, s->image + at, 4);
-    *numbers = __builtin_convertvector(bytes, Four);
-#endif
+    else
+        F(four_bytes)(s->image + at, numbers);
 }
 #endif
 
@@ -805,15 +999,13 @@ F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
     }
 }
 
-/* Steps 1 and 2 for a row: floats. */
+/* Steps 1 and 2 for a row, but for APART: floats. */
 TARGET static void
 F(sampled_row)(const Sample *s, Room *room, int number, float *to)
 {
     const What *what = s->what;
     int channels = what->channels, count = s->nu * channels;
-    if (s->way == APART) {
-        F(apart_row)(s, room, number, to);
-    } else if (s->way >= BILINEAR) {
+    if (s->way >= BILINEAR) {
         F(turned_row)(s, room, number, to);
     } else if (what->source == FLOAT32) {
         const uint8_t *pixels = F(pixel_row)(s, room, number, (const uint8_t *)what->fill);
@@ -829,6 +1021,19 @@ F(sampled_row)(const Sample *s, Room *room, int number, float *to)
             for (int i = 0; i < s->nu; i++)
                 if (all || room->index[i] < 0)
                     for (int c = 0; c < channels; c++) to[channels * i + c] = what->fill[c];
+    }
+}
+
+/* Steps 1 and 2 for rows `number` on: floats. */
+TARGET static void
+F(sampled_rows)(const Sample *s, Room *room, int number, int rows, float *to)
+{
+    int64_t apart = (int64_t)s->nu * s->what->channels;
+    for (int done = 0; done < rows; done += s->way == APART ? LANES : 1, number += s->way == APART ? LANES : 1) {
+        if (s->way == APART)
+            F(apart_rows)(s, room, number, rows - done < LANES ? rows - done : LANES, to + done * apart, 0, 0);
+        else
+            F(sampled_row)(s, room, number, to + done * apart);
     }
 }
 
@@ -982,9 +1187,10 @@ F(means)(Sample *s, Room *room, int last)
     int nu = (what->width - p / 2 + p - 1) / p, nv = (what->height - q / 2 + q - 1) / q, n = nu * nv;
     float *planes = room->grid;
     F(prepare)(s, room, p / 2, p, nu, q / 2, q);
-    for (int j = 0; j < nv; j++) {
-        F(sampled_row)(s, room, j, room->floats);
-        F(split)(planes + j * nu, n, room->floats, nu, channels);
+    for (int j = 0; j < nv; j += room->chunk_rows) {
+        int rows = nv - j < room->chunk_rows ? nv - j : room->chunk_rows;
+        F(sampled_rows)(s, room, j, rows, room->floats);
+        F(split)(planes + j * nu, n, room->floats, rows * nu, channels);
     }
     for (int number = 0; number <= last; number++) {
         float *step = room->steps + STEP_WIDTH * number;
@@ -1217,9 +1423,12 @@ F(sample)(const Job *job, Room *room, int64_t number)
     const float *boxes = column + STEPS_AT + STEP_WIDTH * what->steps;
     uint8_t *out = job->out + number * height * row_bytes;
     int rows = room->chunk_rows, apart = rows * width;
+    /* Of these, sums are what is written. */
+    int direct = LANES > 1 && s.way == APART && what->sampling == LINEAR && !what->framed && !active && what->dtype == FLOAT32;
+    int lines = LANES == 4 && direct && job->past && !what->boxes && channels == 3 && width % 16 == 0 && (uintptr_t)out % LINE == 0;
     for (int v = 0; v < height; v += rows, out += rows * row_bytes) {
         if (rows > height - v) rows = height - v;
-        uint8_t *to = job->past ? room->chunk : out;
+        uint8_t *to = job->past && !lines ? room->chunk : out;
         int64_t count = (int64_t)rows * width * channels;
         if (as_stored) {
             for (int j = 0; j < rows; j++) {
@@ -1229,8 +1438,11 @@ F(sample)(const Job *job, Room *room, int64_t number)
                 else
                     F(cast_bytes)(to + j * row_bytes, pixels, (int64_t)width * channels, room, what);
             }
+        } else if (direct) {
+            for (int j = 0; j < rows; j += LANES)
+                F(apart_rows)(&s, room, v + j, rows - j < LANES ? rows - j : LANES, (float *)(to + j * row_bytes), what->scaled, lines);
         } else {
-            for (int j = 0; j < rows; j++) F(sampled_row)(&s, room, v + j, room->floats + (int64_t)j * width * channels);
+            F(sampled_rows)(&s, room, v, rows, room->floats);
             if (active) {
                 F(split)(room->planes, apart, room->floats, rows * width, channels);
                 for (int step = 0; step < what->steps; step++)
@@ -1240,7 +1452,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
             F(cast_floats)(to, room->floats, count, room, what);
         }
         if (what->boxes) F(erased)(what, room, boxes, v, rows, to);
-        if (job->past) stream(out, to, (size_t)(rows * row_bytes), 0);
+        if (to != out) stream(out, to, (size_t)(rows * row_bytes), 0);
     }
 }
 
@@ -1249,3 +1461,4 @@ F(samples)(const Job *job, Room *room)
 {
     for (int64_t number = job->begin; number < job->end; number++) F(sample)(job, room, number);
 }
+#undef COLUMN
