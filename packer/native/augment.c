@@ -4,7 +4,7 @@ Whatever the columns hold, nothing outside the images is read: coordinates becom
 moved into the taps' box, and that into the image. Rows are checked by native_pass.py.
 
 A large batch in memory that is used again is stored past the caches. Where the compiler can (x86-64), the loops are compiled
-for AVX2 and AVX-512 too and chosen when the extension is loaded.
+for AVX2 and AVX-512 too and chosen when the extension is loaded; those resize two and four rows together, in lanes of their vectors.
 */
 #include "native.h"
 

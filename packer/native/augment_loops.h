@@ -19,7 +19,7 @@ into a row of floats, colour steps work on a plane a channel, then values are sc
 #define STEP_WIDTH 13
 #define BOX_WIDTH 5
 #define SOURCE_WIDTH 5
-#define END 128 /* bytes: the last pixels of a row, and as many numbers as `down` reads behind them */
+#define END 128 /* bytes of a row's last pixels, and of as many numbers as `down` reads behind them */
 #define STEPS_AT 18
 
 enum { SHIFT, NEAREST, LINEAR, CUBIC };
@@ -1439,8 +1439,10 @@ F(sample)(const Job *job, Room *room, int64_t number)
                     F(cast_bytes)(to + j * row_bytes, pixels, (int64_t)width * channels, room, what);
             }
         } else if (direct) {
-            for (int j = 0; j < rows; j += LANES)
-                F(apart_rows)(&s, room, v + j, rows - j < LANES ? rows - j : LANES, (float *)(to + j * row_bytes), what->scaled, lines);
+            for (int j = 0; j < rows; j += LANES) {
+                int some = rows - j < LANES ? rows - j : LANES;
+                F(apart_rows)(&s, room, v + j, some, (float *)(to + j * row_bytes), what->scaled, lines);
+            }
         } else {
             F(sampled_rows)(&s, room, v, rows, room->floats);
             if (active) {

@@ -31,7 +31,7 @@ _MOST_STEPS = 64
 _MOST_PIXELS = 2**31 - 1  # of an image: C counts them in 32 bits
 _MOST_SIDE = 2**24  # float32 holds every whole number up to here
 
-# Of a result, from which it is stored past the caches; smaller ones are read again from there.
+# Of the memory that a result is a part of, from which it is stored past the caches; smaller ones are read again from there.
 PAST_BYTES = 16 << 20
 # Bytes of a result that a thread copies at least: less takes about as long as handing it over.
 THREAD_WORK = 4 << 20
@@ -101,7 +101,7 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     result = out if _by_pixels(out) else out.new_empty(count, *what.size, what.channels).permute(0, 3, 1, 2)
     columns = columns.contiguous()
     nbytes = result.numel() * result.element_size()
-    past = int(nbytes >= PAST_BYTES)
+    past = int(result.untyped_storage().nbytes() >= PAST_BYTES)
     # Measured of 32 and of 224 px: a weighted byte takes as long as two copied ones, and so does a colour step.
     work = nbytes * (1 + what.weighted + 2 * what.steps)
     threads = max(1, min(torch.get_num_threads(), count, work // THREAD_WORK))

@@ -462,6 +462,37 @@ def test_storing_past_the_caches_changes_no_bit(monkeypatch: pytest.MonkeyPatch)
 
 
 @built
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 48, 100, 224])
+@pytest.mark.parametrize("pixel", [3, 4])
+def test_resized_rows_are_made_several_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, width: int, pixel: int
+) -> None:
+    """Of 16 pixels they are whole cache lines, which may be stored past the caches; the memory ends with the last pixel."""
+    draws = np.random.default_rng(width)
+    sizes = np.concatenate([draws.integers(1, 6, (4, 2)), draws.integers(30, 150, (8, 2))])
+    what = Pass(3, (13, width), "linear", scale=(0.1, 0.2, 0.3), shift=(1.0, 2.0, 3.0), ragged=True)
+    memory = torch.from_numpy(draws.integers(0, 256, (int(sizes.prod(axis=1).sum()), pixel), np.uint8))
+    columns = torch.zeros(len(sizes), what.width)
+    for column, place, (high, wide) in zip(
+        columns, np.cumsum(sizes.prod(axis=1)), sizes.tolist(), strict=True
+    ):
+        x, y = wide / width, high / 13
+        column[:6] = torch.tensor([x, 0, 0.5 * x - 0.5, 0, y, 0.5 * y - 0.5])
+        if draws.random() < 0.5:
+            column[0], column[2] = -x, wide - 0.5 - 0.5 * x
+        column[6:12] = torch.tensor([0, 0, wide - 1, high - 1, max(x, 1), max(y, 1)])
+        column[-5:] = torch.tensor([0, int(place) - high * wide, high, wide, wide])
+    expected, made_by = results(what, len(columns)), []
+    torch_pass.run(what, memory, columns, None, expected)
+    for limit in (0, 1 << 62):
+        monkeypatch.setattr(native_pass, "PAST_BYTES", limit)
+        made_by.append(results(what, len(columns)).zero_())
+        native_pass.run(what, memory, columns, None, made_by[-1])
+    assert torch.equal(*made_by)
+    torch.testing.assert_close(made_by[0], expected, rtol=0, atol=2e-3)  # positions are rounded, too
+
+
+@built
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_child_works_after_its_parent_did() -> None:
     """In a process of its own: the parent has used its threads by then."""
