@@ -389,23 +389,18 @@ class Header:
                 raise ValueError(f"provenance has {part} that are no object")
         if NORMALIZE in self.provenance.get("options", {}):
             _check_normalization(self.provenance["options"][NORMALIZE])
-        self._check_own_sizes()
-        for f in self.fields:
-            named = self.table.get(f.name) if self.table is not None else None
-            if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
-                raise ValueError(f"field {f.name!r} of shape {f.shape} has {len(named)} columns")
-
-    def _check_own_sizes(self) -> None:
-        """Check fields of pictures of sizes of their own, and that raw ones have their heights and widths. Raises ValueError."""
         sizes = {
             f.name for f in self.fields if f.measures and (f.dtype, f.shape, f.codec) == ("<i4", (), None)
         }
         for f in self.fields:
-            own = f.own_size
-            if own is not None and own.codec is None and not {"height", "width"} <= sizes:
+            raw = f.own_size is not None and f.own_size.codec is None
+            if raw and not {"height", "width"} <= sizes:
                 raise ValueError(
                     f"field {f.name!r} holds pictures of sizes of their own without height and width"
                 )
+            named = self.table.get(f.name) if self.table is not None else None
+            if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
+                raise ValueError(f"field {f.name!r} of shape {f.shape} has {len(named)} columns")
 
     def check_rows(self) -> None:
         """Check that blocks, splits and extents fit the number of rows. Raises ValueError."""

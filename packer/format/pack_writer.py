@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import PackerError
 from packer.format.block_files import AddedArray, BlockFiles, CompressedArray, StreamedArray
 from packer.format.checksums import BlockChecksum, block_checksum
 from packer.format.file_io import pread_all, pwrite_all, reserve, start_writeback
 from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
-from packer.format.working_folder import WorkingFolder, failure
+from packer.format.working_folder import WorkingFolder, writing
 from packer.machine import cores
 
 FORMATS = ("h5", "npy")
@@ -84,29 +83,29 @@ class PackWriter:
         self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=self.out)
         container: Hdf5Container | NpyContainer | None = None
         try:
-            self.cleared = self._place.cleared
-            self._files = {
-                f.name: BlockFiles(self._place.blocks, f, rows, block_rows)
-                for f in fields
-                if f.name not in self._plain
-            }
-            if not os.path.exists(self._place.pack):
-                self._place.begin_anew()
-                os.makedirs(self._place.blocks, exist_ok=True)
-                if format == "npy":
-                    os.mkdir(self._place.pack)
-            self._recorded = len(self._place.resumed)
-            container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
-            self._container = container
-            self.place = container.place  # descriptor and offset of a row of a field that is stored as it is
-            self._reserve()
-            self._check_done(checked)
-        except BaseException as error:
+            with writing(self.out):
+                self.cleared = self._place.cleared
+                self._files = {
+                    f.name: BlockFiles(self._place.blocks, f, rows, block_rows)
+                    for f in fields
+                    if f.name not in self._plain
+                }
+                if not os.path.exists(self._place.pack):
+                    self._place.begin_anew()
+                    os.makedirs(self._place.blocks, exist_ok=True)
+                    if format == "npy":
+                        os.mkdir(self._place.pack)
+                self._recorded = len(self._place.resumed)
+                container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
+                self._container = container
+                self.place = container.place  # descriptor and offset of a row of a field stored as it is
+                for name, f in self._plain.items():  # have the disk promise the space now
+                    reserve(*self.place(name, 0), rows * f.row_bytes)
+                self._check_done(checked)
+        except BaseException:
             if container is not None:
                 container.close()
             self._place.close(keep=bool(self._place.resumed))
-            if isinstance(error, OSError) and not isinstance(error, PackerError):
-                raise failure(self.out, error) from error
             raise
 
     def __enter__(self) -> PackWriter:
@@ -156,11 +155,8 @@ class PackWriter:
 
         yield write
         for name in (name for name in intakes if name in given):
-            try:
-                checksum = intakes[name].close()
-            except OSError as error:
-                raise failure(self.out, error) from error
-            self._checksums[block, self._columns.index(name)] = checksum
+            with writing(self.out):
+                self._checksums[block, self._columns.index(name)] = intakes[name].close()
 
     def write_block(self, block: int, rows: Mapping[str, Rows]) -> None:
         """Write all rows of one block at once."""
@@ -183,10 +179,8 @@ class PackWriter:
     def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         """Write rows from `row` on of a field that is stored as it is, in a block that is not done. Thread-safe for other rows."""
         fd, offset = self.place(name, row)
-        try:
+        with writing(self.out):
             pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
-        except OSError as error:
-            raise failure(self.out, error) from error
 
     def close_block(self, block: int) -> dict[str, NDArray[np.generic]]:
         """Note the checksums of a block whose rows were written by write_rows. Thread-safe for different blocks.
@@ -220,10 +214,8 @@ class PackWriter:
             self._checksum(block, self.rows)
         for name, files in self._files.items():
             if self._checksums[:, self._columns.index(name)].any():  # else it is given to finish()
-                try:
+                with writing(self.out):
                     files.move(moves)
-                except OSError as error:
-                    raise failure(self.out, error) from error
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
         """Read rows [start, stop) of a fixed field that is stored as it is, as written so far."""
@@ -254,13 +246,11 @@ class PackWriter:
             Header.from_bytes(data, self.out)  # what cannot be read again is not given the final name
             return data
 
-        try:
+        with writing(self.out):
             added = self._added(rows, block_rows, ragged)
             self._container.seal(rows, added, self._checksums, header)
             self._container.close()
             self._place.publish()
-        except OSError as error:
-            raise failure(self.out, error) from error
         self._finished = True
         return sealed[-1]
 
@@ -343,15 +333,6 @@ class PackWriter:
         for block, data in enumerate(blocks):
             self._checksums[block, column] = block_checksum(data)
             yield data
-
-    def _reserve(self) -> None:
-        """Have the disk promise the space now, where the file system can."""
-        for name, f in self._plain.items():
-            fd, offset = self.place(name, 0)
-            try:
-                reserve(fd, offset, self.rows * f.row_bytes)
-            except OSError as error:
-                raise failure(self.out, error) from None
 
 
 class _Intake:

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from packer.format.header import (
 from packer.format.npy_container import PREAMBLE, array_head, preamble
 from packer.format.pack import Pack, check_own, read_seal, unreadable
 from packer.format.pack_opening import open_pack, open_part
-from packer.format.shards import read_index, seal_of
+from packer.format.shards import Shard, not_listed, read_index, seal_of
 from packer.machine import cores
 from packer.progress import Progress
 from packer.remote.urls import is_url
@@ -128,12 +129,10 @@ def verify_pack(
     with Progress(progress, "B", on_progress) as bar:
         if is_url(name):
             verdict = _verify_remote(name, bar)
-        elif os.path.exists(os.path.join(name, INDEX_FILE)):
-            check_own(name)
-            verdict = _verify_shards(name, threads, bar)
         else:
             check_own(name)
-            verdict = _verify_part(name, threads, bar)
+            kind = _verify_shards if os.path.exists(os.path.join(name, INDEX_FILE)) else _verify_part
+            verdict = kind(name, threads, bar)
     return replace(verdict, seconds=time.perf_counter() - begun)
 
 
@@ -160,9 +159,15 @@ def _verify_opened(pack: Pack, threads: int, bar: Progress) -> Verdict:
     return Verdict(tuple(check.problems), found.nbytes, blocks=frozenset(check.blocks))
 
 
-def _part_of(bar: Progress, before: int) -> Progress:
-    """Return the progress of a part that is verified after so many bytes of others."""
-    return Progress(False, "B", lambda done: bar.move(before + done))
+def _verify_each(parts: Iterable[Callable[[Progress], Verdict]], bar: Progress) -> Verdict:
+    """Verify one part after the other; return what is wrong with all of them."""
+    problems: list[Problem] = []
+    nbytes = 0
+    for verify in parts:
+        own = verify(Progress(False, "B", lambda done, before=nbytes: bar.move(before + done)))  # type: ignore[misc]
+        problems += own.problems
+        nbytes += own.nbytes
+    return Verdict(tuple(problems), nbytes)
 
 
 def _verify_remote(url: str, bar: Progress) -> Verdict:
@@ -177,12 +182,10 @@ def _verify_remote(url: str, bar: Progress) -> Verdict:
         if not error.part:
             raise
         return Verdict((Problem(url, error.part, error.sentence),))
-    whole = Verdict(())
+    if not pack.shards:
+        return _verify_opened(pack, CONNECTIONS, bar)
     bar.start(pack.nbytes)
-    for part in pack.parts:
-        own = _verify_opened(part, CONNECTIONS, _part_of(bar, whole.nbytes))
-        whole = Verdict(whole.problems + own.problems, whole.nbytes + own.nbytes, blocks=own.blocks)
-    return replace(whole, blocks=frozenset()) if pack.shards else whole
+    return _verify_each((partial(_verify_opened, part, CONNECTIONS) for part in pack.parts), bar)
 
 
 def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
@@ -193,29 +196,30 @@ def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
         raise unreadable(name, error) from error
     except FormatError as error:
         return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", error.sentence),))
-    problems: list[Problem] = []
-    nbytes = 0
     bar.start(None)
-    for shard in shards:
-        path = os.path.join(name, shard.file)
-        try:
-            check_own(check_inside(name, shard.file))
-            own = _verify_part(path, threads, _part_of(bar, nbytes))
-            problems += own.problems
-            nbytes += own.nbytes
-            if own.ok and seal_of(read_seal(path)) != shard.seal:
-                text = f"{path}: is not the shard that {INDEX_FILE} lists. Bring back the right one."
-                problems.append(Problem(path, "index", text))
-        except FormatError as error:
-            problems.append(Problem(path, "index", error.sentence))
-        except OSError as error:
-            problems.append(Problem(path, "index", str(unreadable(path, error))))
-    if not problems:
+    found = _verify_each((partial(_verify_shard, name, shard, threads) for shard in shards), bar)
+    if found.ok:
         try:
             open_pack(name).confirm()
         except FormatError as error:
-            problems.append(Problem(name, "index", error.sentence))
-    return Verdict(tuple(problems), nbytes)
+            return replace(found, problems=(Problem(name, "index", error.sentence),))
+    return found
+
+
+def _verify_shard(name: str, shard: Shard, threads: int, bar: Progress) -> Verdict:
+    """Verify a shard, and that it is the one that the index lists."""
+    path = os.path.join(name, shard.file)
+    try:
+        check_own(check_inside(name, shard.file))
+        found = _verify_part(path, threads, bar)
+        if found.ok and seal_of(read_seal(path)) != shard.seal:
+            return replace(found, problems=(Problem(path, "index", not_listed(path).sentence),))
+        return found
+    except FormatError as error:
+        sentence = error.sentence
+    except OSError as error:
+        sentence = unreadable(path, error).sentence
+    return Verdict((Problem(path, "index", sentence),))
 
 
 class _Check:

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -23,7 +22,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import xxhash
@@ -94,34 +93,31 @@ class WorkingFolder:
         self._lock = -1
         self._published = made = False
         try:
-            try:
-                if not os.path.lexists(self.path):
-                    os.makedirs(self.path, exist_ok=True)
-                    made = True
-                _check_ours(self.path)
-                self._lock = _lock(self.path, self._name, shared=bool(part))
-            except OSError as error:
-                raise PackerError(
-                    f"{self._name}: cannot be written ({error.strerror}). Pass another name."
-                ) from error
-            check_output(out, overwrite=overwrite)  # again: who had the lock may just have finished it
-            if not part:
-                self._bring_back()
-            self._take_over(plan, resume, clear_parts)
-        except BaseException as error:
+            with writing(self._name):
+                try:
+                    if not os.path.lexists(self.path):
+                        os.makedirs(self.path, exist_ok=True)
+                        made = True
+                    _check_ours(self.path)
+                    self._lock = _lock(self.path, self._name, shared=bool(part))
+                except OSError as error:
+                    raise PackerError(
+                        f"{self._name}: cannot be written ({error.strerror}). Pass another name."
+                    ) from error
+                check_output(out, overwrite=overwrite)  # again: who had the lock may just have finished it
+                if not part:
+                    self._bring_back()
+                self._take_over(plan, resume, clear_parts)
+        except BaseException:
             self.close(keep=not made or self._lock < 0)  # unlocked, it may be somebody else's by now
-            if isinstance(error, OSError):
-                raise failure(self._name, error) from error
             raise
 
     def record(self, record: Any) -> None:
         """Add to the journal, if one is kept. Raises SpaceError, PackerError."""
         if self._journal is not None:
-            try:
+            with writing(self._name):
                 self._journal.add(record)
-                self.recorded = True
-            except OSError as error:
-                raise failure(self._name, error) from error
+            self.recorded = True
 
     def begin_anew(self) -> None:
         """Forget what an interrupted run has left, but for the plan."""
@@ -234,18 +230,12 @@ def clear_idle(out: str) -> bool:
     path = out.rstrip("/") + PARTIAL_SUFFIX
     if not os.path.isdir(path):
         return True
-    try:
-        lock = _lock(path, out)
-    except (PackerError, OSError):
-        return False
-    try:
+    with suppress(PackerError), locked(path, out):
         kept = (where for where, _, files in os.walk(path) if any(map(_is_journal, files)))
-        if any(len(records) > 1 for where in kept for records in _journals(where).values()):
-            return False
-        remove(path)
-        return True
-    finally:
-        os.close(lock)
+        if not any(len(records) > 1 for where in kept for records in _journals(where).values()):
+            remove(path)
+            return True
+    return False
 
 
 @contextmanager
@@ -327,8 +317,8 @@ def difference(before: Any, now: Any, what: str = "", words: tuple[str, str] = (
             if found:
                 return found
         return ""
-    now = list(now) if isinstance(now, tuple) else now
-    if before == now or (isinstance(before, list) and before == _plain(now)):
+    before, now = _plain(before), _plain(now)
+    if before == now:
         return ""
     return f"{what} {words[0]} {_shown(before)}{words[1]} {_shown(now)}"
 
@@ -434,7 +424,7 @@ def read_journal(path: str) -> list[Any]:
             for line in file:
                 digest, _, text = line.rstrip(b"\n").partition(b" ")
                 if xxhash.xxh3_64_hexdigest(text).encode() == digest:
-                    with contextlib.suppress(ValueError):
+                    with suppress(ValueError):
                         records.append(read_json(text))
     except FileNotFoundError:
         pass
@@ -500,6 +490,15 @@ def check_space(out: str, needed: int) -> None:
             f"{out}: needs {units.size(needed)}; {parent} has {units.size(free)} free."
             " Free some space, or pass a smaller size or another disk."
         )
+
+
+@contextmanager
+def writing(out: str) -> Iterator[None]:
+    """Raise what fails in writing as `failure` does. out: what is written, for messages. Raises SpaceError, PackerError."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(out, error) from error
 
 
 def failure(out: str, error: OSError) -> PackerError:

@@ -26,7 +26,7 @@ TOTAL = 10 * 10**12
 @pytest.fixture(autouse=True)
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is reserved on the disk."""
-    monkeypatch.setattr(PackWriter, "_reserve", lambda self: None)
+    monkeypatch.setattr("packer.format.pack_writer.reserve", lambda *place: True)
 
 
 def row_of(name: str, number: int) -> np.ndarray:
