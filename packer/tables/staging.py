@@ -11,15 +11,15 @@ from __future__ import annotations
 import mmap
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.convert.conversion_run import Conversion
 from packer.convert.row_maker import ColumnRows
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
@@ -30,8 +30,8 @@ from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_sums import check_categories
-from packer.tables.transform.column_types import TEXT, as_category
-from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
+from packer.tables.transform.column_types import as_category
+from packer.tables.transform.records import BadRow, CellFault, ParsedRows
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -41,68 +41,30 @@ _SHORT = 40  # characters of a text that may mean missing
 _AHEAD = 2  # pieces of the input read ahead, a worker
 
 
-@dataclass
-class Staged:
-    """All rows of a table.
+def stage(source: TableSource, plan: TableTransform, place: WorkingFolder, run: Conversion) -> Staged:
+    """Read a table, or the rest of it, into the workplace. run: its options, and the bar that shows the bytes of input read.
 
-    path: of the records; texts: path of the blob that text members point into; layout: of the records; rows: how many;
-    dictionaries: column number -> the texts that its codes mean; skipped: at most MAX_SKIPPED of the rows that were left out;
-    reasons: why, and how many for each reason; bytes_read: of the inputs, this time; resumed: rows taken over.
-    """
-
-    path: str
-    texts: str
-    layout: RecordLayout
-    rows: int = 0
-    dictionaries: dict[int, list[str]] = field(default_factory=dict)
-    skipped: list[dict[str, str]] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
-    bytes_read: int = 0
-    resumed: int = 0
-
-    @property
-    def skipped_rows(self) -> int:
-        """Rows that were left out."""
-        return sum(self.reasons.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what was left out, as the header tells it."""
-        return {"rows": self.skipped_rows, "reasons": dict(self.reasons), "first": self.skipped}
-
-
-def stage(
-    source: TableSource,
-    plan: TableTransform,
-    place: WorkingFolder,
-    *,
-    skip: bool,
-    workers: int,
-    progress: Callable[[int], None],
-) -> Staged:
-    """Read a table, or the rest of it, into the workplace.
-
-    skip: leave bad rows out, else the first one ends the run; workers: threads that take
-    text apart; progress: called with the bytes of input read.
     Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
     """
-    writer = _Writer(source, plan, place, skip)
+    run.bar.start(source.nbytes, "B")
+    staged = Staged(source, plan, place, run.running.skip)
     try:
-        after, done = writer.take_over()
-        if done or writer.staged.resumed:
-            progress(writer.bytes_done)
+        after, done = staged.take_over()
+        if done or staged.resumed:
+            run.running.progress(staged.bytes_done)
         if not done:
-            for piece in _pieces(source, plan, after, workers):
-                writer.add(*piece)
-                progress(writer.bytes_done)
-            writer.finish()
+            for piece in _pieces(source, plan, after, run.running.workers):
+                staged.add(*piece)
+                run.running.progress(staged.bytes_done)
+            staged.finish()
     except SourceError:
-        writer.check_unchanged()
+        staged.check_unchanged()
         raise
     except OSError as error:
         raise failure(place.out, error) from error
     finally:
-        writer.close()
-    return writer.staged
+        staged.close()
+    return staged
 
 
 _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
@@ -149,36 +111,43 @@ def _pieces(
                 future.cancel()
 
 
-class _Writer:
-    """Puts what was read down, in order, and notes how far it came."""
+class Staged:
+    """Rows of a table: put down as they are read, in order, with a note of how far that came; then all of them.
 
-    def __init__(
-        self,
-        source: TableSource,
-        plan: TableTransform,
-        place: WorkingFolder,
-        skip: bool,
-    ) -> None:
-        self._source, self._place, self._skip, self._plan = source, place, skip, plan
+    path: of the records; texts: path of the blob that text members point into; layout: of the records; rows: how many;
+    dictionaries: column number -> the texts that its codes mean; skipped: at most MAX_SKIPPED of the rows that were left out;
+    reasons: why, and how many for each reason; bytes_read: of the inputs, this time; resumed: rows taken over.
+    """
+
+    def __init__(self, source: TableSource, plan: TableTransform, place: WorkingFolder, skip: bool) -> None:
+        """skip: leave bad rows out, else the first one ends the run."""
+        self._source, self._plan, self._place, self._skip = source, plan, place, skip
         folder = os.path.join(place.path, FOLDER)
         os.makedirs(folder, exist_ok=True)
-        self.staged = Staged(os.path.join(folder, "records"), os.path.join(folder, "texts"), plan.layout)
-        self._size = plan.layout.dtype.itemsize
-        self._records, self._texts = (
-            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            for path in (self.staged.path, self.staged.texts)
+        self.path, self.texts = os.path.join(folder, "records"), os.path.join(folder, "texts")
+        self._records, self._blob = (
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for path in (self.path, self.texts)
         )
-        self._text_bytes = 0
-        self._pieces = 0
-        self._input, self._lines = "", 0
-        self.bytes_done = 0
-        self._codes: dict[int, dict[str, int]] = {}
-        self._text_members = [w.name for w in plan.layout.members if w.dtype == TEXT]
-        for w in plan.layout.members:
-            if w.column.type == "category":
-                given = list(plan.known.get(w.index, {}))
-                self.staged.dictionaries[w.index] = given
-                self._codes[w.index] = {text: code for code, text in enumerate(given)}
+        self.layout, self._size = plan.layout, plan.layout.dtype.itemsize
+        self.rows = self.resumed = self.bytes_read = self.bytes_done = 0
+        self.skipped: list[dict[str, str]] = []
+        self.reasons: Counter[str] = Counter()
+        self._pieces = self._text_bytes = self._lines = 0
+        self._input = ""
+        self._codes: dict[int, dict[str, int]] = {
+            w.index: dict(plan.known.get(w.index, {}))
+            for w in plan.layout.members
+            if w.column.type == "category"
+        }
+
+    @property
+    def dictionaries(self) -> dict[int, list[str]]:
+        """Column number -> the texts that its codes mean."""
+        return {index: list(codes) for index, codes in self._codes.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was left out, as the header tells it."""
+        return {"rows": self.reasons.total(), "reasons": dict(self.reasons), "first": self.skipped}
 
     def take_over(self) -> tuple[list[Any] | None, bool]:
         """Replay what an interrupted run has journalled, as far as its bytes are there.
@@ -202,7 +171,7 @@ class _Writer:
             after = piece["after"]
             self._pieces = number + 1
             self._note(piece)
-        self.staged.resumed = self.staged.rows
+        self.resumed = self.rows
         return after, done and self._pieces == len(pieces)
 
     def add(self, chunk: TableChunk, parsed: ParsedRows, reasons: Counter[str]) -> None:
@@ -213,13 +182,14 @@ class _Writer:
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
         fresh = self._merge(parsed)
         records = parsed.records
-        for name in self._text_members:
-            records[name]["at"] += self._text_bytes
+        for w in self.layout.members:
+            if w.column.type == "text":
+                records[w.name]["at"] += self._text_bytes
         nbytes = records.nbytes
         data = records.view(np.uint8).reshape(-1) if nbytes else np.empty(0, np.uint8)
-        pwrite_all(self._records, data.data, self.staged.rows * self._size)
+        pwrite_all(self._records, data.data, self.rows * self._size)
         if parsed.texts:
-            pwrite_all(self._texts, parsed.texts, self._text_bytes)
+            pwrite_all(self._blob, parsed.texts, self._text_bytes)
         piece = {
             "piece": self._pieces,
             "rows": len(records),
@@ -230,25 +200,24 @@ class _Writer:
             "lines": parsed.lines,
             "nbytes": parsed.nbytes,
             "new": {str(index): texts for index, texts in fresh.items()},
-            "skipped": bad[: max(0, MAX_SKIPPED - len(self.staged.skipped))],
+            "skipped": bad[: max(0, MAX_SKIPPED - len(self.skipped))],
             "reasons": dict(reasons),
         }
         self._place.record(piece)
         if not self._pieces:
             self._check_room(len(records), parsed.nbytes)
         self._pieces += 1
-        self.staged.bytes_read += parsed.nbytes
+        self.bytes_read += parsed.nbytes
         self._note(piece)
 
     def finish(self) -> None:
         """Record that all pieces are there. Raises SourceError if no row is, or the files have been changed."""
         self.check_unchanged()
-        staged = self.staged
-        if not staged.rows:
+        if not self.rows:
             names = ", ".join(self._source.names[:3])
             self._place.recorded = False  # there is nothing to go on with
-            first = f"the first of {staged.skipped_rows:,} that were left out: " if staged.skipped else ""
-            why = staged.skipped[0]["reason"] if staged.skipped else "there is none"
+            first = f"the first of {self.reasons.total():,} that were left out: " if self.skipped else ""
+            why = self.skipped[0]["reason"] if self.skipped else "there is none"
             raise SourceError(
                 f"{names}: none of its rows can be taken; {first}{why}. Check the columns' types."
             )
@@ -271,7 +240,7 @@ class _Writer:
     def close(self) -> None:
         """Let go of the files."""
         os.close(self._records)
-        os.close(self._texts)
+        os.close(self._blob)
 
     def _enter(self, name: str) -> None:
         """Count lines anew where another input begins."""
@@ -280,24 +249,22 @@ class _Writer:
 
     def _note(self, piece: Mapping[str, Any]) -> None:
         """Count a piece that is down, new or taken over."""
-        staged = self.staged
         self._enter(piece["input"])
         self._lines += piece["lines"]
         self.bytes_done += piece["nbytes"]
         self._text_bytes += piece["texts"][0]
-        staged.rows += piece["rows"]
-        staged.skipped += piece["skipped"]
-        staged.reasons.update(piece["reasons"])
+        self.rows += piece["rows"]
+        self.skipped += piece["skipped"]
+        self.reasons.update(piece["reasons"])
         for index, texts in piece["new"].items():
-            own, codes = staged.dictionaries[int(index)], self._codes[int(index)]
-            codes.update({text: len(own) + i for i, text in enumerate(texts)})
-            own += texts
+            codes = self._codes[int(index)]
+            codes.update({text: len(codes) + i for i, text in enumerate(texts)})
 
     def _same(self, piece: Mapping[str, Any]) -> bool:
         """Tell whether a journalled piece's bytes are those that were written."""
         size = self._size
-        data = pread_all(self._records, piece["rows"] * size, self.staged.rows * size)
-        texts = pread_all(self._texts, piece["texts"][0], self._text_bytes)
+        data = pread_all(self._records, piece["rows"] * size, self.rows * size)
+        texts = pread_all(self._blob, piece["texts"][0], self._text_bytes)
         sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, texts)]
         return sums == [piece["sum"], piece["texts"][1]] and len(data) == piece["rows"] * size
 

@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, Report, staging_folder
+from packer.convert.conversion_run import Conversion, Report, check_room, staging_folder, write_pack
 from packer.convert.conversion_task import ConversionTask, RunResult
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
 from packer.convert.publishing import published
@@ -21,19 +22,13 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import check_space
+from packer.format.working_folder import WorkingFolder, check_space
 from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
-from packer.tables.staging import Staged
-from packer.tables.table_options import Encode, TableOptions, names, read_alike, value
+from packer.tables.staging import Staged, stage
+from packer.tables.table_options import Encode, names, read_alike, value
 from packer.tables.table_order import parse_parts
-from packer.tables.table_run import (
-    TableJob,
-    source_notes,
-    stage_rows,
-    store_rows,
-    write_rows,
-)
+from packer.tables.table_run import TableJob, source_notes, store_rows
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.table_transform import TableTransform
 
@@ -184,30 +179,43 @@ def convert_table(
     )
     storing = RowStorage.parse(run.out, format, store, shards=shards)
     choice("store", storing.store, [store for store in STORES if store != "jpeg"])
-    options = TableOptions(
-        ReadOptions(**vars(value(Csv, csv)), types=dict(types or {})),
-        choices,
-        storing,
-        None if split is None else parse_parts(split),
-        shuffle,
-        whole("seed", seed),
-    )
+    reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
+    dealt = {
+        "split": None if split is None else parse_parts(split),
+        "shuffle": shuffle,
+        "seed": whole("seed", seed),
+    }
     run.check_output()
-    job = _new_job(run, _names(source), options, like)
+    job = _new_job(run, _names(source), reading, choices, storing, dealt, like)
     if (found := run.found(job.provenance, None, job.table.newest())) is not None:
         return _report(job, replace(found, resumed=0), already=True)
     if on_plan is not None:
         on_plan(_plan(job))
     with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
-        staged = stage_rows(job, place)
-        made, notes = write_rows(job, place, staged)
+        staged = stage(job.table, job.plan, place, run)
+        written, notes = store_rows(job, staged, partial(_write_pack, run, place))
         place.publish()
-    return _report(job, RunResult(made, cleared=place.cleared), staged, notes)
+    return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
 
-def _new_job(run: Conversion, sources: list[str], options: TableOptions, like: Any) -> TableJob:
-    """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError."""
-    choices, reading = options.choices, options.reading
+def _write_pack(run: Conversion, place: WorkingFolder, task: ConversionTask, nbytes: int) -> RunResult:
+    check_room(place.pack, nbytes, place.out)
+    return write_pack(task, place.pack, replace(run.running, resume=False, overwrite=True), place.out)
+
+
+def _new_job(
+    run: Conversion,
+    sources: list[str],
+    reading: ReadOptions,
+    choices: ColumnChoices,
+    storing: RowStorage,
+    dealt: Mapping[str, Any],
+    like: Any,
+) -> TableJob:
+    """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
+
+    dealt: how rows are dealt: split, parsed; shuffle; seed.
+    """
     transform, digested = None, None
     if like is not None:
         transform = _transform_of(open_pack(os.fspath(like)), "like ")
@@ -225,7 +233,16 @@ def _new_job(run: Conversion, sources: list[str], options: TableOptions, like: A
         indexes = tuple(name for name in table.indexes if name not in named)
         choices = replace(choices, drop=(*choices.drop, *indexes))
     plan = plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns)
-    return TableJob(run, table, plan, transform, options, options.record(choices, digested), indexes)
+    record = {
+        "choices": choices.record() if like is None else None,
+        "like": digested,
+        "split": dealt["split"],
+        "split_seed": dealt["seed"] if dealt["split"] is not None else None,
+        "seed": dealt["seed"] if dealt["shuffle"] else None,
+        **storing.options(),
+    }
+    record = {name: value for name, value in record.items() if value is not None}
+    return TableJob(run, table, plan, transform, storing, record=record, indexes=indexes, **dealt)
 
 
 def append_table(
@@ -286,7 +303,7 @@ def append_table(
     if on_plan is not None:
         on_plan(_plan(job))
     with staging_folder(run, adding(run.out), {**job.identity, "pack": pack.seal.hex()}) as place:
-        staged = stage_rows(job, place)
+        staged = stage(job.table, job.plan, place, run)
 
         def store(task: ConversionTask, nbytes: int) -> RunResult:
             check_space(run.out, nbytes)
@@ -322,9 +339,9 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
     seed = int(recorded.get("split_seed", first.seed or 0))
-    options = TableOptions(reading, ColumnChoices(), storing, split, first.seed is not None, seed)
-    plan = transform.plan_for(table.columns)
-    return TableJob(run, table, plan, transform, options, {**recorded, "append": True}, given=run.out)
+    plan, record = transform.plan_for(table.columns), {**recorded, "append": True}
+    shuffle = first.seed is not None
+    return TableJob(run, table, plan, transform, storing, split, shuffle, seed, record, given=run.out)
 
 
 def _transform_of(pack: Pack, said: str) -> TableTransform:
@@ -383,7 +400,7 @@ def _report(
 ) -> TableReport:
     """Return the report of what was written of the staged rows, or found."""
     if staged is None:
-        left = (written.header.table or {}).get("skipped") or Staged("", "", job.plan.layout).to_json()
+        left = (written.header.table or {}).get("skipped") or {"rows": 0, "reasons": {}, "first": ()}
     else:
         left = staged.to_json()
         written = replace(written, bytes_read=staged.bytes_read, resumed=staged.resumed)

@@ -1,4 +1,4 @@
-"""Options of convert_table as one frozen value, which checks itself, records itself."""
+"""Options of convert_table that are values of their own, and how options may be given."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from packer.arguments import whole
-from packer.convert.row_storage import RowStorage
-from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.tables.reading.table_source import Csv, ReadOptions
-from packer.tables.table_order import table_order
-from packer.tables.transform.column_plan import ColumnChoices
 
-__all__ = ["Csv", "Encode", "TableOptions"]
+__all__ = ["Csv", "Encode"]
 T = TypeVar("T")
 
 
@@ -37,37 +33,6 @@ class Encode:
     def __post_init__(self) -> None:
         object.__setattr__(self, "log1p", names(self.log1p))
         whole("max_categories", self.max_categories, 1)
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """The options on which a pack depends. split: parsed; shuffle, seed: as in convert_table."""
-
-    reading: ReadOptions
-    choices: ColumnChoices
-    storing: RowStorage
-    split: Mapping[str, float | str] | None
-    shuffle: bool
-    seed: int
-
-    def order(self, rows: int, path: str) -> SampleOrder:
-        """Return the order of so many rows; path: of a file that holds it. Raises UsageError, OSError."""
-        return table_order(rows, split=self.split, shuffle=self.shuffle, seed=self.seed, path=path)
-
-    def record(self, choices: ColumnChoices, like: str | None) -> dict[str, Any]:
-        """Return what a pack records.
-
-        choices: with columns that were left out; like: digest of the transform that takes their place.
-        """
-        record = {
-            "choices": choices.record() if like is None else None,
-            "like": like,
-            "split": self.split,
-            "split_seed": self.seed if self.split is not None else None,
-            "seed": self.seed if self.shuffle else None,
-            **self.storing.options(),
-        }
-        return {name: value for name, value in record.items() if value is not None}
 
 
 def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from packer import machine, native, units
-from packer.convert.conversion_run import Conversion, check_room, write_pack
+from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
-from packer.errors import FormatError
 from packer.format.file_io import remove
-from packer.format.header import Header
-from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, failure
+from packer.format.working_folder import failure
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import TRAIN, measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
-from packer.tables.staging import Staged, TableRows, stage
-from packer.tables.table_options import TableOptions
-from packer.tables.table_order import ShuffledFile
+from packer.tables.staging import Staged, TableRows
+from packer.tables.table_order import ShuffledFile, table_order
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
@@ -43,15 +39,18 @@ _MAPPED_SHARE = (
 class TableJob:
     """A conversion whose options have been checked.
 
-    transform: the mapping, where it is given; record: options as the pack records them; indexes: columns that are left out because
-    they are the index of a data frame; given: whose mapping it is, for messages.
+    like: the mapping, where it is given; split: parsed; shuffle, seed: as in convert_table; record: options as the pack records them;
+    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
     """
 
     run: Conversion
     table: TableSource
     plan: TableTransform
-    transform: TableTransform | None
-    options: TableOptions
+    like: TableTransform | None
+    storing: RowStorage
+    split: Mapping[str, float | str] | None
+    shuffle: bool
+    seed: int
     record: Mapping[str, Any]
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
@@ -59,7 +58,7 @@ class TableJob:
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Provenance, as in Header."""
-        versions = {"packer": __version__, **self.options.storing.versions()}
+        versions = {"packer": __version__, **self.storing.versions()}
         return {"options": self.record, "source": self.table.fingerprint(), "versions": versions}
 
     @property
@@ -72,28 +71,14 @@ class TableJob:
         }
 
 
-def stage_rows(job: TableJob, place: WorkingFolder) -> Staged:
-    """Stage all rows, in raw form, in the working folder."""
-    job.run.bar.start(job.table.nbytes, "B")
-    running = job.run.running
-    return stage(
-        job.table,
-        job.plan,
-        place,
-        skip=running.skip,
-        workers=running.workers,
-        progress=running.progress,
-    )
-
-
 def _fit(job: TableJob, staged: Staged, order: SampleOrder) -> tuple[TableTransform, list[str]]:
     """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
-    like = job.transform is not None
     notes: list[str] = []
-    found = measure(staged, order, job.plan, all_rows=like, workers=job.run.running.workers)
+    all_rows, workers = job.like is not None, job.run.running.workers
+    found = measure(staged, order, job.plan, all_rows=all_rows, workers=workers)
     texts = staged.dictionaries
-    if job.transform is not None:
-        transform = measured(job.transform, job.plan, found.sums, found.sample, texts, found.fit)
+    if job.like is not None:
+        transform = measured(job.like, job.plan, found.sums, found.sample, texts, found.fit)
     else:
         # What means missing in text means nothing in files that have nulls.
         reading = job.table.fingerprint()["reading"]
@@ -102,8 +87,8 @@ def _fit(job: TableJob, staged: Staged, order: SampleOrder) -> tuple[TableTransf
             reading = {"types": written} if written else {}
         transform = fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
         notes += notes_on_rounding(job.plan, found.sums)
-        choices = job.options.choices
-        fitted = choices.standardize or choices.missing in ("mean", "median") or transform.categories
+        features = [c for c in transform.columns if c.role == "feature"]
+        fitted = any(c.coded or c.standardize or c.missing in ("mean", "median") for c in features)
         if order.splits and found.fit != TRAIN and fitted:
             named = " and ".join(order.splits)
             notes.append(
@@ -120,14 +105,14 @@ def _fit(job: TableJob, staged: Staged, order: SampleOrder) -> tuple[TableTransf
     if missing:
         way = (
             f"map them otherwise in {job.given}"
-            if like
+            if job.like
             else f"pass {Option('missing', 'median')}, mean or zero"
         )
         notes.append(
             Sentence(f"{_named(missing)}: missing values, stored as NaN. A network needs numbers: {way}.")
         )
     if unknown:
-        whose = f"{job.given} does not have" if like else "no train row has"
+        whose = f"{job.given} does not have" if job.like else "no train row has"
         notes.append(f"{_named(unknown)}: categories that {whose}; they are 0, as missing ones.")
     return transform, notes
 
@@ -136,19 +121,6 @@ def _named(columns: Sequence[str]) -> str:
     """Return how many columns there are, and the first of them."""
     more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
     return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
-
-
-def write_rows(job: TableJob, place: WorkingFolder, staged: Staged) -> tuple[Header, list[str]]:
-    """Write the pack in the working folder; one that was finished there is taken as it is. Returns: its header, notes."""
-    with suppress(FormatError):
-        return open_pack(place.pack).header, []
-
-    def store(task: ConversionTask, nbytes: int) -> RunResult:
-        check_room(place.pack, nbytes, place.out)
-        return write_pack(task, place.pack, replace(job.run.running, resume=False, overwrite=True), place.out)
-
-    written, notes = store_rows(job, staged, store)
-    return written.header, notes
 
 
 def store_rows(
@@ -169,7 +141,9 @@ def store_rows(
             remove(os.path.join(folder, name))
     work = os.path.join(folder, _SHUFFLED + uuid.uuid4().hex)
     try:
-        order = job.options.order(staged.rows, f"{work}.order")
+        order = table_order(
+            staged.rows, split=job.split, shuffle=job.shuffle, seed=job.seed, path=f"{work}.order"
+        )
     except OSError as error:
         raise failure(job.run.out, error) from error
     transform, notes = _fit(job, staged, order)
@@ -178,7 +152,7 @@ def store_rows(
         staged.path,
         layout.dtype.itemsize,
         order.samples,
-        rising=not job.options.shuffle,
+        rising=not job.shuffle,
         memory=SHUFFLE_BYTES,
         mapped=mapped_bytes(),
         work=work,
@@ -200,7 +174,7 @@ def store_rows(
             job.table.names[0],
             maker,
             order,
-            job.options.storing.with_rows(row_bytes),
+            job.storing.with_rows(row_bytes),
             members,
             provenance,
             False,
@@ -217,7 +191,7 @@ def source_notes(job: TableJob) -> list[str]:
     """Return the notes on the input; what columns were taken for only of those that nobody named."""
     notes, texts = [*job.table.notes], []
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
-        if job.transform is not None:
+        if job.like is not None:
             break
         if column.role not in ("keep", "drop"):
             notes += job.table.column_notes.get(column.name, ())
@@ -231,8 +205,7 @@ def source_notes(job: TableJob) -> list[str]:
                 f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
             )
         )
-    choices = job.options.choices
-    if job.transform is None and not choices.label and choices.features is None:
+    if job.like is None and not job.plan.label and "features" not in job.record["choices"]:
         notes.append(
             Sentence(
                 "no label is named: all columns that are not named otherwise are features. Pass "
