@@ -82,48 +82,41 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
     """
     rows = len(columns[0])
     raws: dict[str, NDArray[Any]] = {}
-    wrong: list[tuple[RecordMember, Arrow, NDArray[np.bool_], str]] = []
-    columns = list(columns)
-    for i, w in enumerate(layout.members):
-        columns[i], shown, mask = _checked(columns[i])
-        if mask is not None:
-            wrong.append((w, shown, mask, CellFault.NOT_UTF8))
-        column = columns[i]
-        if w.column.kind.numeric:
-            raws[w.name], faults = _read(column, w, dialect)
-            wrong += [(w, column, mask, why) for mask, why in faults]
-    keep: NDArray[np.bool_] | None = None
-    bad: list[BadRow] = []
-    if wrong:
-        keep = ~np.logical_or.reduce([mask for _, _, mask, _ in wrong])
-        bad = _listed(np.flatnonzero(~keep)[:MAX_BAD], wrong)
     dictionaries: dict[int, list[str]] = {}
     blob = b""
-    for w, column in zip(layout.members, columns, strict=True):
-        if not w.column.kind.numeric:
-            kept = column if keep is None else column.filter(pa.array(keep))
-            if w.column.type == "category":
-                raws[w.name], dictionaries[w.index] = _categories(kept)
-            else:
-                raws[w.name], texts = _texts(kept, len(blob))
-                blob += texts
-        elif keep is not None:
-            raws[w.name] = raws[w.name][keep]
-    records = _filled(raws, layout.dtype)
-    lines_of = np.arange(rows) if keep is None else np.flatnonzero(keep)
-    return ParsedRows(records, dictionaries, blob, bad, rows - len(records), rows, lines_of=lines_of)
+    wrong = np.zeros(rows, np.bool_)
+    bad: dict[int, BadRow] = {}  # by row; the first column counts
+    for w, given in zip(layout.members, columns, strict=True):
+        column, shown, faults = _checked(given)
+        if w.column.kind.numeric:
+            raws[w.name], more = _read(column, w, dialect)
+            faults += more
+        elif w.column.type == "category":
+            raws[w.name], dictionaries[w.index] = _categories(column)
+        else:
+            raws[w.name], texts = _texts(column, len(blob))
+            blob += texts
+        for mask, why in faults:
+            wrong |= mask
+            for row in np.flatnonzero(mask)[:MAX_BAD].tolist():
+                value = str(shown[row].as_py())[:VALUE_CHARACTERS]
+                bad.setdefault(row, BadRow(row, w.index, value, why))
+    parsed = ParsedRows(_filled(raws, layout.dtype), dictionaries, blob, lines=rows, lines_of=np.arange(rows))
+    if bad:
+        parsed.leave_out(wrong, list(bad.values()))
+    return parsed
 
 
-def _checked(column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
+def _checked(column: Arrow) -> tuple[Arrow, Arrow, Wrong]:
     """Look whether all texts of a column are UTF-8, which no format promises.
 
-    Returns: the column, with nulls for those that are not; it as messages show it; which are not, None if all are.
+    Returns: the column, with nulls for those that are not; it as messages show it; which are not.
     """
     if not is_text(_plain(column.type)):
-        return column, column, None
+        return column, column, []
     try:
         (column.dictionary if pa.types.is_dictionary(column.type) else column).validate(full=True)
-        return column, column, None
+        return column, column, []
     except pa.lib.ArrowInvalid:
         pass
     if pa.types.is_dictionary(column.type):
@@ -132,7 +125,8 @@ def _checked(column: Arrow) -> tuple[Arrow, Arrow, NDArray[np.bool_] | None]:
     shown = [text.decode(errors="replace") for text in given]
     mask = np.array([text != s.encode() for text, s in zip(given, shown, strict=True)])
     null = column.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(shown, pa.large_string(), mask=mask | null), pa.array(shown, pa.large_string()), mask
+    clean = pa.array(shown, pa.large_string(), mask=mask | null)
+    return clean, pa.array(shown, pa.large_string()), [(mask, CellFault.NOT_UTF8)]
 
 
 def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:
@@ -145,17 +139,6 @@ def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np
         for member, of in members:
             member[start : start + step] = of[start : start + step]
     return records
-
-
-def _listed(
-    rows: NDArray[np.intp], wrong: list[tuple[RecordMember, Arrow, NDArray[np.bool_], str]]
-) -> list[BadRow]:
-    """List what is wrong with these rows; the first column counts."""
-    found = []
-    for row in rows.tolist():
-        w, column, _, why = next(one for one in wrong if one[2][row])
-        found.append(BadRow(row, w.index, str(column[row].as_py())[:VALUE_CHARACTERS], why))
-    return found
 
 
 def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:

@@ -120,19 +120,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         return unfinished  # a quote that is not closed, which whoever reads the first row tells
     if reading.delimiter is None:
         # A mark of numbers that the names hold, too, parts them.
-        _check_single(name, text, dialect, marks.difference(DELIMITERS if reading.header else ()))
-        held = {*marks, dialect.quote, dialect.comment}
-        every = [
-            _cut(text, ended, replace(dialect, delimiter=d), reading.header)
-            for d in DELIMITERS
-            if d not in held
-        ]
-        parted = [[len(record.cells) > 1 for record in cut.records] for cut in every]
-        if any(some and some[0] and sum(some) > _LEAST * len(some) for some in parted):
-            raise SourceError(
-                f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells. Pass"
-                f" {Option('Csv.delimiter')}, or {Option('Csv.skip_rows')} if lines of a title come first."
-            )
+        _check_single(name, text, dialect, set() if reading.header else marks)
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
@@ -152,23 +140,22 @@ def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) ->
     )
 
 
-def _check_single(name: str, text: bytes, dialect: TextDialect, marks: set[bytes]) -> None:
-    """Raise SourceError for one column whose lines mostly hold as many of another mark, which may part cells."""
-    some = (line.strip() for line in text.split(b"\n", 2 * _RECORDS)[: 2 * _RECORDS])
-    lines = [line for line in some if not is_passed_over(line, dialect)][:_RECORDS]
-    if any(dialect.quote and line.startswith(dialect.quote) for line in lines):
-        return  # in quotes a mark is text
+def _check_single(name: str, text: bytes, dialect: TextDialect, passed: set[bytes]) -> None:
+    """Raise SourceError for one column whose first two lines hold a mark that may part cells. passed: marks that part none."""
+    some = (line.strip() for line in text.split(b"\n", _RECORDS)[:_RECORDS])
+    quote = re.escape(dialect.quote or b"\n")
+    quoted = re.compile(quote + b"[^" + quote + b"]*" + quote)
+    lines = [quoted.sub(b"", line) for line in some if not is_passed_over(line, dialect)][:2]
     for mark in (*DELIMITERS, *_OTHERS):
-        counts = Counter(len(line.split()) - 1 if mark == b" " else line.count(mark) for line in lines)
-        ((count, alike),) = counts.most_common(1) or [(0, 0)]
-        if count and alike > _LEAST * len(lines) and mark in lines[0] and mark not in marks:
+        if lines and mark not in passed and all(mark in line for line in lines):
             one = f"{Option('Csv.delimiter', _absent(text))} if it has one column"
             parted = f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} parts cells"
             ways = f"{parted}, or {one}"
             if any(mark * 2 in line for line in lines):
                 ways = f"{one}, or {parted}; replace several in a row by one first"
             raise SourceError(
-                f"{name}: most of its lines hold as many {_shown(mark)} each, which may part cells. Pass {ways}."
+                f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells, and the first ones hold"
+                f" {_shown(mark)}, which may part cells. Pass {ways}."
             )
 
 
