@@ -146,6 +146,8 @@ def _check_single(name: str, text: bytes, dialect: TextDialect, passed: set[byte
     quote = re.escape(dialect.quote or b"\n")
     quoted = re.compile(quote + b"[^" + quote + b"]*" + quote)
     lines = [quoted.sub(b"", line) for line in some if not is_passed_over(line, dialect)][:2]
+    if dialect.quote and any(dialect.quote in line for line in lines):
+        return  # it is not closed, which whoever reads the first row tells
     for mark in (*DELIMITERS, *_OTHERS):
         if lines and mark not in passed and all(mark in line for line in lines):
             one = f"{Option('Csv.delimiter', _absent(text))} if it has one column"
