@@ -310,6 +310,18 @@ def test_every_import_is_in_the_table_and_every_entry_is_used() -> None:
     assert complaints(ROOT, UNITS | {leaf: set() for leaf in LEAVES}, PACKAGES) == []
 
 
+def test_no_import_circle_in_format() -> None:
+    """Not even a lazy or a type-only one."""
+    known = modules(ROOT)
+    inner = {name: path for name, path in known.items() if name.startswith("packer.format.")}
+    graph = {
+        name: {one for one in imports(name, path, known) if one in inner} for name, path in inner.items()
+    }
+    while leaves := {name for name, targets in graph.items() if not targets}:
+        graph = {name: targets - leaves for name, targets in graph.items() if name not in leaves}
+    assert graph == {}
+
+
 def tree(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         path = root / name

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import h5py
 import numpy as np
@@ -46,16 +45,8 @@ class Hdf5Container:
         chunks = -(-rows // block_rows) * len(self._fixed)
         existing = os.path.exists(path)
         created = f"{path}.created" if existing else path
-        with (
-            _failures(),
-            h5py.File(
-                created,
-                "w",
-                libver="earliest",
-                locking=False,
-                meta_block_size=4096 + _CHUNK_METADATA_BYTES * chunks,
-            ) as file,
-        ):
+        metadata = 4096 + _CHUNK_METADATA_BYTES * chunks
+        with h5py.File(created, "w", libver="earliest", locking=False, meta_block_size=metadata) as file:
             for f in self._fixed:
                 assert f.shape is not None
                 # HDF5 takes chunks under 2 KiB from blocks that other datasets have a part in.
@@ -99,7 +90,7 @@ class Hdf5Container:
     ) -> None:
         """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
         self._reserve(added, checksums)
-        with _failures(), h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
+        with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
             extents: Extents = {}
             for f in self._fixed:
                 if file[f.name].shape[0] != rows:
@@ -162,17 +153,6 @@ class Hdf5Container:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Raise OSError for a failed write of HDF5's, also where h5py closes a file, whose errors are RuntimeErrors."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "errno = " not in str(error):
-            raise
-        raise OSError(str(error)) from error
 
 
 def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:

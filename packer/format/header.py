@@ -466,13 +466,6 @@ def _field(value: Any) -> Field:
     )
 
 
-def _table(value: Any) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    check_table(value)
-    return dict(value)
-
-
 _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "rows": read_count,
     "block_rows": read_count,
@@ -492,7 +485,7 @@ _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "provenance": dict,
     "skipped": lambda value: tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in value),
     "complete": lambda value: value is True,
-    "table": _table,
+    "table": lambda value: None if value is None else check_table(value),
 }
 """Name of a header's member -> what reads it of JSON. Raises what is wrong with a value."""
 

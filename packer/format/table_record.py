@@ -102,8 +102,8 @@ _RECORD: Mapping[str, Mapping[str, Any]] = {  # by what a message calls them
 }
 
 
-def check_table(record: Any) -> None:
-    """Check a table's JSON object. Raises ValueError, which says what is malformed."""
+def check_table(record: Any) -> dict[str, Any]:
+    """Check a table's JSON object, and return it. Raises ValueError, which says what is malformed."""
     _need(isinstance(record, Mapping), "no object")
     columns = record.get("columns")
     _need(isinstance(columns, list) and len(columns) > 0, "columns")
@@ -114,6 +114,7 @@ def check_table(record: Any) -> None:
     _need(len(set(names)) == len(names), "two columns have one name")
     for what, form in _RECORD.items():
         _need(fits(record, form), what)
+    return dict(record)
 
 
 def _check_column(column: Mapping[str, Any], name: str) -> None:

@@ -497,14 +497,16 @@ def writing(out: str) -> Iterator[None]:
     """Raise what fails in writing as `failure` does. out: what is written, for messages. Raises SpaceError, PackerError."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # where h5py closes a file, its errors are RuntimeErrors
+        if isinstance(error, RuntimeError) and "errno = " not in str(error):
+            raise
         raise failure(out, error) from error
 
 
-def failure(out: str, error: OSError) -> PackerError:
+def failure(out: str, error: OSError | RuntimeError) -> PackerError:
     """Return the error of a failed write: SpaceError if the disk is full, else PackerError."""
     inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors tell it in their text
-    number = int(inner[1]) if inner else error.errno
+    number = int(inner[1]) if inner else getattr(error, "errno", None)
     reason = os.strerror(number) if number else "the HDF5 library could not write to the disk"
     if number == errno.ENOENT:
         return PackerError(
