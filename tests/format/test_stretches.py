@@ -13,6 +13,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.remote_file import RemoteFile
 from packer.format.remote_pack import RemotePack
+from packer.format.shards import merge_headers
 from packer.format.stretches import StretchMap
 from packer.orders.runs import Runs
 from packer.remote.object_store import ObjectInfo
@@ -113,6 +114,27 @@ def test_compressed_blocks_in_any_order(tmp_path: Path) -> None:
             stretches.of(array, Runs(np.array([extent.offset]), np.array([extent.nbytes]))) == firsts[block]
         )
         assert stretches.place(int(firsts[block])) == (extent.offset, extent.end)
+
+
+def test_a_first_shard_without_bytes_of_a_ragged_field() -> None:
+    shards, files = [], {}
+    for number, nbytes in enumerate((0, 100)):
+        extents = {"key": (Extent("", 4096, nbytes, 1),), "key" + OFFSETS: (Extent("", 8192, 11, 8),)}
+        files[str(number)] = file = RemoteFile(f"s3://bucket/{number}", ObjectInfo(9000, None, ""))
+        header = Header(10, 10, (Field("key", "|u1", None),), extents)
+        shards.append(RemotePack(file.url, header, b"", files={"": file}))
+    header = merge_headers([shard.header for shard in shards])
+    stretches = StretchMap(RemotePack("s3://bucket", header, b"", tuple(shards), files=files))
+    some = Runs(np.array([0]), np.array([10]))
+    assert stretches.unknown("key", some) == [1]
+    offsets = np.arange(0, 101, 10, dtype="<i8").tobytes()
+    stretches.find("key", 1, lambda number: memoryview(offsets))
+    (number,) = stretches.of("key", some).tolist()
+    assert (stretches.file(number), stretches.place(number), stretches.span(number)) == (
+        "1",
+        (4096, 4196),
+        (0, 100),
+    )
 
 
 def test_a_petabyte_takes_no_memory() -> None:
