@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.bench.hardware_limits import machine, versions
-from packer.convert.block_workers import PixelSums
+from packer.convert.pixel_sums import PixelSums
 from packer.errors import PackerError
 from packer.inputs.image_sources import open_source
 from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions, place

@@ -7,7 +7,8 @@
     export.py            export_images; names of the files
     export_files.py      rows of a pack as image files
     export_labels.py     labels.csv and classes.txt of an export
-    row_maker.py         RowMaker: what makes the rows of a pack
+    row_maker.py         RowMaker: what makes the rows of a pack, a few at a time
+    pixel_sums.py        the sums for mean and standard deviation
     image_options.py     the options that decide what is packed, as the pack records them
     image_rows.py        rows from image files; a look at a few of them
     pack_rows.py         rows from packs
@@ -22,7 +23,7 @@
     duplicate_rows.py    rows that a pack has already
     shard_run.py         a pack of shards, or a part k/N of it, made one after the other and listed last
     engines.py           who makes the shards: this machine, or an executor or a cluster of Ray's, a part k/N each
-    block_workers.py     blocks of rows on parallel workers; the sums for mean and standard deviation
+    block_workers.py     blocks of rows on parallel workers
     publishing.py        packs written to stores, by URL
     row_filling.py       rows one by one, in any order, of a pack that is read meanwhile
 

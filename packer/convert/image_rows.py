@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.channels import COLORS
-from packer.convert.row_maker import MadeRow
+from packer.convert.row_maker import Block, RowMaker
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, digest
@@ -49,8 +49,8 @@ def pixel_options(image: Field) -> tuple[str | int, str]:
     return color if named else count, np.dtype(dtype).name
 
 
-class ImageRows:
-    """A RowMaker over a Source."""
+class ImageRows(RowMaker):
+    """Rows from the images of a source."""
 
     def __init__(
         self,
@@ -91,35 +91,35 @@ class ImageRows:
         """Begin to read images, where they come from a store."""
         self._source.ahead(samples)
 
-    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
+    def make(self, sample: int, at: int, block: Block) -> None:
         """Decode the picture and its partners."""
         if sample in self._refused:
             raise ImageError(self._refused[sample])
         check_bytes(int(self._source.sizes[sample]), self._spec.max_pixels)
         data = self._source.read(sample)
-        read, ragged = len(data), {}
+        read, rows = len(data), block.rows
         pixels, fit, target = None, self._spec.fit, self._spec.size
         if self._whole is not None:
             picture = self._whole(data)
-            ragged["image"], pixels = picture.data, self._whole.note(picture, row)
+            pixels = self._whole.fill(picture, rows, at)
             size, fit, target, narrowed = picture.source, "stretch", picture.size, picture.narrowed
         else:
-            size = self._pixels(data, row["image"])
+            size = self._pixels(data, rows["image"][at])
             narrowed = self._pixels.narrowed
         if self._placed:
             geometry = ImagePlacement.of(fit, size, target)
             for pair in self._pairs:
-                own, name = pair.field.own_size, pair.field.name
-                out = row[name] if own is None else np.empty(own.shape(*target), own.dtype)
+                own, values = pair.field.own_size, rows[pair.field.name]
+                out = values[at] if own is None else np.empty(own.shape(*target), own.dtype)
                 read += pair.read(sample, geometry, out)
                 if own is not None:
-                    ragged[name] = store_partner(pair.field, out)
+                    values[at] = store_partner(pair.field, out)
             for name, value in self._targets.place(sample, geometry).items():
-                if isinstance(value, bytes):
-                    ragged[name] = value
-                else:
-                    row[name][...] = value
-        return MadeRow(read, ragged, narrowed, pixels)
+                rows[name][at] = value
+        if pixels is not None:
+            block.add_picture(pixels)
+        block.bytes_read += read
+        block.narrowed += narrowed
 
     def name(self, sample: int) -> str:
         """Return the file's path, or its path in the archive."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.row_maker import MadeRow
+from packer.convert.row_maker import Block, RowMaker
 from packer.convert.whole_pictures import RAW_BYTES, WholePicture, WholePictures, store_partner
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
 from packer.format.pack import Pack
+from packer.format.pack_writer import Rows
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place_soft
 from packer.pixels.row_size import RowSize
@@ -24,7 +24,7 @@ from packer.read.row_reader import RowReader, decode_ragged
 from packer.sentence import Option
 
 _OWN = ("size", "dtype", "channels")  # what fields of pictures of sizes of their own say of them
-_PLACED = ("boxes", "keypoints")  # fields of coordinates; box_label goes with boxes
+_PLACED = ("boxes", "box_label", "keypoints")  # fields that follow the picture
 
 
 def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[NDArray[np.int64]]]:
@@ -63,8 +63,8 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
     return joined(packs), classes, numbers
 
 
-class PackRows:
-    """A RowMaker over the rows of a pack.
+class PackRows(RowMaker):
+    """Rows from those of a pack: what stays as it is comes as columns.
 
     Rows of JPEG files are passed on as they are when they stay JPEG files of the same size, and so are whole pictures and their masks.
     """
@@ -72,21 +72,22 @@ class PackRows:
     def __init__(
         self,
         pack: Pack,
-        numbers: Sequence[NDArray[np.int64]],
-        spec: PixelSpec | None,
+        numbers: Sequence[NDArray[np.int64]] = (),
+        spec: PixelSpec | None = None,
         *,
-        jpeg: bool,
+        jpeg: bool = False,
         whole: WholePictures | None = None,
+        verify: bool = False,
     ) -> None:
         """numbers: for each part, the label of each of its classes, [] to leave labels as they are; spec: the new size, None: as it
         is; jpeg: whether images are to be stored as JPEG files; whole: what makes other ones of pictures of sizes of their own, None to
-        pass them on.
+        pass them on; verify: compare blocks with their checksums.
         """
         self._pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
-        self._reader = RowReader(pack, pack.fields)
+        self._reader = RowReader(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
-        self._local = threading.local()
         self._image = next((f for f in pack.fields if f.name == "image"), None)
+        self._anew = spec is not None or whole is not None  # heights and widths are others, or there are none
         loaded = None if self._image is None else self._image.loaded
         self._own = None if self._image is None else self._image.own_size
         self._passed = (
@@ -112,15 +113,16 @@ class PackRows:
             )
         if whole is not None:
             loaded = whole.image
-        anew = spec is not None or whole is not None  # heights and widths are others, or there are none
         self.fields: tuple[Field, ...] = tuple(
-            self._made(f, loaded) for f in pack.fields if f.name != "key" and not (anew and f.measures)
+            self._made(f, loaded) for f in pack.fields if f.name != "key" and not (self._anew and f.measures)
         )
         self.fields += whole.sizes if whole is not None else ()
         # Of images of sizes of their own that are passed on, the new pack has mean and deviation if this one has.
         self._counted = loaded is not None and loaded.ragged and "image" in pack.header.statistics
-        made = {"image", *(f.name for f in self.fields if anew and f.measures)}
-        self._bulk = [f for f in self.fields if not f.ragged and f.name not in made and not self._moved(f)]
+        decoded = loaded is not None and not loaded.ragged and self._image is not None and self._image.ragged
+        made = {"image"} if self._anew or self._counted or decoded else set()
+        made |= {f.name for f in self.fields if self._anew and (f.measures or self._moved(f))}
+        self._bulk = [f for f in self.fields if f.name not in made]
         self.ragged_bytes = 0
         if loaded is None or loaded.ragged:
             ragged = [
@@ -131,6 +133,7 @@ class PackRows:
                 and (loaded is None or f.own_size is not None or f.name == "image")
             ]
             nbytes = sum(e.nbytes for name in ragged for e in pack.header.extents[name]) // pack.rows
+            nbytes += 8 * len(ragged) if pack.header.table is not None else 0
             self.ragged_bytes = nbytes if whole is None else self._usual_bytes(whole, nbytes)
 
     @property
@@ -138,29 +141,36 @@ class PackRows:
         """True if pictures of sizes of their own are made anew, as such."""
         return self._whole is not None
 
-    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the fields that stay as they are."""
-        found: dict[str, NDArray[np.generic]] = {}
+        found: dict[str, Any] = {}
         runs = consecutive(samples)
+        parts = self._parts(samples) if self._numbers else np.empty(0, np.intp)
         for f in self._bulk:
-            values = self._reader.array(f, runs)
-            if f.name == "label" and self._numbers:
-                parts = self._parts(samples)
+            values: Any
+            if not f.ragged:
+                values = self._reader.array(f, runs)
+            else:
+                values = self._reader.read_ragged(f.name, runs) if len(samples) else []
+            if self._numbers and f.name == "label":
                 for part, number in enumerate(self._numbers):
                     values[parts == part] = number[values[parts == part]]
+            elif self._numbers and f.name == "box_label":
+                values = [
+                    self._numbers[part][np.frombuffer(labels, "<i8")].tobytes()
+                    for labels, part in zip(values, parts.tolist(), strict=True)
+                ]
             found[f.name] = values
         return found
 
-    def ahead(self, samples: NDArray[np.int64]) -> None:
-        """Do nothing: rows are read when they are made."""
-
-    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
+    def make(self, sample: int, at: int, block: Block) -> None:
         """Read the row, and place it anew if its size changes."""
-        run = one_run(sample, sample + 1)
+        run, rows = one_run(sample, sample + 1), block.rows
+        row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
             f.name: self._reader.read_ragged(f.name, run)[0]
             for f in self._pack.fields
-            if f.ragged and f.name != "key"
+            if f.ragged and f.name in rows
         }
         if "box_label" in ragged and self._numbers:
             number = self._numbers[int(self._parts(run.starts)[0])]
@@ -170,31 +180,37 @@ class PackRows:
         pixels = None
         if self._whole is not None:
             picture = self._made_whole(self._whole, ragged["image"], sample)
-            ragged["image"], pixels = picture.data, self._whole.note(picture, row)
+            ragged["image"], pixels = picture.data, self._whole.fill(picture, rows, at)
             pixels = picture.pixels if self._counted else pixels
             geometry = ImagePlacement.of("stretch", picture.source, picture.size)
         for f in self.fields:
-            if f.name != "image" and geometry is not None and self._moved(f):
-                stored = None
-                own = self._pack.header.field(f.name).own_size
-                if own is not None:
-                    stored = self._picture(f.name, ragged.pop(f.name), sample)
-                    out = row.get(f.name)
-                    placed = np.empty(own.shape(*geometry.result), own.dtype) if out is None else out
-                    _place(f, geometry, stored, ragged, placed)
-                    if out is None:
-                        ragged[f.name] = store_partner(f, placed)
-                    continue
-                if not f.ragged:
-                    stored = np.empty(self._pack.header.field(f.name).shape or (), f.dtype)
-                    self._reader.read(f.name, run, stored.reshape(1, -1).view(np.uint8))
-                _place(f, geometry, stored, ragged, row.get(f.name))
+            if geometry is None or f.name == "image" or not self._moved(f):
+                continue
+            stored, field = None, self._pack.header.field(f.name)
+            own = field.own_size
+            if own is not None:
+                stored = self._picture(f.name, ragged.pop(f.name), sample)
+                out = row.get(f.name)
+                placed = np.empty(own.shape(*geometry.result), own.dtype) if out is None else out
+                _place(f, geometry, stored, ragged, placed)
+                if out is None:
+                    ragged[f.name] = store_partner(f, placed)
+                continue
+            if not f.ragged:
+                stored = self._reader.array(field, run)[0]
+            _place(f, geometry, stored, ragged, row.get(f.name))
         if self._counted and pixels is None:
             pixels = self._picture("image", ragged["image"], sample)
         if not self._passed:
             ragged.pop("image", None)
-        nbytes = sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
-        return MadeRow(nbytes, ragged, pixels=pixels)
+        for name, data in ragged.items():
+            files = rows[name]
+            if name in row:
+                files = block.files.setdefault(name, [b""] * len(files))
+            files[at] = data
+        if pixels is not None:
+            block.add_picture(pixels)
+        block.bytes_read += sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
 
     def name(self, sample: int) -> str:
         """Return the pack, and the row in it."""
@@ -243,11 +259,8 @@ class PackRows:
             return pixels.shape[0], pixels.shape[1]
         if encoded is not None:
             return self._pixels(encoded, out)
-        local = self._local
-        if not hasattr(local, "stored"):
-            local.stored = np.empty((self._image and self._image.shape) or (), out.dtype)
-        stored: NDArray[Any] = local.stored
-        self._reader.read("image", run, stored.reshape(1, -1).view(np.uint8))
+        assert self._image is not None
+        (stored,) = self._reader.array(self._image, run)
         self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
 
@@ -257,15 +270,13 @@ class PackRows:
 
     def _moved(self, f: Field) -> bool:
         """Return True for a field that follows the picture when that is placed anew."""
-        anew = self._spec is not None or self._whole is not None
-        return anew and ("sampling" in f.about or f.name in _PLACED)
+        return self._anew and ("sampling" in f.about or f.name in _PLACED)
 
     def _made(self, f: Field, image: Field | None) -> Field:
         """Return a field as it is made."""
         if f.name == "image" and image is not None:
             return image
-        anew = self._spec is not None or self._whole is not None
-        if not anew or "sampling" not in f.about:
+        if not self._anew or "sampling" not in f.about:
             return replace(f, codec=None) if f.compressed else f
         own, soft = f.own_size, f.about["sampling"] == "linear"
         if self._spec is None:

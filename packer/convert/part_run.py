@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from packer.convert.block_workers import BlockResult, make_blocks
+from packer.convert.block_workers import make_blocks
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions, RunResult
+from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.format.pack_writer import PackWriter
 
@@ -52,7 +53,7 @@ def part_writer(
     )
 
 
-def seal(task: ConversionTask, writer: PackWriter, outcome: BlockResult, resumed: int) -> RunResult:
+def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int) -> RunResult:
     """Close the holes of skipped inputs in a pack whose blocks are all done, and give it its name.
 
     resumed: rows that were done before. Raises NothingPackedError if every input was skipped.
@@ -86,7 +87,7 @@ def row_keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Itera
         yield task.maker.key(sample).encode("utf-8", "surrogateescape")
 
 
-def _skipped(task: ConversionTask, outcome: BlockResult) -> tuple[dict[str, str], ...]:
+def _skipped(task: ConversionTask, outcome: Block) -> tuple[dict[str, str], ...]:
     found = (
         {"key": task.maker.key(int(task.order.samples[row])), "reason": why}
         for row, why in outcome.reasons.items()

@@ -48,7 +48,7 @@ from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.remote.urls import check_local
 from packer.sentence import Option
-from packer.tables.table_packs import TablePackRows, is_table, tables_together
+from packer.tables.table_packs import is_table, tables_together
 from packer.version import __version__
 
 PathLike = str | os.PathLike[str]
@@ -475,9 +475,7 @@ def repack(
             how if shuffle else {}
         )
     if source.storing.shard_bytes is not None:
-        row_bytes = source.row_bytes
-        if not table:
-            row_bytes = estimate(source.rows, source.storing, order)
+        row_bytes = source.rows.row_bytes if table else estimate(source.rows, source.storing, order)
         source = source._replace(storing=source.storing.with_rows(row_bytes))
     said = {"repack": how, **source.storing.options()}
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
@@ -524,12 +522,7 @@ class _PackSource(NamedTuple):
     pack: Pack
     classes: tuple[str, ...] | None
     storing: RowStorage
-    rows: PackRows | TablePackRows
-
-    @property
-    def row_bytes(self) -> float:
-        """Bytes of a row, about, before it is compressed."""
-        return sum(f.row_bytes for f in self.rows.fields if not f.ragged) + self.rows.ragged_bytes
+    rows: PackRows
 
     def task(self, order: SampleOrder, said: Mapping[str, Any], seed: int | None) -> ConversionTask:
         """Return the task of writing a new pack. said: of its options, what was asked for; seed: of its order."""
@@ -593,7 +586,8 @@ def _opened(
     """Return several packs as one, to be stored under a name. spec, rule: the new size; quality, given: as for `_storing`."""
     if is_table(opened[0]):
         pack = tables_together(opened)
-        return _PackSource(pack, pack.header.classes, _storing(pack, out, **given), TablePackRows(pack))
+        rows = PackRows(pack, verify=all(part.sealed for part in pack.parts))
+        return _PackSource(pack, pack.header.classes, _storing(pack, out, **given), rows)
     pack, classes, numbers = together(opened)
     storing = _storing(pack, out, quality=quality, **given)
     stored = next((f.codec for f in pack.fields if f.name == "image"), None) or {}
@@ -662,10 +656,10 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
     found = run.found(task.members["provenance"], rows, task.newest)
     if found is not None:
         return run.report(found, notes, already=True)
-    if isinstance(source.rows, PackRows) and source.rows.remade:
+    if source.rows.remade:
         nbytes = 2 * estimate(source.rows, source.storing, task.order) * rows
     else:
-        nbytes = min(source.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
+        nbytes = min(source.rows.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
     return run.report(run.write(task, round(nbytes)), notes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.block_workers import (
-    BlockResult,
     WorkerState,
     one_thread_an_image,
     starting_workers,
@@ -22,10 +21,10 @@ from packer.convert.block_workers import (
     worker_pool,
 )
 from packer.convert.conversion_task import ConversionTask
-from packer.errors import PackerError, SourceError
+from packer.convert.row_maker import Block
+from packer.errors import PackerError
 from packer.format.checksums import BlockChecksum
 from packer.format.pack_writer import PackWriter
-from packer.sentence import Option
 
 _COLUMN_ROWS = 1 << 16  # of labels and the like, written at once
 _PLACES = 4096  # for what each worker is making
@@ -33,12 +32,10 @@ _PLACES = 4096  # for what each worker is making
 
 def fillable(task: ConversionTask) -> bool:
     """Return True if the task's rows can be made one by one in their places: raw, of one shape, in one file."""
-    known = task.maker.columns(task.order.samples[:0])
-    made = [f for f in task.fields if f.name not in known and f.name != "key"]
     return (
         task.storing.shard_rows is None
         and not any(f.ragged or f.compressed for f in task.fields if f.name != "key")
-        and bool(made)
+        and bool(task.maker.made)
     )
 
 
@@ -55,12 +52,11 @@ class RowFilling:
         """checksums: that the interrupted run noted; those that differ are set to 0."""
         self.workers = workers
         self._task, self._writer, self._checksums = task, writer, checksums
-        samples = task.order.samples
-        known = task.maker.columns(samples[:0])
-        self.made = frozenset(f.name for f in task.fields if f.name not in known and not f.ragged)
-        self._run = FillingState(task, writer, tuple(f.name for f in task.fields if f.name in self.made))
-        self.outcome = BlockResult(self._run.no_sums())
-        self._closing: dict[Future[BlockResult], int] = {}
+        names = [f.name for f in task.maker.made]
+        self.made = frozenset(names)
+        self._run = FillingState(task, writer, names)
+        self.outcome = self._run.no_rows()
+        self._closing: dict[Future[Block], int] = {}
         self._stack = ExitStack()
         self._pool: Executor | None = None
         self._left = np.zeros(writer.blocks, np.int64)
@@ -106,14 +102,7 @@ class RowFilling:
         """Return the error to be told when a worker has died: the image whose decoder crashed, if it was one."""
         if not isinstance(error, BrokenProcessPool):
             raise error
-        for sample, reason in self._run.crashes().items():
-            return SourceError(
-                f"{self._task.maker.name(sample)}: {reason} Remove it, or pass {Option('on_error', 'skip')}."
-            )
-        return PackerError(
-            f"{self._writer.out}: a worker process died, perhaps for lack of memory. Pass fewer "
-            f"{Option('workers')}."
-        )
+        return self._run.died(self._run.crashes())
 
     def _write_columns(self) -> None:
         samples = self._task.order.samples
@@ -127,7 +116,7 @@ class RowFilling:
         writer, size = self._writer, self._writer.block_rows
         for block in range(writer.blocks):
             rows = np.arange(block * size, min((block + 1) * size, writer.rows))
-            note = BlockResult.from_note(writer.done[block]) if block in writer.done else None
+            note = Block.from_note(writer.done[block]) if block in writer.done else None
             if (
                 note is not None and note.reasons
             ):  # packer convert has left rows out, which is not what is asked for here
@@ -168,41 +157,35 @@ class RowFilling:
 class FillingState(WorkerState):
     """State that the workers share."""
 
-    def __init__(self, task: ConversionTask, writer: PackWriter, names: tuple[str, ...]) -> None:
+    def __init__(self, task: ConversionTask, writer: PackWriter, names: Sequence[str]) -> None:
         super().__init__(task.maker, writer, task.order.samples, skip=False)
         self._names = names
         self._making = np.frombuffer(mmap.mmap(-1, 8 * _PLACES), "<i8")  # sample + 1, by process
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Make rows and write each in its place. Returns: the checksum of each, over its fields, never 0."""
-        checksums = np.zeros(len(rows), np.uint64)
-        result = BlockResult(None)
+        checksums: list[int] = []
         slot = os.getpid() % _PLACES
         self.maker.ahead(self.samples[rows])
-        for first in range(0, len(rows), self._step):
-            few = rows[first : first + self._step]
-            made = self._make_rows(slot, int(few[0]), self.samples[few], result)
-            for i, row in enumerate(few.tolist()):
-                parts = [np.asarray(made[name])[i : i + 1] for name in self._names]
+        for few in self.read(self.samples[rows], slot):
+            for i, row in enumerate(rows[len(checksums) : len(checksums) + few.count].tolist()):
+                parts = [few.rows[name][i : i + 1] for name in self._names]
                 for name, part in zip(self._names, parts, strict=True):
                     self.writer.write_rows(name, row, part)
-                checksums[first + i] = _checksum(parts)
+                checksums.append(_checksum(parts))
         self._making[slot] = 0
-        return checksums
+        return np.array(checksums, np.uint64)
 
     def checksum_of(self, row: int) -> int:
         """Return the checksum of a row as it is in the file."""
         return _checksum([self.writer.read_rows(name, row, row + 1) for name in self._names])
 
-    def close_block(self, block: int) -> BlockResult:
+    def close_block(self, block: int) -> Block:
         """Note the checksums of a block whose rows are there; return its sums."""
         rows = self.writer.close_block(block)
-        result = BlockResult(self.no_sums())
+        result = self.no_rows()
         if result.sums is not None:
-            images = rows["image"]
-            for first in range(0, len(images), self._step):
-                some = images[first : first + self._step]
-                result.sums.add(some, len(some))
+            result.sums.add(rows["image"], len(rows["image"]))
         return result
 
 
@@ -223,7 +206,7 @@ def _rows(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
     return run.rows(rows)
 
 
-def _closed(block: int) -> BlockResult:
+def _closed(block: int) -> Block:
     run = this_run()
     assert isinstance(run, FillingState)
     return run.close_block(block)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 from packer.arguments import as_bytes, as_whole, choice, whole
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import NAMES, block_codec
-from packer.convert.row_maker import MadeRow, RowMaker
+from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
-from packer.errors import ImageError, UsageError
+from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
@@ -108,9 +107,8 @@ class RowStorage:
 
     def block_rows(self, maker: RowMaker, rows: int) -> int:
         """Return the rows of a block."""
-        fixed = sum(f.row_bytes for f in maker.fields if not f.ragged)
-        coded = self.compressed or fixed < maker.ragged_bytes
-        return block_rows(rows, fixed + maker.ragged_bytes, CODED_BLOCK_BYTES if coded else BLOCK_BYTES)
+        coded = self.compressed or maker.row_bytes < 2 * maker.ragged_bytes
+        return block_rows(rows, maker.row_bytes, CODED_BLOCK_BYTES if coded else BLOCK_BYTES)
 
     def options(self) -> dict[str, Any]:
         """Return what a pack records of it: only what is not the rule, and what it depends on."""
@@ -179,8 +177,8 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     """
     storing.fields(maker.fields)
     rows = len(order.samples)
-    picked = order.samples[np.linspace(0, rows - 1, min(rows, _SAMPLES)).astype(np.int64)].tolist()
-    keys = 8 + sum(len(maker.key(sample)) for sample in picked) / len(picked)
+    picked = order.samples[np.linspace(0, rows - 1, min(rows, _SAMPLES)).astype(np.int64)]
+    keys = 8 + sum(len(maker.key(sample)) for sample in picked.tolist()) / len(picked)
     image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
     other = keys + sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
@@ -188,36 +186,22 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
             f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
             for f in maker.fields
         ):
-            made = [sum(map(len, row.ragged.values())) for _, row in _rows(maker, picked)]
+            made = [sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.made if f.ragged])]
             ragged = sum(made) / len(made) if made else maker.ragged_bytes
             return other + ragged + 8 * sum(f.ragged for f in maker.fields)
         return other + maker.ragged_bytes + 8
     other += maker.ragged_bytes
-    pixels = _made(maker, picked if storing.gathered else [])
-    if not len(pixels):
+    pixels = [row.copy() for (row,) in _rows(maker, picked, [image])] if storing.gathered else []
+    if not pixels:
         return image.row_bytes + other
     if storing.store == "jpeg":
         return 8 + other + sum(len(jpeg.encode(row, storing.quality)) for row in pixels) / len(pixels)
     codec = block_codec(storing.store, image.shape, np.dtype(image.dtype))
-    return other + len(codec.compress(pixels)) / len(pixels)
+    return other + len(codec.compress(np.stack(pixels))) / len(pixels)
 
 
-def _made(maker: RowMaker, samples: list[int]) -> NDArray[Any]:
-    """Return the samples' images, without those that cannot be made."""
-    if "image" in maker.columns(np.empty(0, np.int64)):
-        return np.asarray(maker.columns(np.array(samples, np.int64))["image"])
-    images = [row["image"] for row, _ in _rows(maker, samples)]
-    return np.stack(images) if images else np.empty(0, np.uint8)
-
-
-def _rows(maker: RowMaker, samples: list[int]) -> Iterator[tuple[dict[str, NDArray[Any]], MadeRow]]:
-    """Yield rows, without those that cannot be made: their fixed fields, and the others."""
-    known = maker.columns(np.empty(0, np.int64))
-    for sample in samples:
-        row = {
-            f.name: np.empty(f.shape or (), f.dtype)
-            for f in maker.fields
-            if not f.ragged and f.name not in known
-        }
-        with suppress(ImageError):
-            yield row, maker.make(sample, row)
+def _rows(maker: RowMaker, samples: NDArray[np.int64], fields: Sequence[Field]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of some fields, without those that cannot be made; valid until the next."""
+    for block in maker.read(samples):
+        good = block.count - len(block.reasons)
+        yield from zip(*(block.rows[f.name][:good] for f in fields), strict=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from packer.convert.block_workers import PixelSums
+from packer.convert.pixel_sums import PixelSums
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.block_hashing import hash_blocks, value_checks
 from packer.format.edited_pack import Publish, open_edited

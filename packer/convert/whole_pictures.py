@@ -103,10 +103,11 @@ class WholePictures:
             pixels = smaller
         return WholePicture(self._stored(np.ascontiguousarray(pixels)), pixels, source, narrowed=False)
 
-    def note(self, picture: WholePicture, row: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-        """Fill in how large a row is. Returns: the pixels that count for mean and standard deviation, or None."""
+    def fill(self, picture: WholePicture, rows: Mapping[str, Any], at: int) -> NDArray[Any] | None:
+        """Fill in a row, and how large it is. Returns: the pixels that count for mean and standard deviation, or None."""
+        rows["image"][at] = picture.data
         if self.sizes:
-            row["height"][...], row["width"][...] = picture.size
+            rows["height"][at], rows["width"][at] = picture.size
         return picture.pixels if self.size.limits or self.raw else None
 
     def usual_bytes(self, given: int) -> int:

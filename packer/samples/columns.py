@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.row_maker import ColumnRows
+from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.header import Extent, Field, Header
@@ -224,8 +224,8 @@ class ColumnField:
         return digest(pieces()).hex()
 
 
-class ColumnSamples(ColumnRows):
-    """A RowMaker over columns of equal length: blocks of rows at the speed of memory."""
+class ColumnSamples(RowMaker):
+    """Rows from columns of equal length, at the speed of memory."""
 
     def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
         """count: of samples; classes: that labels number, where they are checked."""

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.convert.row_maker import MadeRow
+from packer.convert.row_maker import Block, RowMaker
 from packer.errors import ImageError, PackerError, SourceError
-from packer.format.pack_writer import Rows
 from packer.samples.columns import check_labels
 from packer.samples.field_plan import LABEL
 from packer.samples.sample_layout import SamplePlan
@@ -56,8 +55,8 @@ class SampleFailedError(ImageError):
         return failed
 
 
-class DatasetRows:
-    """A RowMaker over a map-style dataset.
+class DatasetRows(RowMaker):
+    """Rows from a map-style dataset.
 
     Draws from the global generators of Python, NumPy and torch are keyed by (seed, sample) while a sample is made, so that a
     random transform gives the same rows for any number of workers. Where workers are threads they make one sample at a time:
@@ -81,19 +80,11 @@ class DatasetRows:
         self._settled = False
         self._alone = ForkSafeLock()
 
-    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return nothing: all fields are made."""
-        return {}
-
-    def ahead(self, samples: NDArray[np.int64]) -> None:
-        """Do nothing: rows are read when they are made."""
-
-    def make(self, sample: int, row: Mapping[str, NDArray[Any]]) -> MadeRow:
+    def make(self, sample: int, at: int, block: Block) -> None:
         """Ask the dataset for the sample. Raises ImageError."""
         if os.getpid() != self._parent and not self._settled:
             settle_in_child()
             self._settled = True
-        ragged = {}
         nbytes = 0
         with self._alone:
             try:
@@ -101,18 +92,14 @@ class DatasetRows:
             except ValueRefusedError as error:
                 raise ImageError(f"{error}.") from None
             for name, value in rows.items():
-                if name in self._ragged:
-                    ragged[name] = value
-                    nbytes += len(value)
-                else:
-                    row[name][...] = value
-                    nbytes += value.nbytes
-        if self._classes is not None and LABEL in row:
+                block.rows[name][at] = value
+                nbytes += len(value) if name in self._ragged else value.nbytes
+        if self._classes is not None and LABEL in block.rows and LABEL not in self._ragged:
             try:
-                check_labels(np.asarray(row[LABEL]).reshape(1, -1), np.array([sample]), self._classes)
+                check_labels(block.rows[LABEL][at : at + 1].reshape(1, -1), np.array([sample]), self._classes)
             except SourceError as error:
                 raise ImageError(str(error).partition(": ")[2]) from None
-        return MadeRow(nbytes, ragged)
+        block.bytes_read += nbytes
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the label of each sample, where the dataset tells them, as torchvision's do by ``targets``; else None."""
@@ -125,10 +112,6 @@ class DatasetRows:
     def name(self, sample: int) -> str:
         """Return the dataset and the number."""
         return f"{self._subject}[{sample}]"
-
-    def key(self, sample: int) -> str:
-        """Return the sample's number."""
-        return str(sample)
 
 
 def get(dataset: Dataset, sample: int, seed: int) -> Any:

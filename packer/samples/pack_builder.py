@@ -23,7 +23,7 @@ from packer.format.pack import Pack
 from packer.format.working_folder import WorkingFolder, check_output, failure
 from packer.samples.columns import ColumnField, ColumnSamples
 from packer.samples.field_plan import FieldPlan, Forms
-from packer.samples.packing import Fields, PackingOptions, raw_bytes
+from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of
 from packer.samples.values import ValueRefusedError, as_array, plain
 
@@ -175,7 +175,7 @@ class PackBuilder:
                 maker = ColumnSamples(ColumnField.staged(staged), staged.rows, options.classes)
                 maker.check_pixels(run.out)
                 task = replace(options.task(maker, staged.rows, self._subject, None), skipped=self.skipped)
-                check_room(self._place.pack, raw_bytes(maker, staged.rows), run.out)
+                check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
                 run.bar.start(staged.rows, "rows")
                 within = replace(run.running, resume=False, overwrite=True)
                 header = write_pack(task, self._place.pack, within, run.out).header

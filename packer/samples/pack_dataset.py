@@ -33,7 +33,7 @@ from packer.samples.dataset_rows import (
 )
 from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
-from packer.samples.packing import Fields, PackingOptions, raw_bytes
+from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_samples
 from packer.samples.values import ValueRefusedError, held
 from packer.sentence import Option
@@ -247,7 +247,7 @@ class _Job:
         options = self._options.for_fields(None, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
         notes = [*options.notes, *source.notes, *_turned(columns)]
-        self._begin(source.subject, maker.fields, source.rows, raw_bytes(maker, source.rows), notes)
+        self._begin(source.subject, maker.fields, source.rows, maker.pack_bytes(source.rows), notes)
         maker.check_pixels(source.subject)
         with Progress(self._shown, "B") as bar:
             bar.start(source.nbytes)
@@ -256,7 +256,7 @@ class _Job:
         found_pack = run.found(task.members["provenance"], source.rows, None)
         if found_pack is not None:
             return run.report(found_pack, notes, already=True)
-        written = run.write(task, raw_bytes(maker, source.rows))
+        written = run.write(task, maker.pack_bytes(source.rows))
         written.bytes_read = source.nbytes
         return run.report(written, notes)
 
@@ -286,13 +286,13 @@ class _Job:
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
             # Before anything is made that grows with the number of samples.
-            self._begin(subject, maker.fields, count, raw_bytes(maker, count), notes)
+            self._begin(subject, maker.fields, count, maker.pack_bytes(count), notes)
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
             task = options.task(maker, count, subject, told_of, forks=forks)
             found = run.found(task.members["provenance"], count, None)
             if found is not None:
                 return run.report(found, notes, already=True)
-            written = run.write(task, raw_bytes(maker, count))
+            written = run.write(task, maker.pack_bytes(count))
         return run.report(written, notes)
 
     def iterable(self, samples: Iterable[Any]) -> Report:

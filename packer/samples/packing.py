@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
 from packer.convert.conversion_task import ConversionTask
@@ -38,13 +37,6 @@ from packer.sentence import Option
 from packer.version import __version__
 
 _MOST_STRATA = 1000  # different labels of which splits get equal shares each
-
-
-class SampleRows(RowMaker, Protocol):
-    """A RowMaker over samples whose labels may be known."""
-
-    def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample, None where there are none."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +181,7 @@ class PackingOptions:
 
     def task(
         self,
-        maker: SampleRows,
+        maker: RowMaker,
         count: int,
         subject: str,
         source: Mapping[str, Any] | None,
@@ -240,9 +232,3 @@ class PackingOptions:
         return ConversionTask(
             subject, maker, order, storing, members_of_header, None if source is None else provenance, keyed
         )
-
-
-def raw_bytes(maker: RowMaker, count: int) -> int:
-    """Return the bytes of a pack, about, before anything is compressed."""
-    row = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
-    return row * count + (1 << 16)

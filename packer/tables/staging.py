@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.conversion_run import Conversion
-from packer.convert.row_maker import ColumnRows
+from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import block_checksum
 from packer.format.file_io import pread_all, pwrite_all
@@ -316,8 +316,8 @@ _WAYS: Mapping[str, str] = {
 }
 
 
-class TableRows(ColumnRows):
-    """A RowMaker over staged rows; samples are their numbers in the order of the input."""
+class TableRows(RowMaker):
+    """Rows from staged ones; samples are their numbers in the order of the input."""
 
     def __init__(self, staged: Staged, records: ShuffledFile, mapper: RowMapper) -> None:
         """records: of `staged`, prepared."""

@@ -7,16 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from packer.convert.row_maker import ColumnRows
 from packer.errors import UsageError
 from packer.format.joined_pack import check_fields, check_mappings, joined
 from packer.format.pack import Pack
-from packer.format.pack_writer import Rows
-from packer.orders.runs import consecutive
-from packer.read.row_reader import RowReader
 from packer.sentence import Option
 from packer.tables.staging import MAX_SKIPPED
 
@@ -47,28 +40,6 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
     table = {**table, "skipped": _added(skipped)} if skipped else table
     return replace(whole, header=replace(whole.header, table=table))
-
-
-class TablePackRows(ColumnRows):
-    """A RowMaker over the rows of a pack of a table: every field as it is."""
-
-    def __init__(self, pack: Pack) -> None:
-        self._reader = RowReader(pack, pack.fields, verify=all(part.sealed for part in pack.parts))
-        self.fields = tuple(replace(f, codec=None) if f.compressed else f for f in pack.fields)
-        ragged = [f.name for f in pack.fields if f.ragged]
-        blobs = sum(e.nbytes for name in ragged for e in pack.header.extents[name])
-        self.ragged_bytes = blobs // pack.rows + 8 * len(ragged)
-
-    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return all fields of these rows."""
-        runs = consecutive(np.asarray(samples, np.int64))
-        found: dict[str, Rows] = {}
-        for f in self.fields:
-            if f.ragged:
-                found[f.name] = self._reader.read_ragged(f.name, runs) if len(samples) else []
-            else:
-                found[f.name] = self._reader.array(f, runs)
-        return found
 
 
 def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

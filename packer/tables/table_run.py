@@ -163,7 +163,6 @@ def store_rows(
         except OSError as error:
             raise failure(job.run.out, error) from error
         maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
-        row_bytes = sum(f.row_bytes for f in maker.fields if not f.ragged) + maker.ragged_bytes
         members = {
             "classes": None if job.plan.label_kind is None else transform.classes,
             "seed": job.record.get("seed"),
@@ -174,12 +173,12 @@ def store_rows(
             job.table.names[0],
             maker,
             order,
-            job.storing.with_rows(row_bytes),
+            job.storing.with_rows(maker.row_bytes),
             members,
             provenance,
             False,
         )
-        return store(task, row_bytes * staged.rows + (1 << 16)), notes
+        return store(task, maker.pack_bytes(staged.rows)), notes
 
 
 def mapped_bytes() -> int:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from packer.convert.conversion_run import write_pack
 from packer.convert.conversion_task import ConversionTask, RunOptions
-from packer.convert.row_maker import ColumnRows
+from packer.convert.row_maker import Block, RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
 from packer.format.header import Field
@@ -32,7 +31,7 @@ from tests.format.packs import files_of
 ROWS = 100
 
 
-class Squares(ColumnRows):
+class Squares(RowMaker):
     """Row n: its number, three squares, and a text of its own length."""
 
     fields = (Field("number", "<i8", ()), Field("squares", "<f4", (3,)), Field("text", "|u1", None))
@@ -46,10 +45,7 @@ class Squares(ColumnRows):
         squares = (samples[:, None] + np.arange(3)).astype("<f4") ** 2
         return {"number": samples, "squares": squares, "text": [b"x" * int(n % 7) for n in samples]}
 
-    def ahead(self, samples: NDArray[np.int64]) -> None:
-        pass
-
-    def make(self, sample: int, row: Mapping[str, NDArray[np.generic]]) -> Any:
+    def make(self, sample: int, at: int, block: Block) -> None:
         raise AssertionError("a row is made by itself")
 
 
@@ -78,7 +74,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def task(maker: ColumnRows, storing: RowStorage, *, keyed: bool = False) -> ConversionTask:
+def task(maker: RowMaker, storing: RowStorage, *, keyed: bool = False) -> ConversionTask:
     order = table_order(ROWS, split="train=0.8,val=0.2", shuffle=True, seed=1)
     return ConversionTask("s.csv", maker, order, storing, {"provenance": {}}, {"seed": 1}, keyed=keyed)
 

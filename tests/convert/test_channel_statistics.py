@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.convert.block_workers import PixelSums
+from packer.convert.pixel_sums import PixelSums
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 4]), st.integers(1, 40), st.integers(1, 40))

@@ -18,6 +18,7 @@ from packer.codecs.jpeg import encode as encode_jpeg
 from packer.codecs.jpeg import size as jpeg_size
 from packer.convert.image_conversion import ConversionPlan, convert_images
 from packer.convert.image_rows import ImageRows
+from packer.convert.row_maker import Block
 from packer.errors import ImageError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -353,7 +354,7 @@ def test_rows_are_named_by_key_and_path(mixed: Path):
 def test_a_bad_file_says_why_without_its_name(mixed: Path):
     (mixed / "alpha.png").write_bytes(b"nothing")
     with pytest.raises(ImageError) as error:
-        maker(mixed).make(0, {"image": np.empty((16, 16, 3), np.uint8)})
+        maker(mixed).make(0, 0, Block(rows={"image": np.empty((1, 16, 16, 3), np.uint8)}))
     assert "alpha" not in str(error.value)
 
 

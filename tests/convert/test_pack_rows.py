@@ -31,11 +31,8 @@ def packs(photo_folder: Path, tmp_path: Path) -> list[Pack]:
 
 
 def made(rows: PackRows, sample: int) -> dict[str, Any]:
-    known = rows.columns(np.empty(0, np.int64))
-    row = {
-        f.name: np.empty(f.shape or (), f.dtype) for f in rows.fields if not f.ragged and f.name not in known
-    }
-    return {**row, **rows.make(sample, row).ragged}
+    (block,) = rows.read(np.array([sample]))
+    return {name: values[0] for name, values in {**block.rows, **block.files}.items()}
 
 
 def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):

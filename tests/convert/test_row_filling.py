@@ -85,10 +85,10 @@ def test_a_decoder_that_crashes_is_named(
 ) -> None:
     make = image_rows.ImageRows.make
 
-    def crash(self: Any, sample: int, row: Any) -> Any:
+    def crash(self: Any, sample: int, *given: Any) -> Any:
         if self.key(sample) == "dog/7.jpg":
             os.kill(os.getpid(), signal.SIGSEGV)
-        return make(self, sample, row)
+        return make(self, sample, *given)
 
     monkeypatch.setattr(image_rows.ImageRows, "make", crash)
     with pytest.raises(

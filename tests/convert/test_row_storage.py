@@ -9,6 +9,7 @@ import pytest
 
 from packer.arguments import as_bytes
 from packer.codecs import jpeg
+from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field
@@ -19,7 +20,7 @@ MASK = Field("mask", "|u1", (32, 16), {"sampling": "nearest"})
 BOXES = Field("boxes", "|u1", None)
 
 
-class Maker:
+class Maker(RowMaker):
     """As much of a RowMaker as the size of a block depends on."""
 
     def __init__(self, *fields: Field, ragged_bytes: int = 0) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer import native
-from packer.convert.block_workers import channel_sums, channel_sums_numpy
+from packer.convert.pixel_sums import channel_sums, channel_sums_numpy
 from packer.pixels.decode_resize import FilterAxis, resample_numpy, triangle
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], FilterAxis, FilterAxis], None]
@@ -203,7 +203,7 @@ def test_packer_works_without_the_compiled_form() -> None:
         sys.modules["packer.native._native"] = None
         import numpy as np
         from packer import native
-        from packer.convert.block_workers import channel_sums
+        from packer.convert.pixel_sums import channel_sums
         from packer.pixels.decode_resize import Box
         from packer.pixels.decode_resize import resize
         assert not native.COMPILED
