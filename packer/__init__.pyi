@@ -2,7 +2,7 @@
 
 # ruff: noqa: I001 - aliases, by which type checkers see public names, would be a statement each
 from packer.version import __version__ as __version__
-from packer.convert.conversion_run import Report as Report
+from packer.convert.conversion_task import Report as Report
 from packer.convert.export import export_images as export_images
 from packer.convert.image_conversion import convert_images as convert_images
 from packer.convert.repacking import (
@@ -40,7 +40,6 @@ from packer.samples.pack_builder import PackBuilder as PackBuilder, create as cr
 from packer.samples.pack_dataset import pack_dataset as pack_dataset
 from packer.samples.packing import Fields as Fields
 from packer.tables.table_conversion import (
-    TableReport as TableReport,
     append_table as append_table,
     convert_table as convert_table,
 )

@@ -17,9 +17,9 @@ from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
 if TYPE_CHECKING:
-    from packer.convert.conversion_run import Report
+    from packer.convert.conversion_task import Report
     from packer.convert.image_conversion import ConversionPlan
-    from packer.tables.table_conversion import TablePlan, TableReport
+    from packer.tables.table_conversion import TablePlan
 
 SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
@@ -178,7 +178,7 @@ def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan
 
 def tell_report(
     output: Output,
-    report: Report | TableReport,
+    report: Report,
     noun: str,
     verb: str = "packed",
     where: str = "",
@@ -208,9 +208,9 @@ def tell_report(
         return
     count, listed = len(report.skipped), "them all"
     title = f"skipped {units.count(count, 'input')}"
-    if reasons := vars(report).get("reasons"):
-        count, listed = sum(reasons.values()), f"the first {count:,}"
-        why = ", ".join(f"{rows:,} {reason}" for reason, rows in reasons.items())
+    if report.reasons:
+        count, listed = report.skipped_rows, f"the first {count:,}"
+        why = ", ".join(f"{rows:,} {reason}" for reason, rows in report.reasons.items())
         title = f"left out {units.count(count, 'row')} ({why})"
     if not output.as_json:
         say(f"{title}:", err=True)

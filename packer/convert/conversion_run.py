@@ -7,12 +7,12 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import Any
 
 from packer import units
 from packer.arguments import ON_ERROR, check_workers, choice
-from packer.convert.conversion_task import ConversionTask, Engine, RunOptions, RunResult
+from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Report, RunOptions
 from packer.convert.engines import PartsEngine
 from packer.convert.part_run import write_part
 from packer.convert.row_storage import RowStorage
@@ -34,38 +34,6 @@ from packer.progress import Progress
 from packer.sentence import Call, Option, Sentence
 
 _KEPT = "What has been done is kept"
-
-
-@dataclass(frozen=True)
-class Report:
-    """The result of a conversion.
-
-    rows: images in the pack; seconds: wall time, flushing included; bytes_read: of inputs; bytes_written: of the pack;
-    skipped: ({"key": ..., "reason": ...}, ...) inputs left out; workers: that decoded; resumed: rows that an interrupted run had
-    done; cleared: how an interrupted run differed whose work was cleared; already: the pack was there and whole, and was left;
-    notes: sentences that a user should see, those of the plan among them.
-    """
-
-    out: str
-    rows: int
-    seconds: float
-    bytes_read: int
-    bytes_written: int
-    workers: int
-    skipped: tuple[dict[str, str], ...]
-    resumed: int = 0
-    cleared: str = ""
-    already: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def rows_per_second(self) -> float:
-        """Rows packed a second, those not counted that had been done before."""
-        return max(0, self.rows - self.resumed) / self.seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
-        return asdict(self)
 
 
 class Conversion:
@@ -117,15 +85,13 @@ class Conversion:
 
     def found(
         self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
-    ) -> RunResult | None:
+    ) -> Report | None:
         """Return the pack that is asked for, if it may be gone on with and is there already; see `already`."""
         if not self.running.resume:
             return None
         return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
 
-    def write(
-        self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None
-    ) -> RunResult:
+    def write(self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None) -> Report:
         """Write a planned pack of about so many bytes. then: called once there is room for it. Raises PackerError."""
         total = rows = len(task.order.samples)
         if self.running.only is not None:
@@ -146,7 +112,7 @@ class Conversion:
                     raise
                 return found
 
-    def report(self, written: RunResult, notes: Sequence[str] = (), *, already: bool = False) -> Report:
+    def report(self, written: Report, notes: Sequence[str] = (), *, already: bool = False) -> Report:
         """Return the report of what was written, or found. notes: of the plan."""
         if written.narrowed:
             notes = (*notes, _other_depth(written))
@@ -158,22 +124,19 @@ class Conversion:
                     f"{Call('merge_shards', (self.out,))}"
                 ),
             )
-        return Report(
-            self.out,
-            written.rows,
-            time.perf_counter() - self._began,
-            written.bytes_read,
-            written.nbytes,
-            self.running.workers,
-            tuple(dict(s) for s in written.skipped),
-            written.resumed,
-            written.cleared,
-            already,
-            tuple(notes),
+        return replace(
+            written,
+            out=self.out,
+            seconds=time.perf_counter() - self._began,
+            workers=self.running.workers,
+            already=already,
+            notes=tuple(notes),
+            narrowed=0,
+            header=NO_ROWS,
         )
 
 
-def _other_depth(written: RunResult) -> str:
+def _other_depth(written: Report) -> str:
     """Say of how many images the depth was changed."""
     many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
     if written.header.field("image").most > 255:
@@ -192,7 +155,7 @@ def _parse_part(text: str) -> tuple[int, int]:
     raise UsageError(f"only_shards {text}: is not K/N with K from 1 to N. Pass for example 1/8.")
 
 
-def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> RunResult:
+def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> Report:
     """Write a whole pack. What has been done is kept if that fails, and the error says so.
 
     name: of the pack in messages, where `out` is one that users do not know. Raises PackerError.
@@ -214,7 +177,7 @@ def check_room(out: str, needed: int, name: str | None = None) -> None:
 
 def already(
     out: str, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None, *, overwrite: bool
-) -> RunResult | None:
+) -> Report | None:
     """Return the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
 
     rows: of the pack, inputs that were skipped included; None where that is not known beforehand. newest: of the inputs.
@@ -256,7 +219,7 @@ def already(
             remove(left)
     elif not os.path.lexists(journal):
         clear_idle(out)  # it was killed while it removed that folder, which no longer says what it is
-    return RunResult(header, resumed=header.rows)
+    return Report.of(header, resumed=header.rows)
 
 
 @contextmanager

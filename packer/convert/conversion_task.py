@@ -1,4 +1,4 @@
-"""A pack that is to be written, as it was planned; options of a run, and its result."""
+"""A pack that is to be written, as it was planned; options of a run, and its report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError
 from packer.format.file_io import InputFile
 from packer.format.header import Field, Header
-from packer.format.pack import Pack
 
 NO_ROWS = Header(0, 1, (), {})
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
@@ -80,43 +79,62 @@ class ConversionTask:
         return replace(self, order=self.order.part(first, stop), plan=plan, skipped=())
 
 
-@dataclass
-class RunResult:
-    """The result of a run.
+@dataclass(frozen=True)
+class Report:
+    """The result of a conversion.
 
-    header: of the whole pack; before: the pack that was added to; skipped: inputs left out, those that it listed before aside;
-    bytes_read: of inputs, this time; resumed: rows taken over; narrowed: images whose depth was changed.
+    rows: in the pack, or added to it; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of these
+    rows, as they are stored; skipped: ({"key": ..., "reason": ...}, ...) inputs left out, of a table the first 1,000 rows; workers: that
+    made rows; resumed: rows that an interrupted run had done, of a table those that it had read; cleared: how an interrupted run
+    differed whose work was cleared; already: the pack was there and whole, and was left; notes: sentences that a user should see, those
+    of the plan among them; skipped_rows: of a table how many were left out; reasons: why -> how many.
+
+    While the pack is being written, narrowed: images whose depth was changed; header: that of the rows.
     """
 
-    header: Header
+    out: str = ""
+    rows: int = 0
+    seconds: float = 0.0
     bytes_read: int = 0
+    bytes_written: int = 0
+    workers: int = 1
+    skipped: tuple[Mapping[str, str], ...] = ()
     resumed: int = 0
     cleared: str = ""
-    narrowed: int = 0
-    before: Pack | None = None
-    added_skipped: list[Mapping[str, str]] = field(default_factory=list)
+    already: bool = False
+    notes: tuple[str, ...] = ()
+    skipped_rows: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    narrowed: int = field(default=0, repr=False)
+    header: Header = field(default=NO_ROWS, repr=False)
 
-    def add(self, part: RunResult) -> None:
-        """Count what a shard gave."""
-        self.bytes_read += part.bytes_read
-        self.resumed += part.resumed
-        self.narrowed += part.narrowed
+    @classmethod
+    def of(cls, header: Header, **others: Any) -> Report:
+        """Return the report of a pack with that header."""
+        nbytes = sum(extent.nbytes for extents in header.extents.values() for extent in extents)
+        return cls(
+            rows=header.rows, bytes_written=nbytes, skipped=tuple(header.skipped), header=header, **others
+        )
+
+    @classmethod
+    def of_parts(cls, header: Header, parts: Sequence[Report], resumed: int = 0, cleared: str = "") -> Report:
+        """Return the report of a pack of parts that were made now. resumed: rows of the others."""
+        return cls.of(
+            header,
+            bytes_read=sum(part.bytes_read for part in parts),
+            resumed=resumed + sum(part.resumed for part in parts),
+            narrowed=sum(part.narrowed for part in parts),
+            cleared=cleared,
+        )
 
     @property
-    def rows(self) -> int:
-        """Rows written, or added."""
-        return self.header.rows - (self.before.rows if self.before else 0)
+    def rows_per_second(self) -> float:
+        """Rows packed a second, those not counted that had been done before."""
+        return max(0, self.rows - self.resumed) / self.seconds
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of these rows, as they are stored."""
-        whole = sum(e.nbytes for extents in self.header.extents.values() for e in extents)
-        return whole - (self.before.nbytes if self.before else 0)
-
-    @property
-    def skipped(self) -> Sequence[Mapping[str, str]]:
-        """Inputs left out."""
-        return self.added_skipped if self.before else self.header.skipped
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        return {name: value for name, value in vars(self).items() if name not in ("narrowed", "header")}
 
 
 @dataclass(frozen=True)
@@ -136,5 +154,5 @@ class RunOptions:
     only: tuple[int, int] | None = None
 
 
-Engine = Callable[[ConversionTask, str, RunOptions], RunResult]
+Engine = Callable[[ConversionTask, str, RunOptions], Report]
 """What writes a planned pack: it gets the task, the output's name and the options of the run."""

@@ -22,7 +22,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from packer.convert.conversion_task import NO_ROWS, ConversionTask, RunOptions, RunResult
+from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.shard_run import RecordedShards, list_recorded, list_shards
 from packer.errors import MissingDependencyError, PackerError, SourceError, UsageError
 from packer.format.checksums import digest
@@ -60,25 +60,25 @@ class PartsEngine:
     options: Mapping[str, Any]
     url: str = ""
 
-    def __call__(self, task: ConversionTask, out: str, running: RunOptions) -> RunResult:
+    def __call__(self, task: ConversionTask, out: str, running: RunOptions) -> Report:
         """See Engine."""
         rows, total = task.storing.shard_rows, len(task.order.samples)
         assert rows is not None
         count = -(-total // rows)
-        done = RunResult(NO_ROWS)
+        resumed, reports = 0, list[Report]()
         with self.pool() as pool:
             parts = min(count, _ROUNDS * (getattr(pool, "_max_workers", None) or cores()))
             # Processes that are forked meanwhile must not hold its lock; its journal says of which plan all parts have to be.
             begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
             place = begin(resume=running.resume, clear_parts=True)
             place.close(keep=True)
-            done.cleared, records = place.cleared, [*place.resumed]
+            cleared, records = place.cleared, [*place.resumed]
             if self.url:
                 there = RecordedShards(records).there(self.url)
-                done.resumed = sum(min(rows, total - number * rows) for number in there)
+                resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
                 for report, made in self._make(pool, task, self.url, todo, parts, running, lambda: 0):
-                    done.bytes_read += report.bytes_read
+                    reports.append(report)
                     records += made
                     place = begin()
                     for record in made:
@@ -86,7 +86,7 @@ class PartsEngine:
                     place.close(keep=True)
                 place = begin()
                 try:
-                    done.header = list_recorded(place, records, self.url, self.url)
+                    header = list_recorded(place, records, self.url, self.url)
                 finally:
                     place.close(keep=True)
             else:
@@ -99,11 +99,10 @@ class PartsEngine:
                     return 0
 
                 for report, _ in self._make(pool, task, out, [*range(parts)], parts, running, finished):
-                    done.bytes_read += report.bytes_read
-                    done.resumed += report.resumed
-                done.header = list_shards(out, overwrite=running.overwrite)
+                    reports.append(report)
+                header = list_shards(out, overwrite=running.overwrite)
         running.progress(total)
-        return done
+        return Report.of_parts(header, reports, resumed, cleared)
 
     def _make(
         self,

@@ -13,8 +13,8 @@ import numpy as np
 
 from packer import native, units
 from packer.channels import CHANNELS
-from packer.convert.conversion_run import Conversion, Report
-from packer.convert.conversion_task import ConversionTask, Engine
+from packer.convert.conversion_run import Conversion
+from packer.convert.conversion_task import ConversionTask, Engine, Report
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.publishing import published

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from packer.convert.block_workers import make_blocks
-from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions, RunResult
+from packer.convert.conversion_task import ConversionTask, NothingPackedError, Report, RunOptions
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.format.pack_writer import PackWriter
 
 
-def write_part(task: ConversionTask, out: str, running: RunOptions, name: str, before: int = 0) -> RunResult:
+def write_part(task: ConversionTask, out: str, running: RunOptions, name: str, before: int = 0) -> Report:
     """Write a pack of one part. before: rows that other parts have."""
 
     def progress(rows: int) -> None:
@@ -53,7 +53,7 @@ def part_writer(
     )
 
 
-def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int) -> RunResult:
+def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int) -> Report:
     """Close the holes of skipped inputs in a pack whose blocks are all done, and give it its name.
 
     resumed: rows that were done before. Raises NothingPackedError if every input was skipped.
@@ -72,7 +72,13 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
         skipped=_skipped(task, outcome),
         **task.members,
     )
-    return RunResult(header, outcome.bytes_read, resumed, writer.cleared, outcome.narrowed)
+    return Report.of(
+        header,
+        bytes_read=outcome.bytes_read,
+        resumed=resumed,
+        cleared=writer.cleared,
+        narrowed=outcome.narrowed,
+    )
 
 
 def _most(task: ConversionTask) -> int:

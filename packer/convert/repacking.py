@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, Report, already, staging_folder
-from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.conversion_run import Conversion, already, staging_folder
+from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.duplicate_rows import (
     DUPLICATES,
     duplicate_parts,
@@ -87,7 +87,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     24
     """
     run = Conversion(out, "shards", workers=1, overwrite=overwrite)
-    return run.report(RunResult(list_shards(run.out, overwrite=overwrite)))
+    return run.report(Report.of(list_shards(run.out, overwrite=overwrite)))
 
 
 def merge_packs(
@@ -336,9 +336,9 @@ def append_images(
             left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates, plan)
             notes = [*plan.notes, *left_out(len(left), name)]
             if len(left) == plan.rows:
-                return run.report(RunResult(pack.header, before=pack, cleared=place.cleared), notes)
+                return run.report(Report(cleared=place.cleared), notes)
             written = append_shards(_without(task, left), pack, place, run.running)
-    return run.report(replace(written, cleared=place.cleared), notes)
+    return run.report(written, notes)
 
 
 def _known_samples(
@@ -663,7 +663,7 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
     return run.report(run.write(task, round(nbytes)), notes)
 
 
-def _finished(out: str, task: ConversionTask) -> RunResult | None:
+def _finished(out: str, task: ConversionTask) -> Report | None:
     """Return the pack under that name, if it is that of the task. Raises UsageError if it is another, or older than its input."""
     try:
         rows = len(task.order.samples)

@@ -186,12 +186,12 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
             f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
             for f in maker.fields
         ):
-            made = [sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.made if f.ragged])]
+            made = [sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])]
             ragged = sum(made) / len(made) if made else maker.ragged_bytes
             return other + ragged + 8 * sum(f.ragged for f in maker.fields)
         return other + maker.ragged_bytes + 8
     other += maker.ragged_bytes
-    pixels = [row.copy() for (row,) in _rows(maker, picked, [image])] if storing.gathered else []
+    pixels = [row for (row,) in _rows(maker, picked, [image])] if storing.gathered else []
     if not pixels:
         return image.row_bytes + other
     if storing.store == "jpeg":
@@ -200,8 +200,9 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     return other + len(codec.compress(np.stack(pixels))) / len(pixels)
 
 
-def _rows(maker: RowMaker, samples: NDArray[np.int64], fields: Sequence[Field]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of some fields, without those that cannot be made; valid until the next."""
-    for block in maker.read(samples):
-        good = block.count - len(block.reasons)
-        yield from zip(*(block.rows[f.name][:good] for f in fields), strict=True)
+def _rows(maker: RowMaker, samples: NDArray[np.int64], fields: Sequence[Field]) -> Iterator[list[Any]]:
+    """Yield some fields of each row, without those that cannot be made."""
+    for at in range(len(samples)):
+        (block,) = maker.read(samples[at : at + 1])
+        if not block.reasons:
+            yield [block.rows[f.name][0] for f in fields]

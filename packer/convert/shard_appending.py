@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
-from packer.convert.conversion_task import ConversionTask, RunOptions, RunResult
+from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.shard_run import write_shards
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import remove
@@ -68,7 +68,7 @@ def check_alike(task: ConversionTask, pack: Pack) -> None:
             )
 
 
-def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, running: RunOptions) -> RunResult:
+def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, running: RunOptions) -> Report:
     """Add the task's rows to a pack of shards. Interrupted, the same call goes on.
 
     place: the working folder ``adding(pack.path)``, of a plan that names the pack as it is now.
@@ -79,7 +79,7 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
     try:
         made = open_pack(place.pack)
         made.confirm()
-        written = RunResult(made.header, resumed=made.rows)
+        written = Report.of(made.header, resumed=made.rows)
     except FormatError:
         remove(place.pack)
         rows = task.storing.shard_rows or len(task.order.samples)
@@ -90,10 +90,10 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         pack.confirm()
         pack.check_same()
         try:
-            header = _list(place.pack, pack)
+            _list(place.pack, pack)
         except OSError as error:
             raise failure(pack.path, error) from error
-    return replace(written, header=header.header, before=pack, added_skipped=list(written.header.skipped))
+    return replace(written, cleared=place.cleared)
 
 
 def take_back(path: str) -> None:
@@ -117,8 +117,8 @@ def take_back(path: str) -> None:
         remove(os.path.join(path, NEXT_INDEX_FILE))
 
 
-def _list(folder: str, pack: Pack) -> Pack:
-    """Move the shards of a whole pack into another, and list them there. Returns it. Raises OSError, PackerError."""
+def _list(folder: str, pack: Pack) -> None:
+    """Move the shards of a whole pack into another, and list them there. Raises OSError, PackerError."""
     index, added = read_index(pack.path), read_index(folder)
     shards = [open_pack(os.path.join(folder, shard.file)) for shard in added.shards]
     names = _free_names(pack, index, added)
@@ -135,7 +135,6 @@ def _list(folder: str, pack: Pack) -> Pack:
             )
         os.rename(shard.path, to.path)
     name_index(pack.path)
-    return open_pack(pack.path)
 
 
 def _free_names(pack: Pack, index: Index, added: Index) -> list[str]:

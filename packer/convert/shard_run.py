@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError, RunOptions, RunResult
+from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError, Report, RunOptions
 from packer.convert.part_run import write_part
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import remove
@@ -23,7 +23,7 @@ from packer.sentence import Option
 _ALL = "all shards"  # of the record that says how many there are, of which format, and what was left out beside them
 
 
-def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str, rows: int) -> RunResult:
+def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str, rows: int) -> Report:
     """Write a pack of shards of so many rows, or with ``running.only`` some of its shards.
 
     out, name: as write_pack has them. Raises PackerError.
@@ -36,7 +36,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str,
         resume=running.resume,
         part="" if only is None else f"part-{only[0]}-of-{only[1]}",
     )
-    done = RunResult(NO_ROWS, cleared=place.cleared)
+    resumed, parts = 0, list[Report]()
     recorded = RecordedShards(place.resumed, task.members.get("provenance"))
     shards: dict[str, Pack] = {}
     try:
@@ -52,9 +52,9 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str,
                 shards[file] = _sharing(found, shards)
                 if file not in recorded.seals:  # a run was killed just after it had named the shard
                     place.record([file, seal_of(found.seal)])
-                done.resumed += min(rows, total - number * rows)
-                running.progress(done.resumed)
-        before = done.resumed
+                resumed += min(rows, total - number * rows)
+                running.progress(resumed)
+        before = resumed
         for file, number in files.items():
             if file in shards or file in recorded.empty:
                 continue
@@ -62,7 +62,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str,
             remove(path)
             try:
                 again = replace(running, overwrite=True)
-                done.add(write_part(part, path, again, os.path.join(name, file), before))
+                parts.append(write_part(part, path, again, os.path.join(name, file), before))
             except NothingPackedError as error:
                 recorded.empty[file] = list(error.skipped)
                 place.record([file, recorded.empty[file]])
@@ -73,14 +73,12 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str,
         left_out = recorded.skipped_of(files)
         made = [shards[file] for file in sorted(shards)]
         if only is None:
-            done.header = _list(place, made, [*task.skipped, *left_out], name, task.subject)
-            return done
-        headers = [shard.header for shard in made]
-        done.header = (
-            merge_headers(headers, left_out) if made else replace(done.header, skipped=tuple(left_out))
-        )
-        place.close(keep=True)
-        return done
+            header = _list(place, made, [*task.skipped, *left_out], name, task.subject)
+        else:
+            headers = [shard.header for shard in made]
+            header = merge_headers(headers, left_out) if made else replace(NO_ROWS, skipped=tuple(left_out))
+            place.close(keep=True)
+        return Report.of_parts(header, parts, resumed, place.cleared)
     except BaseException as error:
         kept = os.path.isdir(place.pack) and os.listdir(place.pack)
         place.close(keep=task.plan is not None and bool(kept))

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from packer.convert.conversion_run import Report, write_pack
-from packer.convert.conversion_task import ConversionTask, RunOptions, RunResult
+from packer.convert.conversion_run import write_pack
+from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.image_conversion import convert_images
 from packer.convert.part_run import part_writer, row_keys, seal
 from packer.convert.row_filling import RowFilling, fillable
@@ -50,9 +50,6 @@ from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.remote.urls import is_url
 from packer.tables.table_options import Csv, Encode
-
-if TYPE_CHECKING:
-    from packer.tables.table_conversion import TableReport
 
 _FAR_TASK_SECONDS = 0.25  # of images in a store, which a worker reads over several connections at once
 _PROGRESS_SECONDS = 0.2
@@ -113,7 +110,7 @@ class _Filling:
             clear_finished(out)
         self.answer(sealed=self._server.made if self._server else 0, cleared=report.cleared)
 
-    def _convert(self, *, resume: bool) -> Report | TableReport:
+    def _convert(self, *, resume: bool) -> Report:
         """Run the conversion. resume: leave a whole pack of the same as it is; else what is left of another is cleared."""
         source, out, options = self._job["source"], self._job["out"], self._job["options"]
         if _is_table(source):
@@ -144,7 +141,7 @@ class _Filling:
             except OSError:
                 raise KeyboardInterrupt from None
 
-    def _write(self, task: ConversionTask, out: str, running: RunOptions) -> RunResult:
+    def _write(self, task: ConversionTask, out: str, running: RunOptions) -> Report:
         """Write the planned pack: the engine of the conversion."""
         if running.skip or not fillable(task):
             total = len(task.order.samples)

@@ -31,7 +31,7 @@ except ImportError:
     raise MissingDependencyError("datasets", "packer.integrations.huggingface") from None
 
 if TYPE_CHECKING:
-    from packer.convert.conversion_run import Report
+    from packer.convert.conversion_task import Report
     from packer.format.header import Field
 
 _ARRAYS: dict[int, Any] = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.conversion_run import Conversion, Report, check_room, interrupted, write_pack
-from packer.convert.conversion_task import RunResult
+from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
+from packer.convert.conversion_task import Report
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -178,7 +178,7 @@ class PackBuilder:
                 check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
                 run.bar.start(staged.rows, "rows")
                 within = replace(run.running, resume=False, overwrite=True)
-                header = write_pack(task, self._place.pack, within, run.out).header
+                written = write_pack(task, self._place.pack, within, run.out)
                 try:
                     self._place.publish()
                 except OSError as error:
@@ -186,7 +186,7 @@ class PackBuilder:
         except BaseException:
             self._place.close(keep=False)
             raise
-        self.report = run.report(RunResult(header, bytes_read=nbytes), self._notes)
+        self.report = run.report(replace(written, bytes_read=nbytes), self._notes)
         return self.report
 
     def discard(self) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from packer import units
-from packer.convert.conversion_run import Conversion, Report, check_room
+from packer.convert.conversion_run import Conversion, check_room
+from packer.convert.conversion_task import Report
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -257,8 +259,7 @@ class _Job:
         if found_pack is not None:
             return run.report(found_pack, notes, already=True)
         written = run.write(task, maker.pack_bytes(source.rows))
-        written.bytes_read = source.nbytes
-        return run.report(written, notes)
+        return run.report(replace(written, bytes_read=source.nbytes), notes)
 
     def dataset(self, dataset: Dataset, key: str | None) -> Report:
         """Pack a map-style dataset."""

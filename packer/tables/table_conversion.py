@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, Report, check_room, staging_folder, write_pack
-from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.conversion_run import Conversion, check_room, staging_folder, write_pack
+from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
 from packer.convert.publishing import published
 from packer.convert.row_storage import STORES, RowStorage
@@ -48,23 +48,6 @@ class TablePlan:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class TableReport(Report):
-    """The report of a conversion.
-
-    As Report, but: rows: of the pack; bytes_read: of inputs, this time; resumed: rows that an interrupted run had read; skipped: the
-    first 1,000 rows left out, skipped_rows: how many there are; reasons: why -> how many.
-    """
-
-    skipped_rows: int = 0
-    reasons: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def rows_per_second(self) -> float:
-        """Rows packed per second."""
-        return self.rows / self.seconds
-
-
 @refuses_foreign_words
 @published
 def convert_table(
@@ -97,7 +80,7 @@ def convert_table(
     progress: bool = False,
     on_plan: Callable[[TablePlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> TableReport:
+) -> Report:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
     The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or in no train row), `label`, and a field
@@ -145,7 +128,7 @@ def convert_table(
 
     Returns
     -------
-    TableReport
+    Report
 
     Raises
     ------
@@ -188,7 +171,7 @@ def convert_table(
     run.check_output()
     job = _new_job(run, _names(source), reading, choices, storing, dealt, like)
     if (found := run.found(job.provenance, None, job.table.newest())) is not None:
-        return _report(job, replace(found, resumed=0), already=True)
+        return _report(job, found, already=True)
     if on_plan is not None:
         on_plan(_plan(job))
     with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
@@ -198,7 +181,7 @@ def convert_table(
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
 
-def _write_pack(run: Conversion, place: WorkingFolder, task: ConversionTask, nbytes: int) -> RunResult:
+def _write_pack(run: Conversion, place: WorkingFolder, task: ConversionTask, nbytes: int) -> Report:
     check_room(place.pack, nbytes, place.out)
     return write_pack(task, place.pack, replace(run.running, resume=False, overwrite=True), place.out)
 
@@ -255,7 +238,7 @@ def append_table(
     progress: bool = False,
     on_plan: Callable[[TablePlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> TableReport:
+) -> Report:
     """Map more rows as those of a pack of shards were, and add them to it as further shards.
 
     Splits that are shares are drawn for the new rows as they were. The pack's record of the mapping, with its statistics, stays.
@@ -274,7 +257,7 @@ def append_table(
 
     Returns
     -------
-    TableReport
+    Report
         It counts the rows added.
 
     Raises
@@ -298,19 +281,19 @@ def append_table(
     names = [name for name in expand(names) if name not in known]
     left = [f"{name}: {where}, and were left out." for name, where in known.items()]
     if not names:
-        return TableReport(**vars(run.report(RunResult(pack.header, before=pack), left)))
+        return run.report(Report(), left)
     job = _appending_job(run, pack, names)
     if on_plan is not None:
         on_plan(_plan(job))
     with staging_folder(run, adding(run.out), {**job.identity, "pack": pack.seal.hex()}) as place:
         staged = stage(job.table, job.plan, place, run)
 
-        def store(task: ConversionTask, nbytes: int) -> RunResult:
+        def store(task: ConversionTask, nbytes: int) -> Report:
             check_space(run.out, nbytes)
             return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, place, run.running)
 
         written, notes = store_rows(job, staged, store, pack.parts[0].header.table)
-    return _report(job, replace(written, cleared=place.cleared), staged, [*left, *notes])
+    return _report(job, written, staged, [*left, *notes])
 
 
 def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
@@ -392,18 +375,17 @@ def _plan(job: TableJob) -> TablePlan:
 
 def _report(
     job: TableJob,
-    written: RunResult,
+    written: Report,
     staged: Staged | None = None,
     notes: Sequence[str] = (),
     *,
     already: bool = False,
-) -> TableReport:
+) -> Report:
     """Return the report of what was written of the staged rows, or found."""
-    if staged is None:
-        left = (written.header.table or {}).get("skipped") or {"rows": 0, "reasons": {}, "first": ()}
-    else:
-        left = staged.to_json()
+    left = (written.header.table or {})["skipped"] if staged is None else staged.to_json()
+    if staged is not None:
         written = replace(written, bytes_read=staged.bytes_read, resumed=staged.resumed)
         notes = [*source_notes(job), *notes]
-    report = vars(job.run.report(written, notes, already=already)) | {"skipped": tuple(left["first"])}
-    return TableReport(**report, skipped_rows=left["rows"], reasons=left["reasons"])
+    first, rows, reasons = tuple(left["first"]), left["rows"], left["reasons"]
+    written = replace(written, skipped=first, skipped_rows=rows, reasons=reasons)
+    return job.run.report(written, notes, already=already)

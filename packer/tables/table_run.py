@@ -11,7 +11,7 @@ from typing import Any
 
 from packer import machine, native, units
 from packer.convert.conversion_run import Conversion
-from packer.convert.conversion_task import ConversionTask, RunResult
+from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.format.file_io import remove
@@ -126,9 +126,9 @@ def _named(columns: Sequence[str]) -> str:
 def store_rows(
     job: TableJob,
     staged: Staged,
-    store: Callable[[ConversionTask, int], RunResult],
+    store: Callable[[ConversionTask, int], Report],
     table: Mapping[str, Any] | None = None,
-) -> tuple[RunResult, list[str]]:
+) -> tuple[Report, list[str]]:
     """Write the staged rows, mapped and in their order. Returns: what was written, and notes.
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.

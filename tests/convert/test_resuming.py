@@ -21,8 +21,7 @@ import pytest
 from PIL import Image
 
 from packer.convert import conversion_run
-from packer.convert.conversion_run import Report
-from packer.convert.conversion_task import ConversionTask
+from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import repack
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError

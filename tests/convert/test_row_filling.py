@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer.convert import image_rows
-from packer.convert.conversion_task import ConversionTask, RunOptions, RunResult
+from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.image_conversion import convert_images
 from packer.convert.part_run import part_writer, seal
 from packer.convert.row_filling import RowFilling, fillable
@@ -28,7 +28,7 @@ class Engine:
         self.found: list[int] = []
         self.blocks: list[int] = []
 
-    def __call__(self, task: ConversionTask, name: str, running: RunOptions) -> RunResult:
+    def __call__(self, task: ConversionTask, name: str, running: RunOptions) -> Report:
         with part_writer(task, name, running) as writer:
             self.blocks = sorted(writer.done)
             writer.record_rows()
@@ -116,7 +116,7 @@ def test_what_can_be_made_row_by_row(
     options: dict[str, Any],
     possible: bool,
 ) -> None:
-    def look(task: ConversionTask, name: str, running: RunOptions) -> RunResult:
+    def look(task: ConversionTask, name: str, running: RunOptions) -> Report:
         assert fillable(task) is possible
         raise PackerError("seen")
 
