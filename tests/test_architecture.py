@@ -71,9 +71,7 @@ UNITS: dict[str, set[str]] = {
     "packer.tables": {
         "packer.convert",
         "packer.format",
-        "packer.orders",
         "packer.randomness",
-        "packer.read",
         "packer.remote",
         "packer.tables.reading",
         "packer.tables.transform",

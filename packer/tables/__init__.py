@@ -11,7 +11,7 @@
     reading/             files of tables, as records
     transform/           the transform of columns into fields; NumPy alone, and no files
 
-Start with table_conversion.py. Imports: convert, format, orders, randomness, read, remote.
+Start with table_conversion.py. Imports: convert, format, randomness, remote.
 """
 
 from packer.tables.frames import apply
