@@ -140,13 +140,14 @@ def main() -> None:
     parser.add_argument("--json", help="where results go")
     options = parser.parse_args()
     rows = len(PackedDataset(options.pack))
-    lanes: dict[str, Epoch] = {"packer": of_packer(options.pack, options.side)}
-    lanes["decode"] = of_decoder(opened(options.pack))
+    lanes: dict[str, Epoch] = {}
     with tempfile.TemporaryDirectory() as work:
+        if find_spec("torchvision"):  # its processes are forked before the others have memory that a fork shares
+            lanes["DataLoader"] = of_dataloader(options.photos, options.side)
         if find_spec("ffcv"):
             lanes["ffcv"] = of_ffcv(options.photos, work, options.side)
-        if find_spec("torchvision"):
-            lanes["DataLoader"] = of_dataloader(options.photos, options.side)
+        lanes["decode"] = of_decoder(opened(options.pack))
+        lanes["packer"] = of_packer(options.pack, options.side)
         rates: dict[str, list[float]] = {name: [] for name in lanes}
         costs: dict[str, list[float]] = {name: [] for name in lanes}
         for number in range(options.rounds + 1):

@@ -189,11 +189,12 @@ LOOP(jpeg_part)
     const uint8_t *data = view->buf;
     size_t size = (size_t)view->len;
     PyObject *bytes = NULL;
+    int left = 0, top = 0, right = 0, bottom = 0;
     Head head;
     if (!read_head(&head, data, size) || !has_tiles(&head)) goto refused;
     if (box[0] < 0 || box[0] >= box[2] || box[2] > head.width || box[1] < 0 || box[1] >= box[3] || box[3] > head.height)
         goto refused;
-    int left, top, right, bottom, tile = head.interval, side = margin(&head);
+    int tile = head.interval, side = margin(&head);
     needed((int)box[0], (int)box[2], side, head.across, head.columns, tile, &left, &right);
     needed((int)box[1], (int)box[3], side, head.down, head.rows, 1, &top, &bottom);
     if (left == 0 && top == 0 && right == head.columns && bottom == head.rows) goto refused;
