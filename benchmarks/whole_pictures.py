@@ -142,7 +142,8 @@ def main() -> None:
     rows = len(PackedDataset(options.pack))
     lanes: dict[str, Epoch] = {}
     with tempfile.TemporaryDirectory() as work:
-        if find_spec("torchvision"):  # its processes are forked before the others have memory that a fork shares
+        # Its processes are forked first, while no other lane has memory that would be copied when it is written again.
+        if find_spec("torchvision"):
             lanes["DataLoader"] = of_dataloader(options.photos, options.side)
         if find_spec("ffcv"):
             lanes["ffcv"] = of_ffcv(options.photos, work, options.side)
