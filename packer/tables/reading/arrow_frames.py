@@ -17,11 +17,13 @@ from packer.tables.transform.records import ParsedRows, RecordLayout
 
 def columns_of(data: Any) -> dict[str, Any]:
     """Return the columns of a data frame, or of a mapping of arrays or lists; of equal names the first. Raises UsageError."""
-    if hasattr(data, "items"):  # a mapping, or pandas
-        pairs = data.items()
-    elif hasattr(data, "__arrow_c_stream__"):
+    if hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
         table = pa.table(data)
         pairs = zip(table.column_names, table.columns, strict=True)
+    elif hasattr(
+        data, "items"
+    ):  # a mapping, or pandas, whose columns may be of several types where none is asked for
+        pairs = data.items()
     else:
         raise UsageError(
             f"data: is a {type(data).__name__}; a pandas DataFrame, one that hands out an Arrow stream (polars, pyarrow) or a dict"

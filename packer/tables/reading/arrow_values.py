@@ -162,7 +162,8 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
-    values, bad = read_texts(encoded.dictionary.cast(pa.large_binary()).to_pylist(), w, dialect)
+    alone = RecordLayout((replace(w, index=0),))
+    values, bad = read_texts(encoded.dictionary.cast(pa.large_binary()).to_pylist(), alone, dialect)
     reasons: dict[str, NDArray[np.bool_]] = {}
     for b in bad:
         reasons.setdefault(b.reason, np.zeros(len(values) + 1, np.bool_))[b.line] = True

@@ -29,7 +29,6 @@ from packer.tables.transform.records import (
     CellFault,
     ParsedRows,
     RecordLayout,
-    RecordMember,
 )
 
 # What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
@@ -48,6 +47,7 @@ Result = tuple[int, int, int, list[Fault], dict[int, list[str]], bytes]
 
 MOST_BYTES = 2**31 - 1
 VALUE_CHARACTERS = 80
+_FAULTS = tuple(CellFault)
 _CELLS_OF = {"<f4": SINGLE, "<f8": DOUBLE, "<i8": INTEGER, "<i4": CATEGORY, TEXTS.str: TEXT}
 
 
@@ -82,13 +82,13 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
 
 
 def read_texts(
-    texts: Sequence[bytes], member: RecordMember, dialect: TextDialect
+    texts: Sequence[bytes], layout: RecordLayout, dialect: TextDialect
 ) -> tuple[NDArray[Any], list[BadRow]]:
-    """Read texts as cells of a column of numbers, booleans or dates.
+    """Read texts as cells of a column of numbers, booleans or dates. layout: of this column alone, its index is 0.
 
     Returns: raw values [n], missing ones where a text is bad; all bad texts, `line` being the place.
     """
-    layout = RecordLayout((replace(member, index=0),))
+    (member,) = layout.members
     dialect = replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1)
     values = np.full(len(texts), member.missing, member.dtype)
     bad: list[BadRow] = []
@@ -100,7 +100,7 @@ def read_texts(
             lines = b"\n".join(text.replace(b"\n", b"\1") for text in some)
         parsed = parse_records(lines.replace(b"\r", b"\1").replace(b"\x1f", b"\1"), dialect, layout)
         values[start + parsed.lines_of] = parsed.records["c0"]
-        bad += [replace(b, line=start + b.line) for b in parsed.bad]
+        bad += [replace(b, line=start + b.line) for b in parsed.bad] if start else parsed.bad
     return values, bad
 
 
@@ -150,7 +150,7 @@ def _bad(fault: Fault, width: int) -> BadRow:
     if reason == RAGGED:
         return BadRow(line, None, "", f"has {cells} cells; {width} are expected")
     text = value.decode(errors="replace")[:VALUE_CHARACTERS]
-    return BadRow(line, column if column < width else None, text, list(CellFault)[reason - 1])
+    return BadRow(line, column if column < width else None, text, _FAULTS[reason - 1])
 
 
 def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> None:

@@ -18,11 +18,14 @@ from packer.tables.transform.column_types import (
     is_missing,
     nearest,
 )
-from packer.tables.transform.records import CellFault, RecordMember
+from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 
 SAMPLE_ROWS = 10_000
-_TRIED = ("integer", "number", *(name for name, type in TYPES.items() if type.read))
-_PROBE = 16  # texts that are looked at first: most types are none of a column's
+_TRIED = {
+    kind: RecordLayout((RecordMember(0, TableColumn("", kind), exact=True),))
+    for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read))
+}
+_PROBE = 4  # texts that are looked at first: most types are none of a column's
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
 _NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 Counts = Mapping[bytes, int]
@@ -103,7 +106,7 @@ def _look(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> tuple[list
     Returns: those that are none, but for infinite numbers; the first whole number whose digits are lost: zeros in front, or what
     float64 rounds, "" for none; whether any text is one.
     """
-    values, bad = read_texts(texts, RecordMember(0, TableColumn("", kind), exact=True), dialect)
+    values, bad = read_texts(texts, _TRIED[kind], dialect)
     lost = [texts[b.line].strip(b" \t").decode() for b in bad if b.reason in _LOST]
     wrong = [texts[b.line] for b in bad if b.reason not in (*_LOST, CellFault.INFINITE)]
     return wrong, lost[0] if lost else "", bool(lost) or not is_missing(values).all()
