@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from packer.tables.reading.record_parser import VALUE_CHARACTERS, read_texts
+from packer.tables.reading.record_parser import VALUE_CHARACTERS, one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import DAY
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES, shortest
@@ -163,7 +163,9 @@ def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValu
     """Parse each distinct text once, as a cell of a CSV file."""
     encoded = column.dictionary_encode()
     alone = RecordLayout((replace(w, index=0),))
-    values, bad = read_texts(encoded.dictionary.cast(pa.large_binary()).to_pylist(), alone, dialect)
+    values, bad = read_texts(
+        encoded.dictionary.cast(pa.large_binary()).to_pylist(), alone, one_column(dialect)
+    )
     reasons: dict[str, NDArray[np.bool_]] = {}
     for b in bad:
         reasons.setdefault(b.reason, np.zeros(len(values) + 1, np.bool_))[b.line] = True

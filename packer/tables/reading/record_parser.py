@@ -81,15 +81,20 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     return parsed
 
 
+def one_column(dialect: TextDialect) -> TextDialect:
+    """Return the dialect in which read_texts reads the cells of another."""
+    return replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1)
+
+
 def read_texts(
     texts: Sequence[bytes], layout: RecordLayout, dialect: TextDialect
 ) -> tuple[NDArray[Any], list[BadRow]]:
-    """Read texts as cells of a column of numbers, booleans or dates. layout: of this column alone, its index is 0.
+    """Read texts as cells of a column of numbers, booleans or dates.
 
+    layout: of this column alone, its index is 0; dialect: of one_column.
     Returns: raw values [n], missing ones where a text is bad; all bad texts, `line` being the place.
     """
     (member,) = layout.members
-    dialect = replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1)
     values = np.full(len(texts), member.missing, member.dtype)
     bad: list[BadRow] = []
     for start in range(0, len(texts), MAX_BAD):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
-from packer.tables.reading.record_parser import read_texts
+from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.column_types import (
     NOTATIONS,
@@ -49,17 +49,18 @@ def infer(
     check_types(name, names, given)
     cells = list(zip(*(record for record in records if len(record) == len(names)), strict=True))
     columns: list[TableColumn] = []
+    alone = one_column(dialect)
     notes: dict[str, list[str]] = {}
     for number, column in enumerate(names):
         if column in given:
             columns.append(TableColumn.given(column, given[column]))
             continue
         counts = Counter(cells[number] if cells else ())
-        type, digits = _type_of(list(counts), dialect)
+        type, digits = _type_of(list(counts), alone)
         if type == "category":
             present = _present(counts, dialect)
             _refuse_other_numbers(name, column, present, dialect)
-            wrong, lost, some = _look(list(present), "number", dialect)
+            wrong, lost, some = _look(list(present), "number", alone)
             total = sum(present.values())
             if some and total - sum(present[text] for text in wrong) >= MOSTLY * total:
                 type, digits = "number", lost  # each bad cell is told with its line when it is read
