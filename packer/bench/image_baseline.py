@@ -32,8 +32,9 @@ from packer.errors import ImageError, PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.file_names import on_disk
+from packer.inputs.findings import Findings
 from packer.inputs.image_sources import open_source
-from packer.inputs.opened_source import ImageSource
+from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores
 from packer.opencv import cv2
@@ -62,7 +63,8 @@ def image_baseline(
     opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(1)  # a process forked while they live can hang, and the workers are parallel
     try:
-        with open_source(images, labelled=not str(images).lower().endswith(LISTS), skip=True) as source:
+        options = SourceOptions(labelled=not str(images).lower().endswith(LISTS), findings=Findings(True))
+        with open_source(images, options) as source:
             yield _baseline(source, pack, batch_size, threads, seconds)
     finally:
         cv2.setNumThreads(opencv_threads)

@@ -75,7 +75,7 @@ def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
     if not is_table(source):
         return IMAGES, _convert_images
     if source.lower().endswith(PARQUET):
-        from packer.inputs.dataset_layouts import holds_images
+        from packer.inputs.image_sources import holds_images
 
         if holds_images(source):
             return IMAGES, _convert_images

@@ -26,11 +26,12 @@ from packer.errors import ImageError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.pack import Pack
 from packer.inputs.coco_annotations import read_labels
+from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
 from packer.inputs.image_sources import Source, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
-from packer.inputs.opened_source import ImageSource
+from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.pixels.decode_resize import MAX_PIXELS, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
@@ -247,22 +248,23 @@ def plan_conversion(
         classes = made.header.classes
     if classes is None and like is not None:
         classes = like.classes
-    opened = _open(stack, source, options, os.path.dirname(os.path.abspath(out)), classes or (), skip=skip)
+    spool, findings = os.path.dirname(os.path.abspath(out)), Findings(skip)
+    opened = _open(stack, source, options, spool, classes or (), findings)
     if options.channels == "auto":
         options = replace(options, channels=_bands_of_first(opened, options.max_pixels))
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
-    targets = _targets(opened, options, asked, skip)
+    targets = _targets(opened, options, asked)
     if classes is not None:
         if not targets.labelled and like is None and made is None:
             raise UsageError(
                 f"{opened.name}: has no labels, and classes number them. Pass {Option('labels')}, or "
                 f"no {Option('classes')}."
             )
-        targets = targets.renumbered(classes, opened.name, skip=skip)
+        targets = targets.renumbered(classes, opened.name)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
-    partners = _partners(stack, opened, options, os.path.dirname(os.path.abspath(out)), made, skip=skip)
+    partners = _partners(stack, opened, options, spool, made)
     size, storing = options.size, options.storing
     maker = ImageRows(
         opened,
@@ -295,23 +297,20 @@ def _open(
     options: ImageOptions,
     spool: str,
     classes: Collection[str],
-    *,
-    skip: bool,
+    findings: Findings,
 ) -> ImageSource:
     """Open the images. spool: folder for what has to be decompressed."""
-    columns = options.labels.record().get("label", ())
-    return stack.enter_context(
-        open_source(
-            source,
-            labelled=options.labels.file is not None,
-            spool_dir=spool,
-            label=columns[0] if len(columns) == 1 else None,
-            label_as=options.labels.as_,
-            listed=classes,
-            skip=skip,
-            arrays=options.channels not in CHANNELS,
-        )
+    columns = options.labels.columns("column")
+    opening = SourceOptions(
+        labelled=options.labels.file is not None,
+        spool_dir=spool,
+        label=columns[0] if len(columns) == 1 else None,
+        label_as=options.labels.as_,
+        listed=classes,
+        arrays=options.channels not in CHANNELS,
+        findings=findings,
     )
+    return stack.enter_context(open_source(source, opening))
 
 
 def _partners(
@@ -320,8 +319,6 @@ def _partners(
     options: ImageOptions,
     spool: str,
     made: Pack | None,
-    *,
-    skip: bool,
 ) -> list[Pair]:
     """Open the folders of pairs. made: a pack whose fields they are to be."""
     fields = {} if made is None else {f.name: f for f in made.fields}
@@ -335,7 +332,7 @@ def _partners(
                 like=fields.get(name),
                 spool_dir=spool,
                 images=opened.folder,
-                skip=skip,
+                findings=opened.findings,
                 soft=isinstance(given, Soft),
                 whole=options.storing.store if options.size.ragged else None,
             )
@@ -372,7 +369,7 @@ def _task(
         options.storing,
         members,
         {**provenance, **changes},
-        skipped=(*opened.skipped, *targets.skipped),
+        skipped=tuple(opened.findings.skipped),
         newest=max(newest, key=lambda file: file.time),
     )
 
@@ -391,8 +388,7 @@ def _notes(
         yield like.note(size.option, options.fit, options.channels, options.dtype, classes)
     elif not size.ragged:
         yield from note_on_size(size.height, size.width)
-    yield from opened.notes
-    yield from maker.notes()
+    yield from opened.findings.notes
     if size.rule != "keep" or store != "jpeg":
         yield from survey(opened, options.spec, size)
         if not native.COMPILED:
@@ -434,16 +430,14 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     raise UsageError(reason)
 
 
-def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions, skip: bool) -> ImageTargets:
+def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions) -> ImageTargets:
     """Return what is known of each image: from the CSV, or else from the folders.
 
     asked: the options as they were given.
     """
     labels = options.labels
-    chosen = labels.record()
-    unit = chosen.pop("boxes_unit", None)
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, **chosen, skip=skip)
+        targets = read_labels(labels, source.keys, source.findings)
     else:
         for option in labels.about_csv():
             if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
@@ -451,13 +445,13 @@ def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions, sk
                     f"{option}: is about columns of a CSV, and there is none. Pass "
                     f"{Option('labels', 'FILE')}."
                 )
-        if source.classes is not None and asked.labels.as_ == "float":
+        if source.targets.classes is not None and asked.labels.as_ == "float":
             raise UsageError(
                 f"{Option('Labels.as_', asked.labels.as_)}: is about labels that are numbers, and "
                 f"{source.name} has classes. Leave it out."
             )
-        targets = source.targets or ImageTargets(source.labels, source.classes, refused=source.refused)
-    targets.measured_in(unit, source.name if labels.file is None else os.fspath(labels.file))
+        targets = source.targets
+    targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
     return targets
 
 

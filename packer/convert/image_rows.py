@@ -72,10 +72,7 @@ class ImageRows(RowMaker):
             self._whole = WholePictures(size, spec, quality, raw=raw, sized=bool(pairs))
         self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
-        self._refused: dict[int, str] = {}
-        for known in (targets.refused, *(pair.refused for pair in pairs)):
-            for sample, reason in known.items():
-                self._refused.setdefault(sample, reason)
+        self._refused = targets.findings.refused
         image, self.ragged_bytes = image_field(spec), 0
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
@@ -128,10 +125,6 @@ class ImageRows(RowMaker):
     def key(self, sample: int) -> str:
         """Return its path below the source."""
         return self._source.keys[sample]
-
-    def notes(self) -> list[str]:
-        """Return what a user may not expect, a sentence each."""
-        return [*self._targets.notes, *(note for pair in self._pairs for note in pair.notes)]
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells whether the inputs are still the same, on any machine: names, sizes and labels, not contents."""

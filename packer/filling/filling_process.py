@@ -186,7 +186,7 @@ def _is_table(source: str) -> bool:
     """Return True for a table; folders are images."""
     if os.path.isdir(source):
         return False
-    from packer.inputs.dataset_layouts import holds_images
+    from packer.inputs.image_sources import holds_images
     from packer.source_kinds import is_table
 
     return is_table(source) and not holds_images(source)

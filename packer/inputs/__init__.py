@@ -2,16 +2,15 @@
 
     image_sources.py   opens a folder, list or archive of images, or a data set in a layout of its own
     opened_source.py   what that gives: keys, bytes, sizes, labels of images, wherever they lie
-    image_archives.py  opens archives of images, and reads tars and zip files
-    archive_members.py what archives have in common: keys of their members, reading at their places
+    findings.py        what is refused, left out or noted while all this is listed
+    image_archives.py  opens archives of images, and reads tars and zip files at their members' places
     remote_images.py   a folder of images in a store, read ahead
-    dataset_layouts.py recognises data sets in layouts of their own, and opens them:
-    webdataset_tars.py   WebDataset's tars: labels beside images of the same name
-    parquet_images.py    Parquet files with a column of images, as Hugging Face's datasets writes them
+    webdataset_tars.py WebDataset's tars: labels beside images of the same name
+    parquet_images.py  Parquet files with a column of images, as Hugging Face's datasets writes them
     file_names.py      names as text, whatever the locale; what folders mean: classes, splits
-    image_targets.py   what a CSV says of each image: labels, boxes, keypoints
+    image_targets.py   what is known of each image: labels, boxes, keypoints; read from a CSV
     coco_annotations.py  what COCO's JSON says of each image: boxes and their classes
-    label_csv.py       the rows of that CSV (with its own search for the delimiter), and the images they name; lines of text files
+    label_csv.py       the rows of that CSV, and the images they name; lines of text files
     label_values.py    the rules for labels given as text
     label_options.py   Labels: where labels stand, and how they are read
     image_pairs.py     masks and the like, found by name

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import as_text, shorten, split_of
+from packer.inputs.findings import Findings
 from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
 from packer.inputs.label_csv import read_whole
 from packer.inputs.label_options import Labels
-from packer.sentence import Option
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 
@@ -56,70 +56,59 @@ def find_annotations(folder: str) -> list[CocoPart]:
     parts = []
     for name in names:
         word = name[len(PREFIX) : -len(ENDING)]
-        inner = next(
-            (
-                way
-                for way in (word, f"images/{word}", "images")
-                if word and os.path.isdir(os.path.join(folder, way))
-            ),
-            "",
-        )
-        parts.append(
-            CocoPart(os.path.join(place, name), f"{as_text(inner)}/" if inner else "", split_of(word))
-        )
+        ways = (word, f"images/{word}", "images")
+        inner = next((way for way in ways if word and os.path.isdir(os.path.join(folder, way))), "")
+        below = f"{as_text(inner)}/" if inner else ""
+        parts.append(CocoPart(os.path.join(place, name), below, split_of(word)))
     return parts
 
 
-def read_labels(labels: Labels, keys: list[str], *, skip: bool, **chosen: Any) -> ImageTargets:
-    """Read what a CSV, or COCO's JSON, says of each image. chosen: columns and the like, as `read_targets` has them."""
+def read_labels(labels: Labels, keys: list[str], findings: Findings) -> ImageTargets:
+    """Read what a CSV, or COCO's JSON, says of each image. Raises: SourceError, UsageError."""
     path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
-        return read_targets(path, keys, **chosen, skip=skip)
+        return read_targets(labels, keys, findings)
     for option in labels.about_csv():
         raise UsageError(f"{option}: is about columns of a CSV, and {path} is JSON. Leave it out.")
-    return read_coco([CocoPart(path)], keys, skip=skip)[0]
+    return read_coco([CocoPart(path)], keys, findings)[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], keys: Sequence[str], *, skip: bool
+    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
 ) -> tuple[ImageTargets, NDArray[np.int64]]:
     """Read annotations of images.
 
-    parts: files with equal categories; keys: paths of the images below the source; skip: refuse images that are not listed, or whose
-    annotations cannot be used, and leave out images that are listed and not there, instead of raising.
+    parts: files with equal categories; keys: paths of the images below the source; findings: images that are not listed, or whose
+    annotations cannot be used, are refused; what is listed and is not there is left out.
     Returns: boxes and their labels; int64 [N], the part that lists each image, 0 of those that none lists.
     Raises: SourceError.
     """
-    reading = _Reading(keys, skip)
-    classes: list[str] | None = None
-    for number, part in enumerate(parts):
-        own = reading.add(number, part)
-        if classes is not None and own != classes:
+    reading = _Reading(keys, findings)
+    classes = reading.add(0, parts[0])
+    for number, part in enumerate(parts[1:], 1):
+        if reading.add(number, part) != classes:
             raise SourceError(
                 f"{part.path}: has other categories than {parts[0].path}; the files of one data set have equal ones. Correct it."
             )
-        classes = own
-    return reading.targets(" and ".join(part.path for part in parts), classes or [])
+    return reading.targets(classes)
 
 
 class _Reading:
     """The annotations read so far."""
 
-    def __init__(self, keys: Sequence[str], skip: bool) -> None:
-        self._keys, self._skip = keys, skip
+    def __init__(self, keys: Sequence[str], findings: Findings) -> None:
+        self._keys, self._findings = keys, findings
         self._corners = array("d")
         self._owners, self._labels, self._ids = array("q"), array("q"), array("q")
         self._parts = np.full(len(keys), -1, np.int64)
         self._sizes = np.zeros((len(keys), 2), np.int64)
-        self._refused: dict[int, str] = {}
-        self._skipped: list[dict[str, str]] = []
-        self._crowds = self._flat = 0
-        self._files: list[str] = []
+        self._paths: list[str] = []
+        self._left_out = {"of crowds": 0, "whose boxes have no area": 0}
 
     def add(self, number: int, part: CocoPart) -> list[str]:
         """Read a file, and return its classes. Raises: SourceError."""
         path = part.path
-        self._files.append(path)
+        self._paths.append(path)
         told = _told(path)
         ids, classes = _categories(path, told["categories"])
         images = self._images(number, part, told["images"])
@@ -141,8 +130,8 @@ class _Reading:
         images: dict[Any, int] = {}
         for place, entry in _dictionaries(part.path, "image", entries):
             identity, name = entry.get("id"), entry.get("file_name")
-            if type(identity) not in (int, str) or not isinstance(name, str) or not name:
-                missing = "id" if type(identity) not in (int, str) else "file_name"
+            if not _is_id(identity) or not isinstance(name, str) or not name:
+                missing = "file_name" if _is_id(identity) else "id"
                 raise SourceError(
                     f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
                 )
@@ -155,30 +144,28 @@ class _Reading:
             if index < 0:
                 index = by_name.get(normal.rpartition("/")[2], -1)
             images[identity] = index
-            height, width = entry.get("height"), entry.get("width")
             if index < 0:
                 found = f"is called {shorten(name)}, and no file is, or several are"
                 self._leave_out(part.path, f"image {place}", found)
-            elif self._parts[index] >= 0:
+                continue
+            if self._parts[index] >= 0:
                 raise SourceError(
-                    f"{part.path}: {shorten(self._keys[index])} is listed twice, here or in {self._files[self._parts[index]]}; "
+                    f"{part.path}: {shorten(self._keys[index])} is listed twice, here or in {self._paths[self._parts[index]]}; "
                     "each image is listed once. Correct it."
                 )
-            elif type(height) is type(width) is int and 0 < min(height, width) <= max(height, width) < 2**31:
+            self._parts[index] = number
+            height, width = entry.get("height"), entry.get("width")
+            if type(height) is type(width) is int and 0 < min(height, width) <= max(height, width) < 2**31:
                 self._sizes[index] = height, width
-            if index >= 0:
-                self._parts[index] = number
         return images
 
     def _leave_out(self, path: str, called: str, found: str, image: int = -1) -> None:
-        """Raise SourceError about an entry, unless such are skipped: then it is noted, or its image is refused."""
-        if not self._skip:
-            raise SourceError(f"{path}: {called} {found}. Correct it, or pass {Option('on_error', 'skip')}.")
-        file = os.path.basename(path)
+        """Refuse the image of an entry, or leave out the entry of none. Raises SourceError unless such are skipped."""
+        file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
         if image < 0:
-            self._skipped.append({"key": f"{file} {called}", "reason": f"{found}."})
+            self._findings.leave_out(f"{file} {called}", f"{found}.", error)
         else:
-            self._refused.setdefault(image, f"its {called} ({file}) {found}.")
+            self._findings.refuse(image, f"its {called} ({file}) {found}.", error)
 
     def _annotation(
         self,
@@ -189,66 +176,67 @@ class _Reading:
         ids: Mapping[Any, int],
     ) -> None:
         image, category = entry.get("image_id"), entry.get("category_id")
-        index = images.get(image) if type(image) in (int, str) else None
-        called = f"annotation {name}"
-        if index is None:
-            self._leave_out(path, called, f"has the image_id {shorten(str(image))}, which no image has")
-            return
-        if index < 0:
-            return
-        label = ids.get(category) if type(category) in (int, str) else None
+        index = images.get(image) if _is_id(image) else None
+        label = ids.get(category) if _is_id(category) else None
         corners = _corners(entry.get("bbox"))
-        if label is None:
+        found = ""
+        if index is None:
+            found = f"has the image_id {shorten(str(image))}, which no image has"
+        elif label is None:
             found = f"has the category_id {shorten(str(category))}, which no category has"
-            self._leave_out(path, called, found, index)
+        elif corners is None:
+            found = "has no bbox of four finite numbers"
+        if index is None or label is None or corners is None:
+            if index is None or index >= 0:
+                self._leave_out(path, f"annotation {name}", found, -1 if index is None else index)
+        elif index < 0:
             return
-        if corners is None:
-            self._leave_out(path, called, "has no bbox of four finite numbers", index)
-            return
-        if entry.get("iscrowd"):
-            self._crowds += 1
+        elif entry.get("iscrowd"):
+            self._left_out["of crowds"] += 1
         elif corners[2] <= corners[0] or corners[3] <= corners[1]:
-            self._flat += 1
+            self._left_out["whose boxes have no area"] += 1
         else:
             self._corners.extend(corners)
             self._owners.append(index)
             self._labels.append(label)
             self._ids.append(name)
 
-    def targets(self, subject: str, classes: list[str]) -> tuple[ImageTargets, NDArray[np.int64]]:
+    def targets(self, classes: list[str]) -> tuple[ImageTargets, NDArray[np.int64]]:
         """Return what `read_coco` does."""
+        subject = " and ".join(self._paths)
         unlisted = np.flatnonzero(self._parts < 0).tolist()
-        if unlisted and not self._skip:
-            more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
-            raise SourceError(
-                f"{subject}: does not list {self._keys[unlisted[0]]}{more}; images without objects are "
-                f"listed, too. Add them, or pass {Option('on_error', 'skip')}."
-            )
-        files = " and ".join(map(os.path.basename, self._files))
+        more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
         for index in unlisted:
-            self._refused.setdefault(index, f"is not listed in {files}.")
+            self._findings.refuse(
+                index,
+                f"is not listed in {' and '.join(map(os.path.basename, self._paths))}.",
+                f"{subject}: does not list {self._keys[index]}{more}; images without objects are listed, too. Add them",
+            )
+        owners = np.array(self._owners, np.int64)
         boxes = Boxes(
             subject,
             np.array(self._corners).reshape(-1, 4),
-            np.array(self._owners, np.int64),
+            owners,
             np.array(self._ids, np.int64),
             np.array(self._labels, np.int64),
             len(self._keys),
             unit="annotation",
             sizes=self._sizes,
         )
-        targets = ImageTargets(None, classes, boxes=boxes, refused=self._refused)
-        targets.skipped = tuple(self._skipped)
         listed = len(self._keys) - len(unlisted)
-        empty = listed - len(np.unique(np.array(self._owners, np.int64)))
-        targets.notes = [
-            f"Read as COCO's annotations: {len(self._owners):,} boxes of {len(classes):,} classes on {listed:,} images, {empty:,} of them "
-            "without any; segmentations and keypoints are left out."
-        ]
-        for count, what in ((self._crowds, "of crowds"), (self._flat, "whose boxes have no area")):
+        self._findings.notes.append(
+            f"Read as COCO's annotations: {len(owners):,} boxes of {len(classes):,} classes on {listed:,} images, "
+            f"{listed - len(np.unique(owners)):,} of them without any; segmentations and keypoints are left out."
+        )
+        for what, count in self._left_out.items():
             if count:
-                targets.notes.append(f"{count:,} annotations {what} are left out.")
+                self._findings.notes.append(f"{count:,} annotations {what} are left out.")
+        targets = ImageTargets(None, classes, boxes=boxes, findings=self._findings)
         return targets, np.maximum(self._parts, 0)
+
+
+def _is_id(value: object) -> bool:
+    return type(value) in (int, str)
 
 
 def _told(path: str) -> dict[str, list[Any]]:
@@ -280,7 +268,7 @@ def _categories(path: str, entries: list[Any]) -> tuple[dict[Any, int], list[str
     found: dict[Any, str] = {}
     for place, entry in _dictionaries(path, "category", entries):
         identity, name = entry.get("id"), entry.get("name")
-        if type(identity) not in (int, str) or not isinstance(name, str) or not name.strip():
+        if not _is_id(identity) or not isinstance(name, str) or not name.strip():
             raise SourceError(f"{path}: category {place} has no id or no name; each has both. Correct it.")
         if identity in found or name in found.values():
             raise SourceError(

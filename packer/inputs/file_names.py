@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError, UsageError
+from packer.inputs.findings import Findings
 from packer.path_text import as_text as as_text
 from packer.path_text import on_disk as on_disk
 from packer.sentence import Option, Sentence
@@ -176,16 +177,15 @@ def class_folders(
     subject: str,
     keys: list[str],
     folders: Collection[str],
+    findings: Findings | None = None,
     *,
     listed: Collection[str] = (),
-    empty: list[str] | None = None,
 ) -> FolderLayout:
     """Decide whether images lie in class folders or in one flat folder, in each split if there are some.
 
     subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
     folders: paths of the folders below it that are not hidden, whether or not they hold images; only the first level matters,
-        and under splits the second. listed: classes that may have no images.
-    empty: takes the paths of class folders without images that are not listed; None: the first of them is an error.
+        and under splits the second. listed: classes that may have no images. findings: class folders without images are left out.
     Raises: SourceError when there are no images, some class or split has none, they lie both at the top and in folders, or some
         splits have class folders and others none. UsageError when folders are parts of a data set, or of samples, and no classes.
     """
@@ -200,14 +200,12 @@ def class_folders(
         inner = [key.removeprefix(part) for key in keys if key.startswith(part)]
         below = {f.removeprefix(part) for f in folders if f.startswith(part) and f.count("/") == level}
         found = _classes(f"{subject}/{part}".rstrip("/"), inner, below, listed)
-        without = sorted(below.difference(found, listed)) if found else []
-        if without and empty is None:
-            raise SourceError(
-                f"{subject}/{part}{without[0]}: a class folder without images; each needs at least one. "
-                f"Add some, remove the folder, or pass {Option('on_error', 'skip')}."
+        for name in sorted(below.difference(found, listed)) if found else ():
+            (findings or Findings()).leave_out(
+                part + name,
+                "a class folder without images.",
+                f"{subject}/{part}{name}: a class folder without images; each needs at least one. Add some, remove the folder",
             )
-        if empty is not None:
-            empty += [part + name for name in without]
         classes |= found
         flat += [] if found else [part.rstrip("/")]
     if not classes:

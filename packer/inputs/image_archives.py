@@ -9,6 +9,7 @@ descriptor.
 from __future__ import annotations
 
 import errno
+import io
 import lzma
 import os
 import shutil
@@ -18,16 +19,17 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from array import array
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from importlib import import_module
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from packer.errors import ImageError, SourceError, SpaceError, UsageError
-from packer.inputs.archive_members import Archive
-from packer.inputs.file_names import is_image, shorten
-from packer.source_kinds import COMPRESSED_TARS
+from packer.format.file_io import pread_all
+from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten, suffix_of
+from packer.source_kinds import ARCHIVES, COMPRESSED_TARS
 
 _DAMAGE = (
     EOFError,
@@ -41,10 +43,14 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
 )
+_LONGEST_NAME = 4096
+"""Bytes of a path that a system takes (PATH_MAX): a listing of longer ones was made to exhaust the memory."""
+_LEVELS = 3
+"""Of folders that are noted: splits and classes, perhaps in a folder of the archive's name."""
 _TAR_HEADER = 1 << 20
 """Bytes of a tar header for long names and PAX records; libarchive reads no longer ones."""
-_TAR_GLOBAL_HEADER = 64 << 10
-"""Bytes of a PAX header for all members that follow: each of them costs time for every record."""
+_TAR_GLOBAL_RECORDS = 1000
+"""PAX records for all members that follow: each of them costs time for every member."""
 _SEEN = 1 << 20
 _LARGE, _MOST_RATIO = 256 << 20, 100
 """Bytes up to which a member may be any number of times as large as in the archive, and how many times above.
@@ -61,16 +67,15 @@ def open_archive(
     path: str,
     inside: str = "",
     spool_dir: str | None = None,
-    also: Callable[[str], bool] = lambda name: False,
+    also: Callable[[str], bool] | None = None,
 ) -> Archive:
     """List an archive, or one folder in it.
 
     path: a file for which `is_archive` holds; inside: a folder in it, "/"-separated, or "" for everything.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
     also: tells of the name of a file that is no image whether `read_other` is to give it; of tars.
-    Raises: SourceError when the archive is damaged or holds images that cannot be packed; SpaceError when
-    there is no
-        room to decompress it; UsageError when it has no such folder.
+    Raises: SourceError when the archive is damaged or holds images that cannot be packed; SpaceError when there is no room to
+        decompress it; UsageError when it has no such folder.
     """
     lower = path.lower()
     archive: Archive
@@ -107,55 +112,153 @@ def _damaged(path: str) -> SourceError:
     return SourceError(f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again.")
 
 
-_TAR_MOST = {
-    **dict.fromkeys(
-        (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE),
-        _TAR_HEADER,
-    ),
-    tarfile.XGLTYPE: _TAR_GLOBAL_HEADER,
-}
+def archive_stem(path: str) -> str:
+    """Strip folders and the archive's ending: "data/pets.tar.gz" -> "pets"."""
+    name = os.path.basename(path)
+    return name[: -max(len(end) for end in ARCHIVES if name.lower().endswith(end))]
 
 
-class _StrictTarInfo(tarfile.TarInfo):
-    """Damaged, cut off or missing headers are errors; tarfile takes them for the end of the archive.
+class Archive(ABC):
+    """The images of one archive, or of one folder in it. Made by `open_archive`."""
 
-    So are headers for long names and PAX records that would fill the memory, and negative sizes. An archive makes a class of its own
-    of it. ended: whether that has seen the block of zeros that ends an archive.
-    """
+    def __init__(self, path: str, inside: str, also: Callable[[str], bool] | None = None) -> None:
+        """Open ``path``, and start an empty list of what it holds below ``inside``; also: as `open_archive` has it."""
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._status = os.fstat(self._fd)
+        self.time = self._status.st_mtime_ns
+        """When the archive was changed last, in nanoseconds since 1970."""
+        self.keys: list[str] = []
+        """The images, as paths below ``inside``, in the archive's order."""
+        self.sizes = array("q")
+        """Bytes of each image file."""
+        self.folders: set[str] = set()
+        """Every folder below ``inside`` that is not hidden, as a path, down to the third level."""
+        self.loose: set[str] = set()
+        """The folders that hold files of any kind, directly or below the third level; "" stands for ``inside`` itself."""
+        self.others: dict[str, tuple[int, int]] = {}
+        """Files that are no images and were asked for: path -> place and bytes, in the archive's order."""
+        self.left_out: Counter[str] = Counter()
+        """Files that are not hidden and no images, by `suffix_of` their names."""
+        self._inside, self._also = inside, also
+        self._tops: set[str] = set()
+        self._seen: set[str] = set()
 
-    ended = False
+    @abstractmethod
+    def read(self, index: int) -> bytes:
+        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictTarInfo:
-        """Parse one header block of 512 bytes."""
-        return cls._checked(super().frombuf, buf, encoding, errors)
+    def read_other(self, path: str) -> bytes:
+        """Read a file of ``others``; thread-safe. Raises: ImageError without its name."""
+        offset, size = self.others[path]
+        return self._pread(size, offset)
 
-    @classmethod
-    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **settings: bool) -> _StrictTarInfo:
-        """Do the same; newer releases of Python, 3.14.10 for one, call it past `frombuf`."""
-        parse = super()._frombuf  # type: ignore[misc]
-        return cls._checked(parse, buf, encoding, errors, **settings)
+    def close(self) -> None:
+        """Close the archive; closing again does nothing."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
-    @classmethod
-    def _checked(
-        cls,
-        parse: Callable[..., _StrictTarInfo],
-        buf: bytes | bytearray,
-        encoding: str,
-        errors: str,
-        **settings: bool,
-    ) -> _StrictTarInfo:
+    def holds_only(self, folder: str) -> bool:
+        """Say whether everything that is listed lies in one folder at the top, and that folder is called so."""
+        return "" not in self.loose and {path.partition("/")[0] for path in self.folders} == {folder}
+
+    @property
+    def base(self) -> str:
+        """The folder of the archive's own name that it was made of, a slash behind it; "" if it was made of something else."""
+        stem = as_text(archive_stem(self.path))
+        return f"{stem}/" if not self._inside and self.holds_only(stem) else ""
+
+    def check_inside(self) -> None:
+        """Raise UsageError when a folder was asked for and the archive has none of that name."""
+        if self._inside and not self.folders and not self.loose:
+            tops = ", ".join(sorted(self._tops)) or "no folders"
+            raise UsageError(
+                f"{self.path}/{self._inside}: no such folder in the archive; its top holds {tops}. "
+                "Pass a folder that it holds."
+            )
+        self._seen.clear()
+
+    def _key(self, name: str, is_folder: bool, refused: str | None) -> str | None:
+        """Note one member and say under which key it is listed, None if it is not listed.
+
+        name: as the archive has it; refused: why it could not be read if it were wanted, else None.
+        """
+        if len(name) > _LONGEST_NAME:
+            if is_folder or not is_image(name[-_LONGEST_NAME:].rpartition("/")[2]):
+                return None
+            raise SourceError(
+                f"{self.path}: {shorten(name)} is longer than {_LONGEST_NAME:,} bytes; no system has such paths. "
+                "Make the archive without it."
+            )
+        parts = path_parts(name)
+        if not parts or any(is_hidden(part) for part in parts if part != ".."):
+            return None
+        wanted = not is_folder and (is_image(parts[-1]) or (self._also is not None and self._also(parts[-1])))
+        if name.startswith("/") or ".." in parts:
+            refused = "leads out of the archive"
+        if refused:
+            if wanted:
+                raise SourceError(
+                    f"{self.path}: {shorten(name)} {refused}; images must be ordinary members. "
+                    "Make the archive without it."
+                )
+            return None
+        if is_folder or len(parts) > 1:
+            self._tops.add(parts[0])
+        prefix = path_parts(self._inside)
+        if parts[: len(prefix)] != prefix:
+            return None
+        parts = parts[len(prefix) :]
+        within = parts if is_folder else parts[:-1]
+        folder = "/".join(within[:_LEVELS])
+        if not is_folder and parts:
+            self.loose.add(folder)
+        while folder and folder not in self.folders:
+            self.folders.add(folder)
+            folder = folder.rpartition("/")[0]
+        if not is_folder and not wanted and parts:
+            self.left_out[suffix_of(parts[-1])] += 1
+        if not wanted or not parts:
+            return None
+        key = "/".join(parts)
+        if key in self._seen:
+            raise SourceError(
+                f"{self.path}: {shorten(name)} occurs twice; each image needs a name of its own. "
+                "Make the archive anew."
+            )
+        self._seen.add(key)
+        return key
+
+    def _pread(self, size: int, offset: int) -> bytes:
         try:
-            info = parse(buf, encoding, errors, **settings)
-        except tarfile.HeaderError as error:
-            if len(buf) == tarfile.BLOCKSIZE and not any(buf):
-                cls.ended = True
-                raise
-            raise tarfile.ReadError(str(error)) from None
-        most = _TAR_MOST.get(info.type, info.size)
-        if not 0 <= info.size <= most:
-            raise tarfile.ReadError(f"a header of {info.size:,} bytes")
-        return info
+            data = pread_all(self._fd, size, offset)
+        except OSError as error:
+            raise ImageError(f"cannot be read from the archive ({error.strerror}).") from None
+        self._check_unchanged()
+        if len(data) < size:
+            raise ImageError("cannot be read whole; the archive is shorter.")
+        return data
+
+    def _check_unchanged(self) -> None:
+        """Raise SourceError if the archive is another one than was listed: its bytes would get labels of others."""
+        status = os.fstat(self._fd)
+        if (status.st_size, status.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
+            raise changed(self.path)
+
+
+def path_parts(name: str) -> list[str]:
+    """Split a member's name into its folders and its last part, without empty ones and dots."""
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+class _TarHeaders(io.BufferedReader):
+    """A tar file of which tarfile reads headers alone: those for long names and PAX records that would fill the memory are damage."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _TAR_HEADER:
+            raise tarfile.ReadError("a header of too many bytes")
+        return super().read(size)
 
 
 class TarArchive(Archive):
@@ -167,29 +270,37 @@ class TarArchive(Archive):
         inside: str,
         opens: Callable[[IO[bytes]], Any] | None,
         spool_dir: str | None,
-        also: Callable[[str], bool],
+        also: Callable[[str], bool] | None,
     ) -> None:
         """List ``path``; ``opens`` gives the decompressed stream of a compressed one; also: as `open_archive` has it."""
         super().__init__(path, inside, also)
         self._offsets = array("q")
-        headers = type("_TarInfo", (_StrictTarInfo,), {})
         try:
-            with ExitStack() as stack:
-                file: IO[bytes] = stack.enter_context(open(self._fd, "rb", closefd=False))
-                if opens is not None:
-                    spool = stack.enter_context(tempfile.TemporaryFile(dir=spool_dir))
-                    with opens(file) as stream:
-                        shutil.copyfileobj(stream, spool, _SEEN)
+            if opens is not None:
+                with (
+                    open(self._fd, "rb", closefd=False) as packed,
+                    opens(packed) as stream,
+                    tempfile.TemporaryFile(dir=spool_dir) as spool,
+                ):
+                    shutil.copyfileobj(stream, spool, _SEEN)
                     spool.flush()
                     self._check_unchanged()
                     fd, self._fd = self._fd, os.dup(spool.fileno())
                     os.close(fd)
-                    self._status = os.fstat(self._fd)
-                    file = spool
-                    file.seek(0)
-                with tarfile.open(fileobj=file, mode="r:", tarinfo=headers, encoding="utf-8") as tar:
-                    self._list(tar)
+                self._status = os.fstat(self._fd)
+            with _TarHeaders(io.FileIO(self._fd, closefd=False)) as file:
+                file.seek(0)
+                with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
+                    while (member := tar.next()) is not None:
+                        # The list would grow to 1 KB a member; tarfile needs it only to find members by name.
+                        tar.members.clear()  # type: ignore[attr-defined]
+                        if member.size < 0 or len(tar.pax_headers) > _TAR_GLOBAL_RECORDS:
+                            raise tarfile.ReadError("a hostile header")
+                        self._add(member)
                 file.seek(tar.offset)
+                # tarfile takes damaged, cut off or missing headers for the end, which a block of zeros is.
+                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise tarfile.ReadError("no end")
                 if file.read(_SEEN).strip(b"\0"):
                     raise SourceError(
                         f"{path}: goes on behind its end, as several archives in one file do; one is read. Unpack it with tar "
@@ -199,27 +310,21 @@ class TarArchive(Archive):
             self.close()
             raise
 
-    def _list(self, tar: tarfile.TarFile) -> None:
-        headers = cast(type[_StrictTarInfo], tar.tarinfo)
-        while not headers.ended and (member := tar.next()) is not None:
-            # The list would grow to 1 KB a member; tarfile needs it only to find members by name.
-            tar.members.clear()  # type: ignore[attr-defined]
-            refused = None
-            if member.issym() or member.islnk():
-                refused = "is a link"
-            elif member.issparse() or not member.isreg():
-                refused = "is not an ordinary file"
-            key = self._key(member.name, member.isdir(), None if member.isdir() else refused)
-            if key is None:
-                continue
-            if not is_image(key):
-                self.others[key] = member.offset_data, member.size
-                continue
-            self.keys.append(key)
-            self._offsets.append(member.offset_data)
-            self.sizes.append(member.size)
-        if not headers.ended:
-            raise tarfile.ReadError("no end")
+    def _add(self, member: tarfile.TarInfo) -> None:
+        refused = None
+        if member.issym() or member.islnk():
+            refused = "is a link"
+        elif member.issparse() or not member.isreg():
+            refused = "is not an ordinary file"
+        key = self._key(member.name, member.isdir(), None if member.isdir() else refused)
+        if key is None:
+            return
+        if not is_image(key):
+            self.others[key] = member.offset_data, member.size
+            return
+        self.keys.append(key)
+        self._offsets.append(member.offset_data)
+        self.sizes.append(member.size)
 
     def read(self, index: int) -> bytes:
         """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""

@@ -10,29 +10,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.file_io import InputFile, newest_file
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.inputs.archive_members import Archive
 from packer.inputs.file_names import as_text, is_hidden, on_disk
+from packer.inputs.findings import Findings
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, file_state, split_archive, unlistable
 from packer.inputs.opened_source import ArchiveImages, ImageFiles
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
-from packer.sentence import Option, Sentence
+from packer.sentence import Sentence
 
 EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
 """What a partner's name ends in, whichever the case."""
@@ -62,47 +61,31 @@ def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
     return given.folder if isinstance(given, Soft) else given
 
 
-class _Partners(NamedTuple):
-    """The file of each image: paths below `place`, "" without one; sizes, times: int64 [N]; refused: image -> reason."""
-
-    place: str
-    images: ImageFiles
-    paths: list[str]
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    newest: InputFile
-    refused: dict[int, str]
-    notes: list[str]
-
-
 class Pair:
-    """The partners of a list of images. A context manager; made by `open_pair`."""
+    """The partners of a list of images. A context manager; made by `open_pair`.
+
+    sizes: int64 [N], bytes of the files; times, newest: as ImageFiles has them.
+    """
 
     def __init__(
         self,
         name: str,
+        place: str,
+        images: ImageFiles,
         spec: PixelSpec,
-        found: _Partners,
         like: Field | None,
+        findings: Findings,
+        *,
         soft: bool = False,
         whole: str | None = None,
     ) -> None:
         """Find out what the values are: as in ``like``, or else in the first file that can be read.
 
-        soft: sampled linearly; whole: how rows of sizes of their own are stored.
+        images: the file of each image, a key of "" without one; soft: sampled linearly; whole: how rows of sizes of their own are stored.
         """
-        (
-            self._place,
-            self._images,
-            self._paths,
-            self.sizes,
-            self.times,
-            self.newest,
-            self.refused,
-            self.notes,
-        ) = found
-        self._soft = soft
-        self._name, self._max_pixels = name, spec.max_pixels
+        self._name, self._place, self._images, self._soft = name, place, images, soft
+        self.sizes, self.times, self.newest = images.sizes, images.times, images.newest
+        self._max_pixels, self.findings = spec.max_pixels, findings
         self._kind = self._first_kind() if like is None else _kind_of(like)
         dtype, channels = self._kind
         about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
@@ -132,7 +115,7 @@ class Pair:
                     "Turn it as the image's EXIF orientation says."
                 )
         except ImageError as error:
-            raise ImageError(f"its {self._name} {self._paths[index]}: ", error.sentence) from None
+            raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
@@ -146,8 +129,9 @@ class Pair:
     def fingerprint(self) -> bytes:
         """Return sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""
         state = blake2b(repr(self.field).encode(), digest_size=16)
-        for start in range(0, len(self._paths), _AT_ONCE):
-            state.update("\0".join(self._paths[start : start + _AT_ONCE]).encode("utf-8", "surrogateescape"))
+        paths = self._images.keys
+        for start in range(0, len(paths), _AT_ONCE):
+            state.update("\0".join(paths[start : start + _AT_ONCE]).encode("utf-8", "surrogateescape"))
         state.update(self.sizes.data)
         return state.digest()
 
@@ -169,18 +153,19 @@ class Pair:
 
     def _first_kind(self) -> MaskKind:
         reasons = []
-        there = (index for index in range(len(self._paths)) if index not in self.refused)
+        there = (index for index, path in enumerate(self._images.keys) if path)
         for index in islice(there, _TRIES):
+            called = f"{self._place}/{self._images.keys[index]}"
             try:
                 data = self._data(index)
                 values = decode_mask(data, self._max_pixels, None, palettes=not self._soft)
             except ImageError as error:
-                reasons.append(Sentence(f"{self._place}/{self._paths[index]}: ", error.sentence))
+                reasons.append(Sentence(f"{called}: ", error.sentence))
                 continue
             if data.startswith(_JPEG_MAGIC) and not self._soft:
-                self.notes.append(
-                    f"{self._place}/{self._paths[index]} is a JPEG file, whose values are only about those that were "
-                    f"saved: it has {len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
+                self.findings.notes.append(
+                    f"{called} is a JPEG file, whose values are only about those that were saved: it has "
+                    f"{len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
                 )
             return MaskKind.of(values)
         first = reasons[0] if reasons else f"{self._place}: holds a file for none of the images."
@@ -196,7 +181,7 @@ def open_pair(
     like: Field | None = None,
     spool_dir: str | None = None,
     images: str | None = None,
-    skip: bool = False,
+    findings: Findings | None = None,
     soft: bool = False,
     whole: str | None = None,
 ) -> Pair:
@@ -207,7 +192,7 @@ def open_pair(
         files in each folder are called. Or an archive, or a folder in one; the archives' listing leaves .npy files out.
     spec: the images' size and fit, and the most pixels a file may have. like: of the same dtype and channels; None: as the first
         file that can be read. spool_dir: where a compressed tar is decompressed to. images: folder that the keys are below, if they
-        are files: none of them is a partner. skip: refuse images without a partner, or with several, instead of raising.
+        are files: none of them is a partner. findings: images without a partner, or with several, are refused.
     soft: sample linearly, not the nearest value. whole: "raw" or "jpeg", how whole pictures are stored; None: all have one size.
     Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
         partner or several, or none of the first files can be read.
@@ -221,26 +206,31 @@ def open_pair(
     if "*" in os.path.basename(place) and not os.path.isdir(place):
         place, pattern = os.path.split(place)
         pattern = as_text(pattern)
-    archive = None
-    if os.path.isdir(place):
-        own: Collection[str] = ()  # files that are images lie in the same folder
-        with suppress(OSError):
-            if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
-                own = frozenset(keys)
-        files = [file for file in _in_folder(as_text(place), keys) if file.path not in own]
-    else:
-        path, inside = split_archive(place)
-        if path is None:
-            raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
-        archive = open_archive(path, as_text(inside), spool_dir)
-        listed = enumerate(zip(archive.keys, archive.sizes, strict=True))
-        files = [_File(key.removeprefix(archive.base), size, 0, at) for at, (key, size) in listed]
-    try:
-        return Pair(name, spec, _assign(name, place, keys, files, pattern, archive, skip), like, soft, whole)
-    except BaseException:
-        if archive is not None:
-            archive.close()
-        raise
+    findings = findings or Findings()
+    files: ImageFiles
+    with ExitStack() as stack:
+        if os.path.isdir(place):
+            own: Collection[str] = ()  # files that are images lie in the same folder
+            with suppress(OSError):
+                if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
+                    own = frozenset(keys)
+            listed = {path: state for path, state in _in_folder(as_text(place), keys) if path not in own}
+            paths = _assign(name, place, keys, listed, pattern, findings)
+            sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
+            files = FolderImages(paths, sizes, times, folder=as_text(place))
+        else:
+            path, inside = split_archive(place)
+            if path is None:
+                raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
+            archive = open_archive(path, as_text(inside), spool_dir)
+            stack.callback(archive.close)
+            members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
+            paths = _assign(name, place, keys, members, pattern, findings)
+            positions = np.array([members.get(path, -1) for path in paths], np.int64)
+            files = ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
+        pair = Pair(name, place, files, spec, like, findings, soft=soft, whole=whole)
+        stack.pop_all()
+    return pair
 
 
 def _kind_of(field: Field) -> MaskKind:
@@ -251,24 +241,18 @@ def _kind_of(field: Field) -> MaskKind:
     return MaskKind(field.dtype, ((field.shape or ())[2:] or (1,))[0])
 
 
-class _File(NamedTuple):
-    """A file that may be a partner. path: below the pair's folder; position: where its archive lists it."""
+def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """List the folders in which images lie, no others: nothing needs a walk, and no link can form a loop.
 
-    path: str
-    size: int
-    time: int
-    position: int = 0
-
-
-def _in_folder(place: str, keys: list[str]) -> Iterator[_File]:
-    """List the folders in which images lie, no others: nothing needs a walk, and no link can form a loop."""
+    Yields: path of a file that may be a partner, below the pair's folder; its size and time.
+    """
     for folder in sorted({key.rpartition("/")[0] for key in keys}):
         try:
             with os.scandir(on_disk(os.path.join(place, folder))) as entries:
                 for entry in entries:
                     called = as_text(entry.name)
                     if not is_hidden(called) and called.lower().endswith(EXTENSIONS) and not entry.is_dir():
-                        yield _File(os.path.join(folder, called), *file_state(entry))
+                        yield os.path.join(folder, called), file_state(entry)
         except (FileNotFoundError, NotADirectoryError):
             continue  # then its images have no partners, which is said of all of them together
         except OSError as error:
@@ -276,47 +260,31 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[_File]:
 
 
 def _assign(
-    name: str,
-    place: str,
-    keys: list[str],
-    files: Iterable[_File],
-    pattern: str,
-    archive: Archive | None,
-    skip: bool,
-) -> _Partners:
-    """Give each image the file of its path; skip: refuse images that have none, or several. Raises SourceError."""
+    name: str, place: str, keys: list[str], files: Iterable[str], pattern: str, findings: Findings
+) -> list[str]:
+    """Return the file of each image's path, "" for images that have none, or several, which are refused. Raises SourceError."""
     suffix = os.path.splitext(pattern)[0].rpartition("*")[2]
-    found: dict[str, list[_File]] = {}
-    for file in files:
-        if file.path.lower().endswith(EXTENSIONS) and fnmatchcase(os.path.basename(file.path), pattern):
-            found.setdefault(os.path.splitext(file.path)[0].removesuffix(suffix), []).append(file)
+    found: dict[str, list[str]] = {}
+    for path in files:
+        if path.lower().endswith(EXTENSIONS) and fnmatchcase(os.path.basename(path), pattern):
+            found.setdefault(os.path.splitext(path)[0].removesuffix(suffix), []).append(path)
     stems = [os.path.splitext(key)[0] for key in keys]
-    refused: dict[int, str] = {}
-    for index, stem in enumerate(stems):
-        several = sorted(file.path for file in found.get(stem, ()))
-        if len(several) != 1:
-            of = f"several files for its {name} ({' and '.join(several)})" if several else f"no {name}"
-            refused[index] = f"has {of}."
-    if refused and not skip:
-        first = next(iter(refused))
-        more = f" (and {len(refused) - 1:,} more images)" if len(refused) > 1 else ""
-        raise SourceError(
-            f"{place}: {keys[first]} {refused[first][:-1]}{more}; each image needs one file of its path "
-            f"and name, ending in {', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as "
-            f"{place}/*_mask.png, or pass {Option('on_error', 'skip')}."
+    wrong = [index for index, stem in enumerate(stems) if len(found.get(stem, ())) != 1]
+    more = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
+    for index in wrong:
+        several = " and ".join(sorted(found.get(stems[index], ())))
+        reason = f"has several files for its {name} ({several})" if several else f"has no {name}"
+        findings.refuse(
+            index,
+            f"{reason}.",
+            f"{place}: {keys[index]} {reason}{more}; each image needs one file of its path and name, ending in "
+            f"{', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as {place}/*_mask.png",
         )
-    chosen = [(found.get(stem) or [_File("", 0, 0)])[0] for stem in stems]
-    left = [file.path for stem in found.keys() - set(stems) for file in found[stem]]
-    belong = "file belongs" if len(left) == 1 else "files belong"
-    notes = [f"{place}: {len(left):,} {belong} to no image, first {min(left)}; left out."] if left else []
-    paths = [file.path for file in chosen]
-    sizes, times, positions = np.array([file[1:] for file in chosen], np.int64).reshape(-1, 3).T.copy()
-    if archive is None:
-        images: ImageFiles = FolderImages(as_text(place), paths, sizes, times)
-        return _Partners(place, images, paths, sizes, times, newest_file(paths, times), refused, notes)
-    images, times = (
-        ArchiveImages([archive], np.zeros(len(keys), np.int64), positions),
-        np.array([archive.time]),
-    )
-    newest = newest_file([os.path.basename(archive.path)], times)
-    return _Partners(place, images, paths, sizes, times, newest, refused, notes)
+    left = [path for stem in found.keys() - set(stems) for path in found[stem]]
+    if left:
+        belong = "file belongs" if len(left) == 1 else "files belong"
+        findings.notes.append(f"{place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
+    paths = [found.get(stem, [""])[0] for stem in stems]
+    for index in wrong:
+        paths[index] = ""
+    return paths

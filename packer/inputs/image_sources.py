@@ -1,27 +1,33 @@
 """Images to be packed: a folder, a list or an archive, as one list of keys that any thread can read.
 
-file_names.py decides what folders mean; image_targets.py reads labels; image_archives.py reads archives;
-`open_source` composes them.
+file_names.py decides what folders mean; image_targets.py reads labels; image_archives.py reads archives; `open_source` composes them.
+Data sets in layouts of their own are recognised by what they hold:
+
+    a folder with annotations/instances_*.json                          COCO (coco_annotations.py)
+    .parquet files, or a folder of such, at most one folder deep        Parquet (parquet_images.py)
+    several tars, a folder of such as above, a tar with .cls files      WebDataset (webdataset_tars.py)
+
+Several files are given as a sequence of paths, as a list in braces ("{000000..000009}.tar") or as a pattern ("train-*.tar").
 """
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import ImageError, SourceError, UsageError
-from packer.inputs.coco_annotations import CocoPart, find_annotations, read_coco
-from packer.inputs.dataset_layouts import asked_for, expand, open_layout, open_tar_layout
+from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
+from packer.inputs.coco_annotations import find_annotations, read_coco
 from packer.inputs.file_names import (
-    FolderLayout,
     as_text,
     file_splits,
     image_order,
@@ -35,27 +41,22 @@ from packer.inputs.file_names import (
     suffix_of,
 )
 from packer.inputs.image_archives import open_archive
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
-from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import ArchiveImages, ImageFiles, ImageSource, SourceOptions, arrange
+from packer.inputs.parquet_images import find_images, read_parquet
+from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
 from packer.sentence import Option
-from packer.source_kinds import ARCHIVES, LISTS, is_archive
+from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_MOST_FILES = 1_000_000
 
 
-def open_source(
-    path: Source,
-    *,
-    labelled: bool = False,
-    spool_dir: str | None = None,
-    label: str | None = None,
-    label_as: str = "auto",
-    listed: Collection[str] = (),
-    skip: bool = False,
-    arrays: bool = False,
-) -> ImageSource:
+def open_source(path: Source, options: SourceOptions | None = None) -> ImageSource:
     """Find the images under ``path``.
 
     path: a folder, or the URL of one in a store; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
@@ -64,35 +65,28 @@ def open_source(
         image lies elsewhere, below the deepest folder that holds all images: so the machine stays out of them.
         An archive is what unpacking it would give; one in which everything lies in one folder of the archive's
         own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
-        Or a data set in a layout of its own (dataset_layouts.py), perhaps of several files.
-    labelled: labels come from elsewhere, so that folders stand for no classes.
-    spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
-    label: of a data set in a layout of its own, the label that is taken where there are several.
-    label_as: how a list's labels are taken, see label_values.py. listed: classes that may have no images.
-    arrays: look for .npy files in folders, too.
-    skip: leave out empty class folders and lines of a list that name no file, and refuse images whose label cannot be used,
-        instead of raising.
+        Or a data set in a layout of its own, perhaps of several files.
     Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
     """
-    options = SourceOptions(labelled, spool_dir, label, label_as, listed, skip, arrays)
-    name, paths = _named(path)
+    options = options or SourceOptions()
+    given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    names = [os.fspath(one).rstrip("/") or "/" for one in given]
+    paths = [found for one in names for found in _files_of(one)]
+    name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
     if is_url(name):
         from packer.inputs.remote_images import open_remote_folder
 
         return open_remote_folder(name, options)
-    is_folder = len(paths) == 1 and os.path.isdir(name)
-    annotated = find_annotations(name) if is_folder and not labelled else []
-    if annotated:
-        return _open_annotated(name, annotated, skip)
-    known = open_layout(name, paths, options)
-    if known is not None:
-        return known
+    if len(paths) == 1 and os.path.isdir(name):
+        return _open_folder(name, options)
+    if all(one.lower().endswith(PARQUET) for one in paths):
+        return read_parquet(name, paths, options)
     if len(paths) > 1:
+        if all(one.lower().endswith(TARS) for one in paths):
+            return open_samples(name, open_tars(paths, options), options, os.path.dirname(paths[0]))
         raise UsageError(
             f"{paths[1]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
         )
-    if is_folder:
-        return _open_folder(name, options)
     archive, inside = split_archive(name)
     if archive is not None:
         return _open_archive(name, archive, inside, options)
@@ -104,17 +98,45 @@ def open_source(
     raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
 
 
-def _named(source: Source) -> tuple[str, list[str]]:
-    """Return what to call a source in messages, and its paths, lists in braces and patterns written out."""
-    given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    names = [os.fspath(path).rstrip("/") or "/" for path in given]
-    paths = [path for name in names for path in _files_of(name)]
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more", paths
-
-
 def _files_of(name: str) -> list[str]:
-    files = [] if os.path.exists(name) else expand(name)
-    return files if any(map(os.path.exists, files)) else [name]
+    """Return the files that a list in braces or a pattern stands for; the name itself where there are none.
+
+    Numbers have as many digits as the first of the range. Raises: UsageError for a range that is none.
+    """
+    if os.path.exists(name):
+        return [name]
+    parts = _BRACES.split(name)
+    choices = [[part] if number % 2 == 0 else _choices(name, part) for number, part in enumerate(parts)]
+    names = ["".join(words) for words in product(*choices)]
+    if glob.has_magic(name):
+        names = [found for pattern in names for found in sorted(glob.glob(pattern))]
+    return names if any(map(os.path.exists, names)) else [name]
+
+
+def _choices(text: str, part: str) -> list[str]:
+    found = _RANGE.fullmatch(part)
+    if found is None:
+        return part.split(",")
+    first, last = int(found[1]), int(found[2])
+    if not 0 <= last - first < _MOST_FILES:
+        raise UsageError(
+            f"{text}: {{{part}}} is no range of files; the first number is the smaller one. Correct it."
+        )
+    return [f"{number:0{len(found[1])}d}" for number in range(first, last + 1)]
+
+
+def holds_images(source: str) -> bool:
+    """Say whether a Parquet file, or the first one of a list in braces or a pattern, holds a column of images; False without pyarrow.
+
+    Raises: SourceError for a damaged file.
+    """
+    first = _files_of(source)[0]
+    if not first.lower().endswith(PARQUET) or not os.path.isfile(first):
+        return False
+    try:
+        return bool(find_images(first))
+    except MissingDependencyError:
+        return False
 
 
 # Folders
@@ -122,56 +144,63 @@ def _files_of(name: str) -> list[str]:
 
 def _open_folder(name: str, options: SourceOptions) -> ImageSource:
     found = _scan(as_text(name), options.arrays)
-    layout, skipped = arrange(name, found.keys, found.folders, options)
-    source = _of_files(name, as_text(name), found, layout, options.labelled, skipped=skipped)
-    source.notes += note_left_out(found.left_out)
+    parts = [] if options.labelled else find_annotations(name)
+    packed = found.packed if all(path.count("/") < 2 for path in found.packed) else []
+    if parts:
+        places = tuple(part.folder for part in parts)
+        own = [index for index, key in enumerate(found.images.keys) if key.startswith(places)]
+        if not own:
+            raise no_images(name)
+        images = found.images.taken(np.array(own))
+        targets, owners = read_coco(parts, images.keys, options.findings)
+        splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
+        if len(own) < len(found.images.keys):
+            options.findings.notes.append(
+                f"{len(found.images.keys) - len(own):,} images lie in other folders than the annotations', and are left out."
+            )
+        return ImageSource(name, images, targets, splits, labelled=True)
+    if packed and not found.images.keys:
+        files = [os.fsdecode(on_disk(os.path.join(as_text(name), path))) for path in sorted(packed)]
+        tars = [path for path in files if path.lower().endswith(TARS)]
+        if tars:
+            return open_samples(name, open_tars(tars, options), options, name)
+        if find_images(files[0]):
+            return read_parquet(name, files, options)
+    targets, splits = arrange(name, found.images.keys, found.folders, options)
+    source = ImageSource(name, found.images, targets, splits, labelled=options.labelled)
+    source.findings.notes += note_left_out(found.left_out)
     return source
 
 
-def _open_annotated(name: str, parts: Sequence[CocoPart], skip: bool) -> ImageSource:
-    """Open a folder of images with COCO's annotations; images in other folders than theirs are left out."""
-    found = _scan(as_text(name))
-    places = tuple(part.folder for part in parts)
-    own = [index for index, key in enumerate(found.keys) if key.startswith(places)]
-    if not own:
-        raise no_images(name)
-    images = found._replace(
-        keys=[found.keys[index] for index in own], sizes=found.sizes[own], times=found.times[own]
-    )
-    targets, owners = read_coco(parts, images.keys, skip=skip)
-    splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
-    source = _of_files(name, as_text(name), images, FolderLayout(None, None, splits), True, targets=targets)
-    if len(own) < len(found.keys):
-        source.notes.append(
-            f"{len(found.keys) - len(own):,} images lie in other folders than the annotations', and are left out."
-        )
-    return source
+class FolderImages(ImageFiles):
+    """Files below a folder, read where they are as they were when they were listed. A path of "" stands for none."""
+
+    def taken(self, indices: NDArray[np.int64]) -> FolderImages:
+        """Return some of the images, or all in another order."""
+        keys = [self.keys[index] for index in indices.tolist()]
+        return FolderImages(keys, self.sizes[indices], self.times[indices], folder=self.folder)
+
+    def read(self, index: int) -> bytes:
+        """See ImageFiles."""
+        listed = int(self.sizes[index]), int(self.times[index])
+        return _read_file(on_disk(f"{self.folder}/{self.keys[index]}"), listed)
 
 
-class _Files(NamedTuple):
-    """Image files below a folder. sizes, times: int64 [N]; folders: of the top two levels; left_out: other files, by suffix."""
+class _Scanned(NamedTuple):
+    """The contents of a folder: images, in `image_order`; folders of the top two levels; tars and tables; other files, by suffix."""
 
-    keys: list[str]
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    folders: Sequence[str] = ()
-    left_out: Mapping[str, int] = {}
-
-
-def _of_files(
-    name: str, folder: str, files: _Files, layout: FolderLayout, labelled: bool, **more: Any
-) -> ImageSource:
-    images = FolderImages(folder, files.keys, files.sizes, files.times)
-    return ImageSource(
-        name, files.keys, images, files.sizes, files.times, layout, labelled, folder=folder, **more
-    )
+    images: FolderImages
+    folders: list[str]
+    packed: list[str]
+    left_out: Counter[str]
 
 
-def _scan(root: str, arrays: bool = False) -> _Files:
-    """Walk a folder, through links; in `image_order`."""
+def _scan(root: str, arrays: bool = False) -> _Scanned:
+    """Walk a folder, through links."""
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
+    packed: list[str] = []
     left_out: Counter[str] = Counter()
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
@@ -200,16 +229,12 @@ def _scan(root: str, arrays: bool = False) -> _Files:
                         times.append(time)
                     else:
                         left_out[suffix_of(name)] += 1
+                        if name.lower().endswith((*TARS, *PARQUET)):
+                            packed.append(key)
         except OSError as error:
             raise unlistable(root, folder, error) from None
-    order = image_order(keys)
-    return _Files(
-        [keys[index] for index in order],
-        np.frombuffer(sizes, np.int64)[order],
-        np.frombuffer(times, np.int64)[order],
-        tops,
-        left_out,
-    )
+    images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=root)
+    return _Scanned(images.taken(image_order(keys)), tops, packed, left_out)
 
 
 def unlistable(root: str, folder: str, error: OSError) -> SourceError:
@@ -231,21 +256,6 @@ def file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
     except OSError:
         return 0, 0  # a link to nothing: reading it says so
     return status.st_size, status.st_mtime_ns
-
-
-@dataclass(frozen=True)
-class FolderImages(ImageFiles):
-    """Files below a folder. keys: their paths; sizes, times: int64 [N], as they were when they were listed."""
-
-    root: str
-    keys: list[str]
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-
-    def read(self, index: int) -> bytes:
-        """See ImageFiles."""
-        listed = int(self.sizes[index]), int(self.times[index])
-        return _read_file(on_disk(f"{self.root}/{self.keys[index]}"), listed)
 
 
 MOST_BYTES_A_PIXEL = 16
@@ -304,33 +314,24 @@ def split_archive(name: str) -> tuple[str | None, str]:
 
 
 def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> ImageSource:
-    archive = open_archive(path, as_text(inside), options.spool_dir, asked_for(options))
+    asked = None if options.labelled else is_label(options.label)
+    archive = open_archive(path, as_text(inside), options.spool_dir, asked)
     try:
-        known = open_tar_layout(name, archive, options)
-        if known is not None:
-            return known
+        beside = {split_sample(other)[0] for other in archive.others}
+        if any(split_sample(key)[0] in beside for key in archive.keys):
+            return open_samples(name, [archive], options)
         base = archive.base
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
-        place = f"{name}/{base}".rstrip("/")
         tops = [folder for folder in folders if folder and folder.count("/") < 2]
-        layout, skipped = arrange(place, keys, tops, options)
+        targets, splits = arrange(f"{name}/{base}".rstrip("/"), keys, tops, options)
+        images = ArchiveImages(keys, [archive], np.zeros_like(order), order)
     except BaseException:
         archive.close()
         raise
-    source = ImageSource(
-        name,
-        keys,
-        ArchiveImages([archive], np.zeros(len(order), np.int64), order),
-        np.frombuffer(archive.sizes, np.int64)[order],
-        np.array([archive.time]),
-        layout,
-        options.labelled,
-        files=(path,),
-        skipped=skipped,
-    )
-    source.notes += note_left_out(archive.left_out)
+    source = ImageSource(name, images, targets, splits, labelled=options.labelled)
+    source.findings.notes += note_left_out(archive.left_out)
     return source
 
 
@@ -338,26 +339,23 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
 
 
 def _open_list(name: str, options: SourceOptions) -> ImageSource:
-    root = as_text(os.path.abspath(os.path.dirname(name)))
+    root, called = as_text(os.path.abspath(os.path.dirname(name))), os.path.basename(name)
+    findings, left_out = options.findings, 0
     texts: list[str | None] = []
-    lines: list[int] = []
     seen: dict[str, int] = {}
     sizes, times = array("q"), array("q")
-    skipped: list[dict[str, str]] = []
     for line, row in enumerate(read_lines(name, "a list of paths is needed"), 1):
         if not row.strip():
             continue
         found = _split_row(root, row.rstrip("\n"))
         if isinstance(found, str):
-            if not options.skip:
-                raise SourceError(
-                    f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to "
-                    f"the list's folder. Correct it, or pass {Option('on_error', 'skip')}."
-                )
-            shown = os.path.basename(found) if found.startswith("/") else found
-            skipped.append(
-                {"key": f"{os.path.basename(name)} line {line}", "reason": f"no file {shorten(shown)}."}
+            shown = shorten(os.path.basename(found) if found.startswith("/") else found)
+            findings.leave_out(
+                f"{called} line {line}",
+                f"no file {shown}.",
+                f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the list's folder. Correct it",
             )
+            left_out += 1
             continue
         path, text, status = found
         if path in seen:
@@ -366,33 +364,26 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
             )
         seen[path] = line
         texts.append(text)
-        lines.append(line)
         sizes.append(status.st_size)
         times.append(status.st_mtime_ns)
-    if not seen:
+    if left_out and not seen:
+        first = findings.skipped[-left_out]
         raise SourceError(
-            f"{name}: none of its {len(skipped):,} lines names a file; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
-            if skipped
-            else f"{name}: names no images; one path a line is read. Check the file."
+            f"{name}: none of its {left_out:,} lines names a file; the first, {first['key']}: {first['reason']}"
         )
-    folder = _common_folder(root, list(seen))
-    rows = CheckedRows(name, lines, skip=options.skip)
-    layout = FolderLayout(None, None, {})
+    if not seen:
+        raise SourceError(f"{name}: names no images; one path a line is read. Check the file.")
+    targets = ImageTargets(findings=findings)
     if any(text is not None for text in texts):
         if options.labelled:
             raise UsageError(
                 f"{name}: has labels, and {Option('labels')} is given; one of them is used. Drop one."
             )
-        labels, classes = number_labels(rows, [text or "" for text in texts], label_as=options.label_as)
-        layout = FolderLayout(labels, classes, {})
-    files = _Files(
-        [path[len(folder) :] for path in seen], np.frombuffer(sizes, np.int64), np.frombuffer(times, np.int64)
-    )
-    source = _of_files(
-        name, folder, files, layout, options.labelled, refused=rows.refused, skipped=tuple(skipped)
-    )
-    source.notes += rows.notes
-    return source
+        targets = options.number(name, [text or "" for text in texts], [*seen.values()], "line")
+    folder = _common_folder(root, list(seen))
+    keys = [path[len(folder) :] for path in seen]
+    images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=folder)
+    return ImageSource(name, images, targets, {}, labelled=options.labelled)
 
 
 def _common_folder(root: str, paths: list[str]) -> str:

@@ -19,7 +19,7 @@ decode_resize.py says. Boxes are clipped to what is seen of the image, and dropp
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from hashlib import blake2b
 from typing import Any
@@ -31,23 +31,16 @@ from packer import units
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.file_names import notes_on_classes
+from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
-from packer.inputs.label_values import (
-    check_label_as,
-    finite_numbers,
-    multi_hot,
-    number_columns,
-    number_labels,
-)
+from packer.inputs.label_options import Labels
+from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
 
-_SIZES = frozenset(("w", "width", "h", "height"))
 _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _UNIT = "Labels.boxes_unit"
-Columns = str | Sequence[str]
-"""Names of columns: a sequence, or one text in which they are parted by commas."""
 
 
 class Boxes:
@@ -71,31 +64,25 @@ class Boxes:
         sizes: [images, 2], height and width that the images should have, 0 where that is not known.
         """
         self._unit, self._sizes = unit, sizes
-        self.relative = False
-        """True if coordinates are shares of the image's width and height."""
         order = np.argsort(owners, kind="stable")
         self._subject = os.path.basename(subject)  # reasons go into packs, and paths of the machine do not
-        self._xyxy, self._lines = xyxy[order], lines[order]
+        self.xyxy, self._lines = xyxy[order], lines[order]
+        """Left, top, right and bottom of each box as they were read, float64 [R, 4], sorted by image."""
         self.labels = None if labels is None else labels[order].astype("<i8", copy=False)
         """int64 [R], sorted by image, or None."""
         self._starts = np.searchsorted(owners[order], np.arange(images + 1))
 
-    def place(self, index: int, geometry: ImagePlacement) -> dict[str, bytes]:
-        """Move the boxes of image ``index``. Returns: field -> its row's bytes. Raises: ImageError."""
+    def place(self, index: int, geometry: ImagePlacement, scale: tuple[float, float]) -> dict[str, bytes]:
+        """Move the boxes of image ``index``. scale: pixels of a unit of x and y. Returns: field -> its row's bytes. Raises: ImageError."""
         own = slice(int(self._starts[index]), int(self._starts[index + 1]))
-        xyxy = self._xyxy[own]
         height, width = geometry.source
-        if (
-            self._sizes is not None
-            and self._sizes[index].all()
-            and tuple(self._sizes[index]) != (height, width)
-        ):
-            said = f"{self._sizes[index][1]:,} x {self._sizes[index][0]:,}"
+        known = (height, width) if self._sizes is None else tuple(self._sizes[index].tolist())
+        if known != (height, width) and all(known):
             raise ImageError(
-                f"has {width:,} x {height:,} pixels, and {said} in {self._subject}; its boxes are of those."
+                f"has {width:,} x {height:,} pixels, and {known[1]:,} x {known[0]:,} in {self._subject}; "
+                "its boxes are of those."
             )
-        if self.relative:
-            xyxy = xyxy * (width, height, width, height)
+        xyxy = self.xyxy[own] * (*scale, *scale)
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
         if outside.any():
             first = int(outside.argmax())
@@ -114,20 +101,9 @@ class Boxes:
         """Return the image of each box, int64 [R], in the order of ``labels``."""
         return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
 
-    def relabelled(self, labels: NDArray[np.int64]) -> Boxes:
-        """Return the same boxes with other labels, int64 [R] in the order of ``labels``."""
-        boxes = copy(self)
-        boxes.labels = labels
-        return boxes
-
-    @property
-    def coordinates(self) -> NDArray[np.float64]:
-        """Left, top, right and bottom of each box as they were read, [R, 4]."""
-        return self._xyxy
-
     def arrays(self) -> list[NDArray[Any]]:
         """Return everything that decides the rows."""
-        return [self._xyxy, self._starts, *([] if self.labels is None else [self.labels])]
+        return [self.xyxy, self._starts, *([] if self.labels is None else [self.labels])]
 
 
 class ImageTargets:
@@ -141,21 +117,17 @@ class ImageTargets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
-        refused: Mapping[int, str] | None = None,
+        findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels; refused: see the attribute."""
-        self.refused: dict[int, str] = dict(refused or {})
-        """Image -> why it cannot be packed, in words that follow its name; what is stored of it means nothing."""
-        self.skipped: tuple[dict[str, str], ...] = ()
-        """Rows of the CSV that are about no image: ({"key", "reason"}, ...)."""
-        self.notes: list[str] = []
-        """What the user may not expect, a sentence each."""
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
+        self.findings = findings or Findings()
+        """What is stored of the images that are refused means nothing."""
         self.classes = classes
         """Names that labels, box labels or columns of a multi-hot label number; None where there are none."""
         self.fixed: dict[str, NDArray[Any]] = {}
         """Fields that do not depend on where the picture lies: name -> [N, *shape], little-endian."""
         self._boxes, self._keypoints = boxes, keypoints
-        self._relative = False  # as of Boxes
+        self._relative = False
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -185,9 +157,9 @@ class ImageTargets:
         label = self.fixed.get("label")
         if label is None or label.dtype != np.int64 or label.ndim != 1:
             return None
-        if self.refused:  # a stratum of their own: what they have for a label says nothing
+        if self.findings.refused:  # a stratum of their own: what they have for a label says nothing
             label = label.copy()
-            label[list(self.refused)] = np.iinfo(np.int64).min
+            label[list(self.findings.refused)] = np.iinfo(np.int64).min
         return label
 
     def place(self, index: int, geometry: ImagePlacement) -> dict[str, NDArray[np.float32] | bytes]:
@@ -197,12 +169,11 @@ class ImageTargets:
         Raises: ImageError for a box wholly outside the picture, without the image's name.
         """
         placed: dict[str, NDArray[np.float32] | bytes] = {}
+        scale = geometry.source[::-1] if self._relative else (1, 1)
         if self._boxes is not None:
-            placed.update(self._boxes.place(index, geometry))
+            placed.update(self._boxes.place(index, geometry, scale))
         if self._keypoints is not None:
-            points = self._keypoints[index]
-            height, width = geometry.source
-            placed["keypoints"] = geometry.keypoints(points * (width, height) if self._relative else points)
+            placed["keypoints"] = geometry.keypoints(self._keypoints[index] * scale)
         return placed
 
     def measured_in(self, unit: str | None, subject: str) -> None:
@@ -217,17 +188,15 @@ class ImageTargets:
                 f"{Option('Labels.boxes')} or {Option('Labels.keypoints')}, or leave it out."
             )
         if self._boxes is not None:
-            check_unit(subject, "boxes", [self._boxes.coordinates], unit, _UNIT)
-            self._boxes.relative = unit == "relative"
+            check_unit(subject, "boxes", [self._boxes.xyxy], unit, _UNIT)
         if self._keypoints is not None:
             check_unit(subject, "keypoints", [self._keypoints], unit, _UNIT)
         self._relative = unit == "relative"
 
-    def renumbered(self, classes: Sequence[str], subject: str, *, skip: bool = False) -> ImageTargets:
-        """Number the labels by other classes, such as those of a pack that is to grow.
+    def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
+        """Number the labels by other classes, such as those of a pack that is to grow; images of other classes are refused.
 
         classes: that hold all of these; whole numbers stand for classes called so. subject: what to call the images in messages.
-        skip: refuse the images of other classes, instead of raising.
         Raises: UsageError for a class that is not among them, and for labels that are no classes.
         """
         boxes = self._boxes
@@ -243,34 +212,31 @@ class ImageTargets:
             raise UsageError(
                 f"{subject}: holds labels that are no classes; {allowed}. Leave the classes out."
             )
-        made, place = copy(self), {name: number for number, name in enumerate(classes)}
+        place = {name: number for number, name in enumerate(classes)}
         places = np.array([place.get(name, -1) for name in own], np.int64)
-        made.classes, made.fixed, made.refused = list(classes), dict(self.fixed), dict(self.refused)
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
+        made = copy(self)
+        made.classes, made.fixed = list(classes), dict(self.fixed)
         if boxes is not None:
-            images = boxes.owners()
-            made._boxes = boxes.relabelled(np.maximum(places, 0)[values])
+            images, made._boxes = boxes.owners(), copy(boxes)
+            made._boxes.labels = np.maximum(places, 0)[values]
         elif values.ndim == 1:
             made.fixed["label"] = np.maximum(places, 0)[values]
         else:
             held = places >= 0
             made.fixed["label"] = np.zeros((len(values), len(classes)), values.dtype)
             made.fixed["label"][:, places[held]] = values[:, held]
-            about = {"columns": list(classes)}
-            field = Field("label", values.dtype.str, (len(classes),), about)
+            field = Field("label", values.dtype.str, (len(classes),), {"columns": list(classes)})
             made.fields = (field, *self.fields[1:])
         strange = places[found] < 0
         for image, number in zip(images[strange].tolist(), found[strange].tolist(), strict=True):
-            if image in made.refused:
-                continue
-            if not skip:
+            if not self.findings.skip:
                 raise UsageError(
                     f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass "
                     f"{Option('on_error', 'skip')}."
                 )
-            made.refused[image] = (
-                f"its class is {own[number]}, which is not among the {len(classes):,} given."
-            )
+            reason = f"its class is {own[number]}, which is not among the {len(classes):,} given."
+            self.findings.refused.setdefault(image, reason)
         return made
 
     def fingerprint(self) -> bytes:
@@ -278,111 +244,44 @@ class ImageTargets:
         arrays = list(self.fixed.values())
         arrays += [] if self._boxes is None else self._boxes.arrays()
         arrays += [] if self._keypoints is None else [self._keypoints]
-        said = repr((self.fields, self.classes)) + (
-            repr(sorted(self.refused.items())) if self.refused else ""
-        )
+        refused = self.findings.refused
+        said = repr((self.fields, self.classes)) + (repr(sorted(refused.items())) if refused else "")
         state = blake2b(said.encode("utf-8", "surrogateescape"), digest_size=16)
         for values in arrays:
             state.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return state.digest()
 
 
-def read_targets(
-    path: str,
-    keys: list[str],
-    *,
-    label: Columns | None = None,
-    boxes: Columns | None = None,
-    keypoints: Columns | None = None,
-    label_as: str | None = None,
-    label_separator: str | None = None,
-    label_file_column: str | None = None,
-    skip: bool = False,
-) -> ImageTargets:
+def read_targets(labels: Labels, keys: list[str], findings: Findings) -> ImageTargets:
     """Read what a CSV says of each image, as the module's table tells.
 
-    path: the CSV, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
+    labels: of a file, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
     keys: paths of the images. A row names one by its path, or by its stem, where only one image has that.
-    label, boxes, keypoints: names of columns in the first row; None for all three: the second of two columns is the label.
-    label_as: as label_values.py tells, default "auto"; label_separator: what stands between the names of a cell (also "space", "tab",
-        "comma", "semicolon" or "bar"); label_file_column: the column that names files.
-    skip: refuse images whose labels cannot be used, and leave rows out that are about no image, instead of raising.
-    Raises: UsageError for a choice of columns that makes no sense; SourceError when a row cannot be understood or names no
-        image, when two rows of an image disagree, and when an image has no row (unless only boxes are read).
+    findings: images whose labels cannot be used are refused, rows that are about no image left out.
+    Raises: SourceError when a row cannot be understood or names no image, when two rows of an image disagree, and when an image has no
+        row (unless only boxes are read).
     """
-    labels, corners, points = _split("column", label), _split("boxes", boxes), _split("keypoints", keypoints)
-    label_as = label_as or "auto"
-    check_label_as(label_as)
-    _check_choice(labels, corners, points, label_as, label_separator)
-    table = LabelTable(path, keys, (*labels, *corners, *points), file_column=label_file_column, skip=skip)
-    boxes_of, values, classes, about = None, None, None, None
+    columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
+    path, chosen = os.fspath(labels.file or ""), (*columns, *corners, *points)
+    table = LabelTable(path, keys, chosen, findings, file_column=labels.file_column)
+    separator = _SEPARATORS.get(labels.separator or "", labels.separator)
+    boxes, values, classes, about = None, None, None, None
     if corners:
-        boxes_of, classes = _boxes(table, labels, corners, len(keys), label_as)
+        boxes, classes = _boxes(table, columns, corners, len(keys), labels.as_)
     moved = _keypoints(table, points) if points else None
-    separator = _SEPARATORS.get(label_separator or "", label_separator)
-    if not corners and (labels or not points):
-        values, classes, about = _labels(table, labels, separator, label_as)
-    targets = ImageTargets(
-        values, classes, about=about, boxes=boxes_of, keypoints=moved, refused=table.refused
-    )
-    targets.skipped = tuple(table.skipped)
-    targets.notes += table.notes
+    if not corners and (columns or not points):
+        values, classes, about = _labels(table, columns, separator, labels.as_)
     if separator is not None:
-        targets.notes.append(
+        findings.notes.append(
             f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
         )
     elif not corners:
-        targets.notes += notes_on_classes(classes or ())
-    return targets
+        findings.notes += notes_on_classes(classes or ())
+    return ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
 
 
 def _shown(classes: Sequence[str]) -> str:
     return ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
-
-
-def _split(name: str, columns: Columns | None) -> list[str]:
-    if columns is None:
-        return []
-    chosen = [column.strip() for column in (columns.split(",") if isinstance(columns, str) else columns)]
-    if not chosen or not all(chosen):
-        raise UsageError(
-            f"{Option(f'Labels.{name}')} {columns!r}: holds an empty name; names of columns are "
-            f"needed. Pass for example {Option(f'Labels.{name}', 'a,b')}."
-        )
-    return chosen
-
-
-def _check_choice(
-    labels: list[str], corners: list[str], points: list[str], label_as: str, separator: str | None
-) -> None:
-    """Refuse columns, and ways to take labels, that do not go together. Raises: UsageError."""
-    chosen = [*labels, *corners, *points]
-    twice = next((name for name in chosen if chosen.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"column {twice}: chosen twice; each column is one thing. Pass it once.")
-    if corners and (len(corners) != 4 or _SIZES.issuperset(name.lower() for name in corners[2:])):
-        raise UsageError(
-            f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, no width and height. "
-            "Pass for example xmin,ymin,xmax,ymax."
-        )
-    if len(points) % 2:
-        raise UsageError(
-            f"keypoints {','.join(points)}: {len(points)} columns; an x and a y for each point are needed. Pass both."
-        )
-    if len(labels) > 1 and (corners or separator is not None):
-        raise UsageError(
-            f"label {','.join(labels)}: {len(labels)} columns; boxes, and cells of several names, have one. Pass one."
-        )
-    if separator == "" or (corners and separator is not None):
-        raise UsageError(
-            f"{Option('Labels.separator', separator)}: stands between names in one column of labels, and of boxes each has "
-            f"one label. Pass for example {Option('Labels.separator', 'space')}, or leave it out."
-        )
-    none = (corners or points) and not labels
-    if label_as != "auto" and (separator is not None or none or (corners and label_as != "classes")):
-        raise UsageError(
-            f"{Option('Labels.as_', label_as)}: is about labels that are numbers, and these are not. Leave it out."
-        )
 
 
 def _labels(
@@ -423,7 +322,7 @@ def _boxes(
     for low, high in ((0, 2), (1, 3)):
         for row in np.flatnonzero(xyxy[:, low] >= xyxy[:, high]).tolist():
             found = f"{corners[high]} is {xyxy[row, high]:.10g}, and {corners[low]} {xyxy[row, low]:.10g}"
-            rows.refuse(row, found, "boxes have a width and a height. Correct or remove the row.")
+            rows.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
     labels, classes = None, None
     if label:
         cells = table.columns[label[0]]
@@ -443,5 +342,5 @@ def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
     for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():
         given, empty = names[2 * point : 2 * point + 2][:: 1 if np.isnan(points[image, point, 1]) else -1]
         found = f"{empty} is empty, and {given} is not"
-        checked.refuse(int(rows[image]), found, "a point has both or neither. Correct it.")
+        checked.refuse(int(rows[image]), found, "a point has both or neither. Correct it")
     return points

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import changed, shorten
+from packer.inputs.findings import Findings
 from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option
 
@@ -42,81 +43,76 @@ class LabelTable:
         self,
         path: str,
         keys: list[str],
-        chosen: tuple[str, ...],
+        chosen: Sequence[str],
+        findings: Findings | None = None,
         *,
         file_column: str | None = None,
-        skip: bool = False,
     ) -> None:
         """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
 
-        file_column: the column that names files; None: the first. skip: leave out rows that are about no image, or cannot be read,
-        and note images that cannot be used; else the first of them is an error.
+        file_column: the column that names files; None: the first. findings: rows that are about no image, or cannot be read, are left
+        out, and images refused that cannot be used.
         """
-        self.path = path
-        self._keys, self._skip = keys, skip
+        self.path, self._keys, self._findings = path, keys, findings or Findings()
         self._paths = {key: index for index, key in enumerate(keys)}
-        self.skipped: list[dict[str, str]] = []
-        """Rows left out: {"key", "reason"}."""
-        self.refused: dict[int, str] = {}
-        """Image -> why it cannot be used, in words that follow its name."""
-        self.notes: list[str] = []
-        """Notes on the values of columns, a sentence each."""
         self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
         """The cells of each chosen column; "" for the one that was not chosen by name."""
+        images, lines = array("q"), array("q")
+        left_out = self._findings.skipped[:]
         with closing(_rows(path)) as rows:
-            images, lines = self._read(rows, chosen, file_column)
+            self._read(rows, chosen, file_column, images, lines)
         self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
         """int64 [rows]: index of the image, line in the file."""
-        if self.skipped and not len(self.images):
-            first = self.skipped[0]
-            raise SourceError(
-                f"{path}: none of its {len(self.skipped):,} rows can be used; the first, {first['key']}: {first['reason']}"
-            )
+        if not len(images):
+            left_out = self._findings.skipped[len(left_out) :]
+            if left_out:
+                found = f"none of its {len(left_out):,} rows can be used; the first, {left_out[0]['key']}: {left_out[0]['reason']}"
+            else:
+                found = "holds no rows; one for each image is needed. Add them."
+            raise SourceError(f"{path}: {found}")
 
     def _read(
-        self, rows: Iterator[tuple[int, list[str]]], chosen: tuple[str, ...], file_column: str | None
-    ) -> tuple[array[int], array[int]]:
-        """Fill the columns. Returns: the rows' images and lines."""
-        images, lines = array("q"), array("q")
-        start, first = next(rows, (0, [""]))
+        self,
+        rows: Iterator[tuple[int, list[str]]],
+        chosen: Sequence[str],
+        file_column: str | None,
+        images: array[int],
+        lines: array[int],
+    ) -> None:
+        """Fill the columns, and the rows' images and lines."""
+        start, first = next(rows, (0, []))
         if not start:
-            raise SourceError(f"{self.path}: holds no rows; one for each image is needed. Add them.")
+            return
         header = [name.strip() for name in first]
         file, places = self._find(header, start, chosen, file_column)
-        if (
-            not chosen and file_column is None and self._image(header[0]) != _UNKNOWN
-        ):  # a file without a header
+        if not chosen and file_column is None and self._image(header[0]) != _UNKNOWN:  # there is no header
             rows = chain([(start, first)], rows)
         for line, row in rows:
             whole = len(row) == len(header)
             name = row[file].strip() if whole else ""
             image = self._image(name)
-            if not whole:
-                found = units.count(len(row), "column")
-                allowed = f"the first row has {len(header)}. Correct it."
-            elif image < 0:
-                found = (
-                    f"{'several images are' if image == _AMBIGUOUS else 'no image is'} called {shorten(name)}"
-                )
-                allowed = (
-                    "paths below the images' folder are read, and names without folder and extension that one image has, in "
-                    f"one of the columns {shorten(', '.join(header))}. Correct the row, or pass "
-                    f"{Option('Labels.file_column')} for another column, or {Option('on_error', 'skip')}."
-                )
-            else:
+            if whole and image >= 0:
                 images.append(image)
                 lines.append(line)
                 for column, place in zip(self.columns.values(), places, strict=True):
                     column.append(sys.intern(row[place].strip()))
                 continue
-            if not self._skip:
-                raise SourceError(f"{self.path} line {line}: {found}; {allowed}")
+            if not whole:
+                found = units.count(len(row), "column")
+                allowed = f"the first row has {len(header)}. Correct it"
+            else:
+                many = "several images are" if image == _AMBIGUOUS else "no image is"
+                found = f"{many} called {shorten(name)}"
+                allowed = (
+                    "paths below the images' folder are read, and names without folder and extension that one image has, in "
+                    f"one of the columns {shorten(', '.join(header))}. Correct the row, pass "
+                    f"{Option('Labels.file_column')} for another column"
+                )
             key = f"{os.path.basename(self.path)} line {line}"
-            self.skipped.append({"key": key, "reason": f"{found}."})
-        return images, lines
+            self._findings.leave_out(key, f"{found}.", f"{self.path} line {line}: {found}; {allowed}")
 
     def _find(
-        self, header: list[str], line: int, chosen: tuple[str, ...], file_column: str | None
+        self, header: list[str], line: int, chosen: Sequence[str], file_column: str | None
     ) -> tuple[int, list[int]]:
         """Return the column that names the file, and the chosen ones."""
         where, shown = f"{self.path} line {line}", shorten(", ".join(header))
@@ -157,47 +153,33 @@ class LabelTable:
 
     def checked(self, rows: slice | NDArray[np.intp] = slice(None)) -> CheckedRows:
         """Return rows to be checked; the images that refused ones are about are refused."""
-        images = self.images[rows]
-        return CheckedRows(
-            self.path,
-            self.lines[rows],
-            skip=self._skip,
-            then=lambda row, reason: self.refused.setdefault(int(images[row]), reason),
-            notes=self.notes,
-        )
+        return CheckedRows(self.path, self.lines[rows], self._findings, images=self.images[rows])
 
     def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
         """Find the first row of each image, int64 [N]; images whose rows disagree, or that have none, are refused, and get any row."""
-        if self._skip and not len(self.images):  # nothing would be left
-            raise SourceError(
-                f"{self.path}: holds no rows but the first; one for each image is needed. Add them."
-            )
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)
         first[owners] = rows
+        called, refuse = os.path.basename(self.path), self._findings.refuse
         for row in np.flatnonzero(first[self.images] != np.arange(len(self.images))).tolist():
-            image = int(self.images[row])
-            earlier = int(first[image])
-            now, then = (",".join(column[r] for column in columns) for r in (row, earlier))
-            if now == then:
-                continue
-            if not self._skip:
-                raise SourceError(
-                    f"{self.path} line {self.lines[row]}: {self._keys[image]} has the {what} {now}, and {then} in line "
-                    f"{self.lines[earlier]}; each image has one. Remove one of the rows."
+            image, line = int(self.images[row]), self.lines[row]
+            earlier = self.lines[first[image]]
+            now, then = (",".join(column[r] for column in columns) for r in (row, int(first[image])))
+            if now != then:
+                refuse(
+                    image,
+                    f"its {what} is {then} ({called} line {earlier}) and {now} (line {line}).",
+                    f"{self.path} line {line}: {self._keys[image]} has the {what} {now}, and {then} in line {earlier}; "
+                    "each image has one. Remove one of the rows",
                 )
-            called, line = os.path.basename(self.path), self.lines[row]
-            reason = f"its {what} is {then} ({called} line {self.lines[earlier]}) and {now} (line {line})."
-            self.refused.setdefault(image, reason)
-        missing = np.flatnonzero(first < 0)
-        if len(missing) and not self._skip:
-            others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-            raise SourceError(
-                f"{self.path}: no {what} for {self._keys[missing[0]]}{others}; every image needs one. "
-                f"Add the rows, or pass {Option('on_error', 'skip')}."
+        missing = np.flatnonzero(first < 0).tolist()
+        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        for image in missing:
+            refuse(
+                image,
+                f"has no row in {called}.",
+                f"{self.path}: no {what} for {self._keys[image]}{others}; every image needs one. Add the rows",
             )
-        for image in missing.tolist():
-            self.refused.setdefault(image, f"has no row in {os.path.basename(self.path)}.")
         first[missing] = 0
         return first
 

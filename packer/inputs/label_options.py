@@ -13,6 +13,18 @@ from packer.inputs.label_values import LABEL_AS
 from packer.pixels.coordinate_units import UNITS
 from packer.sentence import Option
 
+_SIZES = frozenset(("w", "width", "h", "height"))
+_RECORDED = {
+    "column": "label",
+    "file_column": "label_file_column",
+    "as_": "label_as",
+    "separator": "label_separator",
+    "boxes": "boxes",
+    "keypoints": "keypoints",
+    "boxes_unit": "boxes_unit",
+}
+"""Member of Labels -> the name by which packs record it."""
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -56,50 +68,77 @@ class Labels:
     boxes_unit: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the words. Raises UsageError."""
+        """Check the words, and that the columns go together. Raises UsageError."""
         if self.file is not None and not isinstance(self.file, str | os.PathLike):
             raise UsageError(f"labels={self.file!r}: is no file. Pass its name, or Labels(...).")
         choice("as_", self.as_, LABEL_AS)
         if self.boxes_unit is not None:
             choice("boxes_unit", self.boxes_unit, UNITS)
+        for name in ("column", "boxes", "keypoints"):
+            given = getattr(self, name)
+            chosen = [word.strip() for word in (given.split(",") if isinstance(given, str) else given or ())]
+            if given is not None and not (chosen and all(chosen)):
+                raise UsageError(
+                    f"{Option(f'Labels.{name}')} {given!r}: holds an empty name; names of columns are "
+                    f"needed. Pass for example {Option(f'Labels.{name}', 'a,b')}."
+                )
+            object.__setattr__(self, name, None if given is None else tuple(chosen))
+        self._check_columns(self.columns("column"), self.columns("boxes"), self.columns("keypoints"))
+
+    def _check_columns(self, labels: list[str], corners: list[str], points: list[str]) -> None:
+        """Refuse columns, and ways to take labels, that do not go together. Raises: UsageError."""
+        chosen, separator = [*labels, *corners, *points], self.separator
+        twice = next((name for name in chosen if chosen.count(name) > 1), None)
+        if twice is not None:
+            raise UsageError(f"column {twice}: chosen twice; each column is one thing. Pass it once.")
+        if corners and (len(corners) != 4 or _SIZES.issuperset(name.lower() for name in corners[2:])):
+            raise UsageError(
+                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, no width and height. "
+                "Pass for example xmin,ymin,xmax,ymax."
+            )
+        if len(points) % 2:
+            raise UsageError(
+                f"keypoints {','.join(points)}: {len(points)} columns; an x and a y for each point are needed. Pass both."
+            )
+        if len(labels) > 1 and (corners or separator is not None or self.as_ == "classes"):
+            raise UsageError(
+                f"label {','.join(labels)}: {len(labels)} columns; boxes, class names, and cells of several "
+                "names, have one. Pass one."
+            )
+        if separator == "" or (corners and separator is not None):
+            raise UsageError(
+                f"{Option('Labels.separator', separator)}: stands between names in one column of labels, and of boxes each has "
+                f"one label. Pass for example {Option('Labels.separator', 'space')}, or leave it out."
+            )
+        none = (corners or points) and not labels
+        if self.as_ != "auto" and (separator is not None or none or (corners and self.as_ != "classes")):
+            raise UsageError(
+                f"{Option('Labels.as_', self.as_)}: is about labels that are numbers, and these are not. Leave it out."
+            )
+
+    def columns(self, name: str) -> list[str]:
+        """Return the names that the member `name` holds, none if it is not given."""
+        return list(getattr(self, name) or ())
+
+    def _given(self) -> Iterator[tuple[str, Any]]:
+        for name in _RECORDED:
+            value = getattr(self, name)
+            if value is not None and (name, value) != ("as_", "auto"):
+                yield name, value
 
     def record(self) -> dict[str, Any]:
         """Return what a pack records, without the file's name and what is not given."""
-        said = {
-            "label": _columns(self.column),
-            "label_file_column": self.file_column,
-            "label_as": None if self.as_ == "auto" else self.as_,
-            "label_separator": self.separator,
-            "boxes": _columns(self.boxes),
-            "keypoints": _columns(self.keypoints),
-            "boxes_unit": self.boxes_unit,
+        return {
+            _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._given()
         }
-        return {name: value for name, value in said.items() if value is not None}
 
     def about_csv(self) -> Iterator[Option]:
         """Yield what is given of the members that say something of a CSV."""
-        for name in ("column", "file_column", "separator", "as_", "boxes", "keypoints"):
-            value = getattr(self, name)
-            if value is not None and (name, value) != ("as_", "auto"):
+        for name, value in self._given():
+            if name != "boxes_unit":
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:
         """Return the labels of which a pack has this record, now in that file."""
-        return cls(
-            file,
-            record.get("label"),
-            record.get("label_separator"),
-            record.get("label_file_column"),
-            record.get("label_as", "auto"),
-            record.get("boxes"),
-            record.get("keypoints"),
-            record.get("boxes_unit"),
-        )
-
-
-def _columns(names: str | Sequence[str] | None) -> list[str] | None:
-    """Return ["a", "b"] from "a,b" or ("a", "b")."""
-    if names is None:
-        return None
-    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+        return cls(file, **{name: record[told] for name, told in _RECORDED.items() if told in record})

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import SourceError, UsageError
+from packer.errors import SourceError
 from packer.inputs.file_names import shorten
-from packer.sentence import Option, Part, Sentence
+from packer.inputs.findings import Findings
+from packer.sentence import Option, Sentence
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float")
@@ -43,40 +44,31 @@ _EQUAL_SHARE = 0.1  # of the different numbers; among many drawn ones a few are 
 
 
 class CheckedRows:
-    """Rows of a file; the first that cannot be used is an error, or all of them are noted.
+    """Rows of a file that say something of images; the first that cannot be used is an error, or its image is refused.
 
-    subject: the file; lines: where the rows stand in it, counted from 1; skip: note them; then: called with each row that is noted
-    and its reason, in words that follow the image's name; unit: what the numbers count. refused: row -> reason. notes: what the user
-    may not expect of the values, a sentence each.
+    subject: the file; lines: where the rows stand in it, counted from 1; unit: what these numbers count; images: what each row is
+    about, None: row k is about image k. refused: rows so far, whose images are refused.
     """
 
     def __init__(
         self,
         subject: str,
         lines: Sequence[int] | NDArray[np.int64],
+        findings: Findings | None = None,
         *,
-        skip: bool = False,
-        then: Callable[[int, str], object] | None = None,
+        images: NDArray[np.int64] | None = None,
         unit: str = "line",
-        notes: list[str] | None = None,
     ) -> None:
-        self.subject, self._lines, self._skip, self._then, self.unit = subject, lines, skip, then, unit
-        self.refused: dict[int, str] = {}
-        self.notes = [] if notes is None else notes
+        self.subject, self._lines, self._images, self.unit = subject, lines, images, unit
+        self.findings = findings or Findings()
+        self.refused: set[int] = set()
 
-    def refuse(self, row: int, found: str, *allowed: Part) -> None:
-        """Note a row, or raise SourceError. found: what is wrong with it; allowed: what is right, and a remedy."""
-        if not self._skip:
-            raise self.error(row, f"{found}; ", *allowed)
-        if row not in self.refused:
-            reason = f"{found} ({os.path.basename(self.subject)} {self.unit} {self.line(row)})."
-            self.refused[row] = reason
-            if self._then is not None:
-                self._then(row, reason)
-
-    def error(self, row: int, *parts: Part) -> SourceError:
-        """Return the error for a row."""
-        return SourceError(f"{self.subject} {self.unit} {self.line(row)}: ", *parts)
+    def refuse(self, row: int, found: str, allowed: str) -> None:
+        """Refuse the image of a row. found: what is wrong with it; allowed: what is right, and a remedy. Raises SourceError."""
+        where, image = f"{self.unit} {self.line(row)}", row if self._images is None else self._images[row]
+        reason = f"{found} ({os.path.basename(self.subject)} {where})."
+        self.findings.refuse(int(image), reason, f"{self.subject} {where}: {found}; {allowed}")
+        self.refused.add(row)
 
     def line(self, row: int) -> int:
         """Return where a row stands."""
@@ -100,7 +92,6 @@ def number_labels(
     Returns: int64 or float32 [N], and the class names that they number, or None where they were numbers already.
     Raises: SourceError for a label that is refused, and for names and numbers that are not written plainly in one column.
     """
-    check_label_as(label_as)
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         first.setdefault(text, row)
@@ -109,10 +100,10 @@ def number_labels(
     named, number = by_kind.get("name"), by_kind.get("number") or by_kind.get("fraction")
     if named is not None and number is not None:
         earlier, later = sorted((named, number), key=first.__getitem__)
-        raise rows.error(
-            first[later],
-            f"{column} is {later}, and {earlier} in {rows.unit} {rows.line(first[earlier])}; numbers or class names are accepted, not"
-            f" both. Correct one, or pass {Option('Labels.as_', 'classes')}.",
+        raise SourceError(
+            f"{rows.subject} {rows.unit} {rows.line(first[later])}: {column} is {later}, and {earlier} in {rows.unit} "
+            f"{rows.line(first[earlier])}; numbers or class names are accepted, not both. Correct one, or pass "
+            f"{Option('Labels.as_', 'classes')}."
         )
     are_names = named is not None or label_as == "classes"
     whole = not are_names and label_as != "float" and not (regression and "fraction" in by_kind)
@@ -130,9 +121,7 @@ def number_labels(
         wrong |= {text for text in kinds.keys() - wrong if abs(float(text)) > _FLOAT32_MAX}
     for row, text in enumerate(texts) if wrong else ():
         if text in wrong:
-            rows.refuse(
-                row, _found(column, text), f"{allowed}. Correct it, or pass {Option('on_error', 'skip')}."
-            )
+            rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
     values: Mapping[str, float | None]
     if are_names:
         values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
@@ -146,7 +135,7 @@ def number_labels(
         _note_rounded(rows, found, column)
         found = found.astype(np.float32)
     if regression:
-        rows.notes += _notes_on(np.delete(found, list(rows.refused)), known)
+        rows.findings.notes += _notes_on(np.delete(found, list(rows.refused)), known)
     return found, known
 
 
@@ -167,16 +156,10 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
     different = len(np.unique(values))
     equal = different - len(np.unique(values.astype(np.float32)))
     if equal > _EQUAL_SHARE * different:
-        rows.notes.append(
+        rows.findings.notes.append(
             f"{column} is stored as float32, which makes {equal:,} of {different:,} different numbers equal to others. If that matters, "
             "subtract what they have in common."
         )
-
-
-def check_label_as(label_as: str) -> None:
-    """Raise UsageError unless it is one of LABEL_AS."""
-    if label_as not in LABEL_AS:
-        raise UsageError(f"label_as {label_as!r}: is not one of {', '.join(LABEL_AS)}. Pass one of them.")
 
 
 def _number_names(texts: Collection[str]) -> tuple[dict[str, int], list[str]]:
@@ -222,14 +205,8 @@ def number_columns(
 
     columns: texts of each; names: of each, for messages.
     Returns: uint8 [N, C] if all are 0 or 1 (several labels, each there or not), else float32 [N, C]; label_as "float": always.
-    Raises: SourceError for anything but a finite number; UsageError for label_as "classes".
+    Raises: SourceError for anything but a finite number.
     """
-    check_label_as(label_as)
-    if label_as == "classes":
-        raise UsageError(
-            f"{Option('Labels.as_', 'classes')}: goes with one label column, and {len(columns)} are "
-            "chosen. Choose one, or leave it out."
-        )
     values = np.empty((len(columns[0]), len(columns)), np.float32)
     for number, texts in enumerate(columns):
         numbers = finite_numbers(rows, texts, names[number])
@@ -288,7 +265,7 @@ def finite_numbers(
         elif _NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
             values[row] = float(text)
         else:
-            rows.refuse(row, _found(column, text), "finite numbers are accepted. Correct it.")
+            rows.refuse(row, _found(column, text), "finite numbers are accepted. Correct it")
     return values
 
 

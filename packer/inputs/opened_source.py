@@ -3,40 +3,75 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import InitVar, dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.file_io import newest_file
-from packer.inputs.archive_members import Archive
-from packer.inputs.file_names import (
-    FolderLayout,
-    class_folders,
-    folder_splits,
-    no_images,
-    notes_on,
-    notes_on_classes,
-)
+from packer.inputs.file_names import class_folders, folder_splits, no_images, notes_on, notes_on_classes
+from packer.inputs.findings import Findings
+from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_values import CheckedRows, number_labels
+
+Splits = dict[str, NDArray[np.int64]]
+"""Name -> its images, int64, rising; {} without splits."""
 
 
-class SourceOptions(NamedTuple):
-    """The options by which a source is read; as `open_source` (image_sources.py) has them."""
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options by which a source is read.
+
+    labelled: labels come from elsewhere, so that folders stand for no classes.
+    spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
+    label: of a data set in a layout of its own, the label that is taken where there are several.
+    label_as: how labels beside images are taken, see label_values.py. listed: classes that may have no images.
+    arrays: look for .npy files in folders, too.
+    findings: empty class folders and lines of a list that name no file are left out, and images refused whose label cannot be used.
+    """
 
     labelled: bool = False
     spool_dir: str | None = None
     label: str | None = None
     label_as: str = "auto"
     listed: Collection[str] = ()
-    skip: bool = False
     arrays: bool = False
+    findings: Findings = field(default_factory=Findings)
+
+    def number(
+        self, subject: str, texts: Sequence[str], lines: Sequence[int], unit: str, **more: Any
+    ) -> ImageTargets:
+        """Return labels given as text, one an image. lines: where they stand in the subject; more: as `number_labels` has it."""
+        rows = CheckedRows(subject, lines, self.findings, unit=unit)
+        rows.refused.update(self.findings.refused)
+        labels, classes = number_labels(rows, texts, **{"label_as": self.label_as, **more})
+        return ImageTargets(labels, classes, findings=self.findings)
 
 
 class ImageFiles:
-    """The bytes of images, by index; thread-safe, in any order."""
+    """The bytes of images, by index; thread-safe, in any order.
+
+    keys: paths below the source's folder, "/"-separated, as `as_text` has them. sizes: int64 [N], bytes of each file.
+    times: int64, when each file was changed last, in nanoseconds since 1970: [N], or of each of `files`.
+    folder: where the keys are files, as `as_text` has it; None where they are not. files: in which the keys are then, such as archives.
+    """
+
+    def __init__(
+        self,
+        keys: list[str],
+        sizes: NDArray[np.int64],
+        times: NDArray[np.int64],
+        *,
+        folder: str | None = None,
+        files: Sequence[str] = (),
+    ) -> None:
+        self.keys, self.sizes, self.times = keys, sizes, times
+        self.folder, self.files = folder, tuple(files)
+        self.newest = newest_file(list(map(os.path.basename, files)) or keys, times)
+        """The file that was changed last: tells whether one has been changed since."""
 
     def read(self, index: int) -> bytes:
         """Read an image file, whole. Raises: ImageError without the file's name."""
@@ -50,12 +85,24 @@ class ImageFiles:
 
 
 class ArchiveImages(ImageFiles):
-    """Members of archives. owners, members: int64 [N], the archive of each image, and its index in that."""
+    """Members of archives.
+
+    owners, members: int64 [N], the archive of each image, and its index in that; -1, of archive 0, of a key that has none.
+    """
 
     def __init__(
-        self, archives: Sequence[Archive], owners: NDArray[np.int64], members: NDArray[np.int64]
+        self,
+        keys: list[str],
+        archives: Sequence[Archive],
+        owners: NDArray[np.int64],
+        members: NDArray[np.int64],
     ) -> None:
         self._archives, self._owners, self._members = archives, owners, members
+        held = [np.asarray(archive.sizes, np.int64) for archive in archives]
+        firsts = np.cumsum([0, *map(len, held)])[owners]
+        sizes = np.concatenate([*held, np.zeros(1, np.int64)])[firsts + members]
+        times = np.array([archive.time for archive in archives])
+        super().__init__(keys, sizes, times, files=[archive.path for archive in archives])
 
     def read(self, index: int) -> bytes:
         """See ImageFiles."""
@@ -68,48 +115,38 @@ class ArchiveImages(ImageFiles):
             archive.close()
 
 
-@dataclass(eq=False)
 class ImageSource:
-    """Images to be packed: their names, labels and bytes. A context manager; made by `open_source` (image_sources.py)."""
+    """Images to be packed: their names, labels and bytes. A context manager; made by `open_source` (image_sources.py).
 
-    name: str
-    """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
-    keys: list[str]
-    """Paths below the source's folder, "/"-separated, as `as_text` has them."""
-    images: ImageFiles
-    """The files of ``keys``."""
-    sizes: NDArray[np.int64]
-    """int64 [N], bytes of the image files."""
-    times: NDArray[np.int64]
-    """int64, when each file was changed last, in nanoseconds since 1970: [N], or of each of ``files``."""
-    layout: InitVar[FolderLayout]
-    labelled: InitVar[bool]
-    folder: str | None = None
-    """Where the keys are files, as `as_text` has it; None in an archive."""
-    files: tuple[str, ...] = ()
-    """Where the keys are not files: the archives, or other files, in which they are."""
-    refused: dict[int, str] = field(default_factory=dict)
-    """Image -> why it cannot be packed, in words that follow its name."""
-    skipped: tuple[dict[str, str], ...] = ()
-    """What is no image and was left out: ({"key", "reason"}, ...)."""
-    targets: ImageTargets | None = None
-    """What the source itself says of each image, where that is more than one label."""
-    label_chosen: bool = False
-    """True if the source took its labels from the column that was asked for."""
-    read: Callable[[int], bytes] = field(init=False)
-    ahead: Callable[[NDArray[np.int64]], None] = field(init=False)
-    close: Callable[[], None] = field(init=False)
+    name: what the user called it; perhaps an absolute path, so it belongs in messages and not in packs.
+    images: the files, whose keys, sizes, times ... are the source's.
+    targets: what the source itself says of each image. label_chosen: it took its labels from the column that was asked for.
+    """
 
-    def __post_init__(self, layout: FolderLayout, labelled: bool) -> None:
-        """Take what the folders, or the list, say; note what the user may not expect, a sentence each."""
-        self.read, self.ahead, self.close = self.images.read, self.images.ahead, self.images.close
-        self.newest = newest_file(list(map(os.path.basename, self.files)) or self.keys, self.times)
-        """The file that was changed last: tells whether one has been changed since."""
-        self.labels, self.classes, self.splits = layout
-        self.notes = [
-            *notes_on(self.keys, labelled or self.labels is not None, self.classes),
-            *notes_on_classes(self.classes or ()),
-        ]
+    def __init__(
+        self,
+        name: str,
+        images: ImageFiles,
+        targets: ImageTargets,
+        splits: Splits,
+        *,
+        labelled: bool = False,
+        label_chosen: bool = False,
+    ) -> None:
+        """Note what the user may not expect. labelled: nothing needs to be said where there are no labels."""
+        self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
+        self.keys, self.sizes, self.times, self.newest = (
+            images.keys,
+            images.sizes,
+            images.times,
+            images.newest,
+        )
+        self.folder, self.files = images.folder, images.files
+        self.read, self.ahead, self.close = images.read, images.ahead, images.close
+        self.findings = targets.findings
+        foldered = targets.classes if "label" in targets.fixed else None
+        self.findings.notes += notes_on(self.keys, labelled or targets.labelled, foldered)
+        self.findings.notes += notes_on_classes(targets.classes or ())
 
     def __len__(self) -> int:
         """Count the images."""
@@ -126,12 +163,11 @@ class ImageSource:
 
 def arrange(
     name: str, keys: list[str], folders: Iterable[str], options: SourceOptions
-) -> tuple[FolderLayout, tuple[dict[str, str], ...]]:
-    """Return what folders stand for, and class folders left out as they hold no images. Raises: SourceError, UsageError."""
+) -> tuple[ImageTargets, Splits]:
+    """Return what folders stand for; class folders that hold no images are left out. Raises: SourceError, UsageError."""
     if not keys:
         raise no_images(name)
     if options.labelled:
-        return FolderLayout(None, None, folder_splits(name, keys, set(folders))), ()
-    empty: list[str] | None = [] if options.skip else None
-    layout = class_folders(name, keys, set(folders), listed=options.listed, empty=empty)
-    return layout, tuple({"key": key, "reason": "a class folder without images."} for key in empty or ())
+        return ImageTargets(findings=options.findings), folder_splits(name, keys, set(folders))
+    labels, classes, splits = class_folders(name, keys, set(folders), options.findings, listed=options.listed)
+    return ImageTargets(labels, classes, findings=options.findings), splits

@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import IO, Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, MissingDependencyError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
-from packer.inputs.file_names import FolderLayout, changed, file_splits, is_hidden, shorten, split_of
-from packer.inputs.label_values import CheckedRows, number_labels
-from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions
+from packer.inputs.file_names import changed, file_splits, is_hidden, shorten, split_of
+from packer.inputs.image_targets import ImageTargets
+from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions, Splits
 from packer.pixels.image_decoder import format_of_image
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
@@ -50,7 +51,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     name: what to call them in messages.
     Raises: SourceError for what is damaged or cannot be used, SpaceError, UsageError, MissingDependencyError.
     """
-    times = [os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths]
+    times = np.array([os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths])
     try:
         with tempfile.TemporaryFile(dir=options.spool_dir) as spool:
             rows = _ParquetRows(spool, paths[0], options)
@@ -60,8 +61,10 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
             if not rows.sizes:
                 raise SourceError(f"{name}: holds no rows; images are needed. Check it.")
             splits = file_splits(paths, [split_of(path) for path in paths], np.array(rows.owners, np.int64))
-            labels, classes, notes = rows.labels(name)
-            images = SpooledImages(os.dup(spool.fileno()), np.array(rows.sizes, np.int64))
+            targets = rows.targets(name)
+            sizes = np.array(rows.sizes, np.int64)
+            images = SpooledImages(rows.keys(splits), sizes, times, files=paths)
+            images.fd = os.dup(spool.fileno())
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -69,43 +72,33 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
         raise SpaceError(
             f"{paths[0]}: no space left in {folder} for a copy of its images, as its rows cannot be read at random. Make room there."
         ) from None
-    source = ImageSource(
-        name,
-        rows.keys(splits),
-        images,
-        images.sizes,
-        np.array(times),
-        FolderLayout(labels, classes, splits),
-        True,
-        files=tuple(paths),
-        refused=rows.refused,
-        label_chosen=True,
-    )
     files = "a Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
-    named = "" if classes is None else f" in {len(classes):,} classes"
-    source.notes[:0] = [f"Read as images in {files}: {len(source):,} rows{named}.", *notes]
-    return source
+    named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
+    options.findings.notes.insert(0, f"Read as images in {files}: {len(sizes):,} rows{named}.")
+    return ImageSource(name, images, targets, splits, labelled=True, label_chosen=True)
 
 
 class SpooledImages(ImageFiles):
-    """Images one after another in a file without a name. fd: its descriptor, closed with it; sizes: int64 [N]."""
+    """Images one after another in a file without a name. fd: its descriptor, closed with it."""
 
-    def __init__(self, fd: int, sizes: NDArray[np.int64]) -> None:
-        self._fd, self.sizes = fd, sizes
-        self._ends = np.cumsum(sizes)
+    fd = -1
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.sizes)
 
     def read(self, index: int) -> bytes:
         """See ImageFiles."""
         size = int(self.sizes[index])
-        data = pread_all(self._fd, size, int(self._ends[index]) - size)
+        data = pread_all(self.fd, size, int(self._ends[index]) - size)
         if len(data) < size:
             raise ImageError("cannot be read whole from the temporary file.")
         return data
 
     def close(self) -> None:
         """Remove the file."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
             os.close(fd)
 
 
@@ -119,7 +112,6 @@ class _ParquetRows:
         self._spool, self._first, self._options = spool, first, options
         self.sizes: list[int] = []
         self.owners: list[int] = []
-        self.refused: dict[int, str] = {}
         self._paths: list[str | None] = []
         self._endings: list[str] = []
         self._labels: list[Any] = []
@@ -184,40 +176,30 @@ class _ParquetRows:
         found = (
             "holds no image" if named is None else f"holds the name of an image ({name}) and not its bytes"
         )
-        if not self._options.skip:
-            raise SourceError(
-                f"{path} row {row}: {found}; the bytes of image files are read. Embed them, or pass "
-                f"{Option('on_error', 'skip')}."
-            )
-        self.refused[len(self.sizes)] = f"{found}."
+        error = f"{path} row {row}: {found}; the bytes of image files are read. Embed them"
+        self._options.findings.refuse(len(self.sizes), f"{found}.", error)
 
-    def labels(self, subject: str) -> tuple[NDArray[Any] | None, list[str] | None, list[str]]:
-        """Return labels and classes, and notes about the columns. Raises: SourceError."""
-        options, column = self._options, self._label
-        left_out = shorten(", ".join(self._left_out))
-        notes = [f"Left out: {left_out}; the column of images and one label are packed."] if left_out else []
-        if column is None:
+    def targets(self, subject: str) -> ImageTargets:
+        """Return the labels, and note which columns are taken. Raises: SourceError."""
+        options, column, notes = self._options, self._label, self._options.findings.notes
+        targets = ImageTargets(findings=options.findings)
+        if column is not None:
+            kind, names = _column(self._schema, column)
+            label_as = options.label_as if names is None else "auto"
+            if label_as == "auto" and kind == "float":
+                label_as = "float"
+            texts = ["" if value is None else str(value).strip() for value in self._labels]
+            more = {"column": column, "label_as": label_as, "names": names}
+            targets = options.number(subject, texts, self._rows, "row", **more)
+        elif not options.labelled:
             usable = shorten(", ".join(self._usable)) or "none"
             said = "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
-            return (
-                None,
-                None,
-                notes
-                if options.labelled
-                else [Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."), *notes],
-            )
-        kind, names = _column(self._schema, column)
-        rows = CheckedRows(subject, self._rows, skip=options.skip, unit="row")
-        rows.refused.update(self.refused)
-        label_as = options.label_as if names is None else "auto"
-        if label_as == "auto" and kind == "float":
-            label_as = "float"
-        texts = ["" if value is None else str(value).strip() for value in self._labels]
-        labels, classes = number_labels(rows, texts, column=column, label_as=label_as, names=names)
-        self.refused = rows.refused
-        return labels, classes, [*rows.notes, *notes]
+            notes.append(Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."))
+        if left_out := shorten(", ".join(self._left_out)):
+            notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
+        return targets
 
-    def keys(self, splits: dict[str, NDArray[np.int64]]) -> list[str]:
+    def keys(self, splits: Splits) -> list[str]:
         """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""
         below = [""] * len(self.sizes)
         for name, members in splits.items():

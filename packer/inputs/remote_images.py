@@ -37,12 +37,9 @@ def open_remote_folder(url: str, options: SourceOptions) -> ImageSource:
     keys = [found[k] for k in image_order(found).tolist()]
     infos = [listed[key] for key in keys]
     folders = {top for key in listed for top in list(accumulate(key.split("/")[:-1], "{}/{}".format))[:_TOPS]}
-    layout, skipped = arrange(url, keys, folders, options)
-    times = np.array([_nanoseconds(info.modified) for info in infos], np.int64)
-    sizes = np.array([info.size for info in infos], np.int64)
-    images = RemoteImages(url, keys, infos)
-    source = ImageSource(url, keys, images, sizes, times, layout, options.labelled, skipped=skipped)
-    source.notes += note_left_out(Counter(suffix_of(key) for key in listed if not is_image(key)))
+    targets, splits = arrange(url, keys, folders, options)
+    source = ImageSource(url, RemoteImages(url, keys, infos), targets, splits, labelled=options.labelled)
+    source.findings.notes += note_left_out(Counter(suffix_of(key) for key in listed if not is_image(key)))
     return source
 
 
@@ -57,7 +54,9 @@ class RemoteImages(ImageFiles):
     """Images in a store. Thread-safe; a forked child begins with none asked for."""
 
     def __init__(self, url: str, keys: list[str], infos: list[ObjectInfo]) -> None:
-        self._url, self._keys, self._infos = url, keys, infos
+        sizes = np.array([info.size for info in infos], np.int64)
+        super().__init__(keys, sizes, np.array([_nanoseconds(info.modified) for info in infos], np.int64))
+        self._url, self._infos = url, infos
         self._threads = ForkSafeThreads(_CONNECTIONS)
         self._renew()
 
@@ -92,7 +91,7 @@ class RemoteImages(ImageFiles):
         self._threads.close()
 
     def _fetch(self, index: int) -> bytes:
-        info, url = self._infos[index], join(self._url, self._keys[index])
+        info, url = self._infos[index], join(self._url, self.keys[index])
         try:
             return bytes(access.read_range(url, 0, info.size, info, patience=access.ROWS_PATIENCE))
         except MissingObjectError:

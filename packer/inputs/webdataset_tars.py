@@ -17,17 +17,16 @@ import json
 import os
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from packer.errors import ImageError, SourceError
-from packer.inputs.archive_members import Archive, archive_stem
-from packer.inputs.file_names import FolderLayout, as_text, file_splits, shorten, split_of
-from packer.inputs.image_archives import open_archive
+from packer.inputs.file_names import as_text, file_splits, shorten, split_of
+from packer.inputs.image_archives import Archive, archive_stem, open_archive
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
-from packer.inputs.label_values import CheckedRows, number_labels
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
-from packer.sentence import Option
 
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
@@ -66,32 +65,30 @@ def split_sample(path: str) -> tuple[str, str]:
 
 def open_tars(paths: Sequence[str], options: SourceOptions) -> list[Archive]:
     """List several tars. Raises: SourceError, SpaceError."""
-    archives: list[Archive] = []
-    try:
+    with ExitStack() as stack:
+        archives = []
         for path in paths:
             archives.append(open_archive(path, "", options.spool_dir, is_label(options.label)))
-    except BaseException:
-        for archive in archives:
-            archive.close()
-        raise
+            stack.callback(archives[-1].close)
+        stack.pop_all()
     return archives
 
 
 def open_samples(
-    name: str, archives: Sequence[Archive], options: SourceOptions, classes_file: str | None = None
+    name: str, archives: Sequence[Archive], options: SourceOptions, folder: str | None = None
 ) -> ImageSource:
     """Put images and labels of the same name together; the archives are closed with the source, or where it is not made.
 
-    name: what to call the tars in messages; classes_file: names of the classes that whole numbers stand for, one a line, or None.
-    options: with skip images without a label are refused, and labels without an image left out.
+    name: what to call the tars in messages; folder: where names of the classes that whole numbers stand for may lie, or None.
+    options: images without a label are refused, and labels without an image left out.
     Raises: SourceError.
     """
-    try:
-        return _TarSamples(name, archives, options).source(classes_file)
-    except BaseException:
+    with ExitStack() as stack:
         for archive in archives:
-            archive.close()
-        raise
+            stack.callback(archive.close)
+        source = _TarSamples(name, archives, options).source(folder)
+        stack.pop_all()
+    return source
 
 
 class _TarSamples:
@@ -102,106 +99,79 @@ class _TarSamples:
         self._keys: list[str] = []
         self._texts: list[str] = []
         self._owners, self._members = array("q"), array("q")
-        self._refused: dict[int, str] = {}
-        self._skipped: list[dict[str, str]] = []
         self._parts = 0
         for number, archive in enumerate(archives):
             self._add(number, archive)
 
     def _add(self, number: int, archive: Archive) -> None:
         """Take the samples of one tar."""
-        field = label_field(self._options.label)
+        field, findings = label_field(self._options.label), self._options.findings
         labels: dict[str, str] = {}
-        images: dict[str, str] = {}
-        members: dict[str, int] = {}
+        images: dict[str, int] = {}
         fields = {split_sample(path)[1] for path in archive.others}
         for path in () if self._options.labelled else archive.others:
-            if split_sample(path)[1] == field:
-                self._pair(archive, labels, path, "labels")
+            sample, found = split_sample(path)
+            if found == field:
+                self._check_alone(archive, labels.setdefault(sample, path), path, "labels")
         for index, key in enumerate(archive.keys):
-            if "." in split_sample(key)[1]:
+            sample, found = split_sample(key)
+            if "." in found:
                 self._parts += 1
             else:
-                self._pair(archive, images, key, "images")
-                members[key] = index
-        there = (
-            f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields and field not in fields else ""
-        )
+                self._check_alone(archive, archive.keys[images.setdefault(sample, index)], key, "images")
+        remedy = "Make the tar anew"
         for sample, path in labels.items():
             if sample not in images:
-                self._refuse(archive, path, "is the label of no image.")
-                key = f"{os.path.basename(archive.path)}/{path}"
-                self._skipped.append({"key": key, "reason": "is the label of no image."})
-        for sample, key in images.items():
+                reason = "is the label of no image."
+                error = f"{archive.path}: {shorten(path)} {reason} {remedy}"
+                findings.leave_out(f"{os.path.basename(archive.path)}/{path}", reason, error)
+        there = ""
+        if fields and field not in fields:
+            there = f" (there are .{shorten(', .'.join(sorted(fields)))})"
+        for sample, index in images.items():
+            key = archive.keys[index]
             if not self._options.labelled:
                 text, reason = "", f"has no .{field} beside it{there}."
                 if sample in labels:
                     text, reason = _label(archive, labels[sample], self._options.label)
                 if reason:
-                    self._refuse(archive, key, reason)
-                    self._refused[len(self._keys)] = reason
+                    error = f"{archive.path}: {shorten(key)} {reason} {remedy}"
+                    findings.refuse(len(self._keys), reason, error)
                 self._texts.append(text)
             self._keys.append(key)
             self._owners.append(number)
-            self._members.append(members[key])
+            self._members.append(index)
 
-    def _pair(self, archive: Archive, found: dict[str, str], path: str, what: str) -> None:
-        """Note the member of a sample. Raises: SourceError where it has another one."""
-        first = found.setdefault(split_sample(path)[0], path)
+    def _check_alone(self, archive: Archive, first: str, path: str, what: str) -> None:
+        """Raise SourceError where a sample has two members of one kind."""
         if first != path:
             raise SourceError(
                 f"{archive.path}: {shorten(first)} and {shorten(path)} are two {what} of one sample; one is packed. "
                 "Make the tar without one of them, or call it otherwise (a.left.png)."
             )
 
-    def _refuse(self, archive: Archive, path: str, reason: str) -> None:
-        """Raise SourceError about a member, unless such are skipped."""
-        if not self._options.skip:
-            raise SourceError(
-                f"{archive.path}: {shorten(path)} {reason} Make the tar anew, or pass "
-                f"{Option('on_error', 'skip')}."
-            )
-
-    def source(self, classes_file: str | None) -> ImageSource:
+    def source(self, folder: str | None) -> ImageSource:
         """Return the images of all tars."""
         options, archives = self._options, self._archives
-        owners, members = np.array(self._owners, np.int64), np.array(self._members, np.int64)
-        rows = CheckedRows(self._name, range(1, len(owners) + 1), skip=options.skip, unit="sample")
-        rows.refused.update(self._refused)
-        labels, classes = None, None
+        findings, targets = options.findings, ImageTargets(findings=options.findings)
         if self._texts:
-            labels, classes = number_labels(
-                rows,
-                self._texts,
-                column=options.label or "the .cls",
-                label_as=options.label_as,
-                names=None if classes_file is None else read_classes(classes_file),
-            )
+            path = os.path.join(folder or "", CLASSES_FILE)
+            names = read_classes(path) if folder is not None and os.path.isfile(path) else None
+            column = options.label or "the .cls"
+            lines = range(1, len(self._texts) + 1)
+            targets = options.number(self._name, self._texts, lines, "sample", column=column, names=names)
         paths = [archive.path for archive in archives]
+        owners, members = np.array(self._owners, np.int64), np.array(self._members, np.int64)
         splits = file_splits(paths, [split_of(path) for path in paths], owners)
-        sizes = [archives[a].sizes[m] for a, m in zip(self._owners, self._members, strict=True)]
-        source = ImageSource(
-            self._name,
-            self._unique_keys(),
-            ArchiveImages(archives, owners, members),
-            np.array(sizes, np.int64),
-            np.array([archive.time for archive in archives]),
-            FolderLayout(labels, classes, splits),
-            options.labelled,
-            files=tuple(paths),
-            refused=rows.refused,
-            skipped=tuple(self._skipped),
-            label_chosen=True,
-        )
+        images = ArchiveImages(self._unique_keys(), archives, owners, members)
         tars = "a tar" if len(archives) == 1 else f"{len(archives):,} tars"
-        named = "" if classes is None else f" in {len(classes):,} classes"
-        notes = [f"Read as WebDataset: {len(source):,} samples of {tars}{named}."]
+        named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
+        findings.notes.insert(0, f"Read as WebDataset: {len(owners):,} samples of {tars}{named}.")
         if self._parts:
-            notes.append(
+            findings.notes.append(
                 f"{self._parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
             )
-        source.notes[:0] = [*notes, *rows.notes]
-        return source
+        return ImageSource(self._name, images, targets, splits, labelled=options.labelled, label_chosen=True)
 
     def _unique_keys(self) -> list[str]:
         """Return the images' paths, below the tars' names where several tars hold the same. Raises: SourceError."""

@@ -24,7 +24,6 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import open_source
-from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
@@ -57,8 +56,7 @@ def rows_of(pack: Pack) -> dict[str, bytes]:
 def maker(folder: Path, *, size: str = "16", pairs: dict[str, Path] | None = None) -> ImageRows:
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
     partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
-    targets = ImageTargets(source.labels, source.classes)
-    return ImageRows(source, spec, targets, partners, size=RowSize.parse(size))
+    return ImageRows(source, spec, source.targets, partners, size=RowSize.parse(size))
 
 
 @pytest.fixture

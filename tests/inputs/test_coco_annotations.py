@@ -159,7 +159,9 @@ def test_one_file_of_annotations_is_no_split_and_other_images_are_left_out(tmp_p
     with open_source(tmp_path) as source:
         assert source.splits == {}
         assert source.keys == [f"val2017/{n}.png" for n in range(3)]
-        assert "1 images lie in other folders than the annotations', and are left out." in source.notes
+        assert (
+            "1 images lie in other folders than the annotations', and are left out." in source.findings.notes
+        )
     assert find_annotations(str(tmp_path / "val2017")) == []
 
 

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 from packer.inputs import image_archives
-from packer.inputs.archive_members import archive_stem
-from packer.inputs.image_archives import open_archive
+from packer.inputs.image_archives import archive_stem, open_archive
 from packer.source_kinds import ARCHIVES, is_archive
 
 Member = tuple[str, bytes | None]
@@ -289,18 +288,6 @@ def test_an_archive_that_shrinks_while_it_is_read(write: Write, kind: str) -> No
     archive.close()
 
 
-def test_a_python_that_looks_at_headers_by_itself_is_noticed(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it could take a damaged header for the end, and images would be missing."""
-    own = image_archives._StrictTarInfo
-    monkeypatch.setattr(own, "frombuf", tarfile.TarInfo.frombuf)
-    monkeypatch.delattr(own, "_frombuf")
-    for kind in (".tar", ".tgz"):
-        with pytest.raises(SourceError, match="damaged or truncated"):
-            open_archive(write({"cat/1.jpg": b"1" * 900}, kind))
-
-
 def test_an_empty_archive_lists_nothing(write: Write) -> None:
     for kind in (".tar", ".tar.xz", ".zip"):
         archive = open_archive(write({}, kind))
@@ -442,7 +429,7 @@ def tar_header(name: bytes, size: int, type: bytes = b"0", told: bytes = b"") ->
     [
         tar_header(b"pax", 1 << 30, b"x") + b"\0" * 512,
         tar_header(b"long", 1 << 30, b"L") + b"\0" * 512,
-        tar_header(b"global", 1 << 20, b"g") + b"\0" * (1 << 20),
+        tar_header(b"global", 44 * 512, b"g") + b"".join(b"11 k%04d=v\n" % n for n in range(2048)),
         (tar_header(b"long", 4, b"L") + b"name" + b"\0" * 508) * 2000,
         tar_header(b"a/1.jpg", 0, b"0", b"\xff" * 11 + b"\0"),
         tar_header(b"a/1.bin", 0, b"0", b"\x80" + b"\0" * 3 + b"\x7f" + b"\xff" * 7),

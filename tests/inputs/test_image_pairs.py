@@ -23,6 +23,7 @@ from PIL import Image
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, open_pair
 from packer.pixels.decode_resize import FITS, DecodeResize, ImagePlacement, PixelSpec
 
@@ -292,7 +293,7 @@ def test_partners_have_the_path_but_not_the_extension(encode: Encode, folder: Fo
         for index, key in enumerate(["dog/1", "cat/1.b", "cat/1"]):
             assert np.array_equal(whole(pair, values[key], index), values[key])
         assert pair.sizes.tolist() == [len(files[name]) for name in ("dog/1.tif", "cat/1.b.npy", "cat/1.PNG")]
-        assert pair.notes == []
+        assert pair.findings.notes == []
 
 
 def test_images_that_differ_in_their_extension_share_a_partner(encode: Encode, folder: Folder) -> None:
@@ -332,9 +333,9 @@ def test_partners_without_image_are_a_note(encode: Encode, folder: Folder) -> No
     data = encode(grey(), "PNG")
     place = folder({"1.png": data, "3.png": data, "2.png": data})
     with open_pair("mask", place, ["1.jpg"], spec=SPEC) as pair:
-        assert pair.notes == ["masks: 2 files belong to no image, first 2.png; left out."]
+        assert pair.findings.notes == ["masks: 2 files belong to no image, first 2.png; left out."]
     with open_pair("mask", place, ["1.jpg", "2.jpg"], spec=SPEC) as pair:
-        assert pair.notes == ["masks: 1 file belongs to no image, first 3.png; left out."]
+        assert pair.findings.notes == ["masks: 1 file belongs to no image, first 3.png; left out."]
 
 
 def test_a_folder_that_is_not_there(folder: Folder) -> None:
@@ -658,7 +659,9 @@ def test_a_pattern_names_the_files(folder: Folder, encode: Encode, suffix: str, 
     with open_pair("mask", f"{place}/*{suffix}.png", keys, spec=SPEC) as pair:
         for number in range(3):
             assert np.array_equal(as_stored(pair, number), grey(seed=number))
-        assert pair.notes == [f"{place}: 1 file belongs to no image, first a/9{suffix}.png; left out."]
+        assert pair.findings.notes == [
+            f"{place}: 1 file belongs to no image, first a/9{suffix}.png; left out."
+        ]
 
 
 def test_a_mask_that_some_images_lack(folder: Folder, encode: Encode) -> None:
@@ -666,8 +669,8 @@ def test_a_mask_that_some_images_lack(folder: Folder, encode: Encode) -> None:
     keys = [f"{n}.jpg" for n in range(5)]
     with pytest.raises(SourceError, match=r"masks: 4\.jpg has no mask; each image needs"):
         open_pair("mask", place, keys, spec=SPEC)
-    with open_pair("mask", place, keys, spec=SPEC, skip=True) as pair:
-        assert pair.refused == {4: "has no mask."}
+    with open_pair("mask", place, keys, spec=SPEC, findings=Findings(True)) as pair:
+        assert pair.findings.refused == {4: "has no mask."}
 
 
 @pytest.mark.parametrize("mode", ["1", "P"])
@@ -713,7 +716,7 @@ def test_soft_partners_with_a_palette_are_refused(folder: Folder, encode: Encode
     good = encode(Image.fromarray(grey()), "JPEG")
     files = {"1.jpg": good, f"2.{format.lower()}": buffer.getvalue()}
     with open_pair("alpha", folder(files), ["1.png", "2.png"], spec=SPEC, soft=True) as pair:
-        assert pair.notes == []  # a JPEG matte is about right, as its image is
+        assert pair.findings.notes == []  # a JPEG matte is about right, as its image is
         with pytest.raises(ImageError) as error:
             row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
@@ -727,7 +730,7 @@ def test_jpeg_masks_get_a_note(folder: Folder, encode: Encode) -> None:
     for picture in (Image.fromarray(values), Image.fromarray(values).convert("RGB")):
         place = folder({"1.jpg": encode(picture, "JPEG")})
         with open_pair("mask", place, ["1.png"], spec=SPEC) as pair:
-            (note,) = pair.notes
+            (note,) = pair.findings.notes
             assert note.startswith(
                 "masks/1.jpg is a JPEG file, whose values are only about those that were saved: it has "
             )

@@ -14,7 +14,7 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import ImageError, PackerError, SourceError, UsageError
 from packer.inputs.file_names import IMAGE_EXTENSIONS
 from packer.inputs.image_sources import open_source
-from packer.inputs.opened_source import ImageSource
+from packer.inputs.opened_source import ImageSource, SourceOptions
 
 Tree = Callable[..., Path]
 NO_LABELS = "The images are not in class folders, so the pack has no labels; pass labels= to add some."
@@ -42,7 +42,7 @@ def pack(folder: str, archive: str) -> str:
 
 def refused(path: str, kind: type[PackerError] = SourceError, *, labelled: bool = False) -> str:
     with pytest.raises(kind) as error:
-        open_source(path, labelled=labelled)
+        open_source(path, SourceOptions(labelled=labelled))
     return str(error.value)
 
 
@@ -64,10 +64,9 @@ def test_class_folders_read_alike_from_disk_and_archive(tree: Tree, jpeg: bytes,
     Path("pets/cat/5.HEIC").write_text("an image that is not read")
     Path("pets/dog/Thumbs.db").write_text("")
     source = open_source(pack("pets", "pets" + kind) if kind else "pets")
-    assert source.classes == ["cat", "dog"]
-    assert source.labels is not None
-    assert source.labels.tolist() == [0, 0, 1]
-    assert source.notes == ["Not read as images: 1 .heic, 1 .md, 1 .txt."]
+    assert source.targets.classes == ["cat", "dog"]
+    assert source.targets.fixed["label"].tolist() == [0, 0, 1]
+    assert source.findings.notes == ["Not read as images: 1 .heic, 1 .md, 1 .txt."]
     assert source.name == "pets" + kind
     check(source, jpeg, KEYS)
 
@@ -80,7 +79,7 @@ def test_one_split_is_named_by_path(tree: Tree, jpeg: bytes, path: str) -> None:
     pack("pets", "pets.tar")
     pack("pets", "pets.zip")
     source = open_source(path)
-    assert source.classes == ["cat", "dog"]
+    assert source.targets.classes == ["cat", "dog"]
     check(source, jpeg, ["cat/1.jpg", "dog/2.jpg"])
 
 
@@ -90,9 +89,8 @@ def test_splits_are_recognised_and_their_classes_put_together(tree: Tree, jpeg: 
     pack("pets", "pets.tar")
     pack("pets", "pets.zip")
     source = open_source(name)
-    assert source.classes == ["cat", "dog", "eel"]
-    assert source.labels is not None
-    assert source.labels.tolist() == [0, 2, 0, 1]
+    assert source.targets.classes == ["cat", "dog", "eel"]
+    assert source.targets.fixed["label"].tolist() == [0, 2, 0, 1]
     assert {name: members.tolist() for name, members in source.splits.items()} == {
         "train": [2, 3],
         "test": [0, 1],
@@ -138,10 +136,12 @@ def test_an_archive_of_a_folder_is_the_folder(
     else:
         archive = shutil.make_archive("other", kind, root_dir="pets")
     folder, source = open_source("pets"), open_source(archive)
-    assert source.classes == folder.classes
-    assert (source.labels is None) == (folder.labels is None)
-    if folder.labels is not None and source.labels is not None:
-        assert source.labels.tolist() == folder.labels.tolist()
+    assert source.targets.classes == folder.targets.classes
+    labels = [
+        found.targets.fixed["label"].tolist() if "label" in found.targets.fixed else None
+        for found in (folder, source)
+    ]
+    assert labels[0] == labels[1]
     assert folder.keys == sorted(keys, key=lambda key: key.split("/")[:-1])
     check(source, jpeg, folder.keys)
     folder.close()
@@ -152,20 +152,20 @@ def test_one_class_that_holds_folders_is_noted(tree: Tree, name: str) -> None:
     tree("animals/cat/1.jpg", "animals/dog/2.jpg")
     pack("pets", "pets.zip")
     with open_source(name) as source:
-        assert source.classes == ["animals"]
-        assert source.notes == [
+        assert source.targets.classes == ["animals"]
+        assert source.findings.notes == [
             "All images are in one class folder (animals); if the folders in it are the classes, pass that.",
         ]
     with open_source(f"{name}/animals") as source:
-        assert source.classes == ["cat", "dog"]
+        assert source.targets.classes == ["cat", "dog"]
 
 
 def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -> None:
     tree("pets/cat/1.jpg", "pets/dog/2.jpg", root="top")
     Path("top/README").write_text("")
     source = open_source(pack("top", "pets.tar"))
-    assert source.classes == ["pets"]
-    assert source.notes == [
+    assert source.targets.classes == ["pets"]
+    assert source.findings.notes == [
         "All images are in one class folder (pets); if the folders in it are the classes, pass that.",
         "Not read as images: 1 without a suffix.",
     ]
@@ -174,7 +174,7 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
 
 def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
     tree("train/cat/1.jpg", "val/cat/2.jpg")
-    assert open_source("pets").notes == ["All images are in one class folder (cat)."]
+    assert open_source("pets").findings.notes == ["All images are in one class folder (cat)."]
 
 
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
@@ -198,17 +198,22 @@ def test_splits_below_the_folder_that_an_archive_was_made_of(tree: Tree, jpeg: b
 def test_a_flat_folder_has_no_labels(tree: Tree, jpeg: bytes, kind: str) -> None:
     tree("2.jpg", "1.jpg", "10.jpg")
     source = open_source(pack("pets", "pets" + kind) if kind else "pets")
-    assert source.labels is None
-    assert source.classes is None
-    assert source.notes == [NO_LABELS]
+    assert "label" not in source.targets.fixed
+    assert source.targets.classes is None
+    assert source.findings.notes == [NO_LABELS]
     check(source, jpeg, ["1.jpg", "10.jpg", "2.jpg"])
 
 
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip", ".tar.xz"])
 def test_labels_from_elsewhere_go_with_any_layout(tree: Tree, jpeg: bytes, kind: str) -> None:
     tree("1.jpg", "train/2.jpg", "test/3.jpg")
-    source = open_source(pack("pets", "pets" + kind) if kind else "pets", labelled=True)
-    assert (source.labels, source.classes, source.splits, source.notes) == (None, None, {}, [])
+    source = open_source(pack("pets", "pets" + kind) if kind else "pets", SourceOptions(labelled=True))
+    assert (
+        "label" in source.targets.fixed,
+        source.targets.classes,
+        source.splits,
+        source.findings.notes,
+    ) == (False, None, {}, [])
     check(source, jpeg, ["1.jpg", "test/3.jpg", "train/2.jpg"])
 
 
@@ -250,7 +255,7 @@ def test_linked_folders_and_files_are_followed(tree: Tree, jpeg: bytes) -> None:
     Path("pets/dog").symlink_to("../elsewhere")
     Path("pets/cat/4.jpg").symlink_to("../../elsewhere/2.jpg")
     source = open_source("pets")
-    assert source.classes == ["cat", "dog"]
+    assert source.targets.classes == ["cat", "dog"]
     check(source, jpeg, ["cat/1.jpg", "cat/4.jpg", "dog/2.jpg", "dog/x/3.jpg"])
 
 
@@ -421,20 +426,24 @@ class TestLists:
         self, jpeg: bytes, text: str, keys: list[str], labels: list[int] | None, classes: list[str] | None
     ) -> None:
         source = open_source(self.listed(text))
-        assert (None if source.labels is None else source.labels.tolist()) == labels
-        assert source.classes == classes
+        assert (
+            None if "label" not in source.targets.fixed else source.targets.fixed["label"].tolist()
+        ) == labels
+        assert source.targets.classes == classes
         if labels is None:
-            assert source.notes == [NO_LABELS]
+            assert source.findings.notes == [NO_LABELS]
         elif classes is None:
-            (note,) = source.notes
+            (note,) = source.findings.notes
             assert note.startswith("Labels are ")
         else:
-            assert source.notes == []
+            assert source.findings.notes == []
         check(source, jpeg, keys)
 
     def test_a_list_in_the_working_directory_takes_labels_from_elsewhere(self, jpeg: bytes) -> None:
-        source = open_source(self.listed("pets/b.jpg\npets/cat/1.jpg\n", "images.lst"), labelled=True)
-        assert (source.labels, source.notes) == (None, [])
+        source = open_source(
+            self.listed("pets/b.jpg\npets/cat/1.jpg\n", "images.lst"), SourceOptions(labelled=True)
+        )
+        assert ("label" in source.targets.fixed, source.findings.notes) == (False, [])
         check(source, jpeg, ["pets/b.jpg", "pets/cat/1.jpg"])
 
     @pytest.mark.parametrize(
@@ -475,8 +484,7 @@ class TestLists:
     ) -> None:
         absolute = f"{slashes}{str(tmp_path / 'pets')[1:]}"
         source = open_source(self.listed(f"{absolute}/cat/1.jpg 1\nb.jpg 0\n{absolute}/a b.jpg 2\n"))
-        assert source.labels is not None
-        assert source.labels.tolist() == [1, 0, 2]
+        assert source.targets.fixed["label"].tolist() == [1, 0, 2]
         check(source, jpeg, ["cat/1.jpg", "b.jpg", "a b.jpg"])
 
     @pytest.mark.parametrize("way", ["{pets}", "../pets"])

@@ -11,7 +11,10 @@ import pytest
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.image_targets import ImageTargets, read_targets
+from packer.inputs import image_targets
+from packer.inputs.findings import Findings
+from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
@@ -28,6 +31,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         return "l.csv"
 
     return run
+
+
+def read_targets(path: str, keys: list[str], *, skip: bool = False, **chosen: Any) -> ImageTargets:
+    """chosen: members of Labels, under the names by which packs record them."""
+    labels = Labels.of_record(chosen, path)
+    return image_targets.read_targets(labels, keys, Findings(skip))
 
 
 def refused(path: str, **chosen: Any) -> str:
@@ -110,7 +119,7 @@ def test_a_wrong_label_is_named_with_its_column(write: Write) -> None:
         "Correct it, or pass on_error='skip'."
     )
     assert refused(write("file,a,b\n1,2,3\n2,2,x\n3,4,5"), label="a,b") == (
-        "l.csv line 3: b is x; finite numbers are accepted. Correct it."
+        "l.csv line 3: b is x; finite numbers are accepted. Correct it, or pass on_error='skip'."
     )
 
 
@@ -118,7 +127,8 @@ def test_rows_that_disagree_in_any_chosen_column_are_refused(write: Write) -> No
     path = write("file,a,b,c\n1,2,3,4\n2,2,3,4\n3,4,5,6\n1,2,3,9\n")
     assert read_targets(path, KEYS, label="a,b").fixed["label"].shape == (3, 2)
     assert refused(path, label="a,c") == (
-        "l.csv line 5: cat/1.jpg has the label 2,9, and 2,4 in line 2; each image has one. Remove one of the rows."
+        "l.csv line 5: cat/1.jpg has the label 2,9, and 2,4 in line 2; each image has one. "
+        "Remove one of the rows, or pass on_error='skip'."
     )
 
 
@@ -205,14 +215,17 @@ def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("2,a,nan,1,2,3", "xmin is nan; finite numbers are accepted. Correct it."),
-        ("2,a,1,inf,2,3", "ymin is inf; finite numbers are accepted. Correct it."),
-        ("2,a,1,2,,3", "xmax is empty; finite numbers are accepted. Correct it."),
-        ("2,a,1,2,x,3", "xmax is x; finite numbers are accepted. Correct it."),
-        ("2,a,5,2,5,3", "xmax is 5, and xmin 5; boxes have a width and a height. Correct or remove the row."),
+        ("2,a,nan,1,2,3", "xmin is nan; finite numbers are accepted. Correct it, or pass on_error='skip'."),
+        ("2,a,1,inf,2,3", "ymin is inf; finite numbers are accepted. Correct it, or pass on_error='skip'."),
+        ("2,a,1,2,,3", "xmax is empty; finite numbers are accepted. Correct it, or pass on_error='skip'."),
+        ("2,a,1,2,x,3", "xmax is x; finite numbers are accepted. Correct it, or pass on_error='skip'."),
+        (
+            "2,a,5,2,5,3",
+            "xmax is 5, and xmin 5; boxes have a width and a height. Correct or remove the row, or pass on_error='skip'.",
+        ),
         (
             "2,a,1,2.5,5,-3",
-            "ymax is -3, and ymin 2.5; boxes have a width and a height. Correct or remove the row.",
+            "ymax is -3, and ymin 2.5; boxes have a width and a height. Correct or remove the row, or pass on_error='skip'.",
         ),
         (
             "2,,1,2,5,3",
@@ -272,11 +285,11 @@ def test_keypoints_are_fixed_fields_with_nan_for_what_is_not_seen(write: Write) 
 def test_half_a_point_is_refused(write: Write) -> None:
     path = write("file,x1,y1,x2,y2\n1,1,2,3,4\n2,1,2,,4\n3,1,2,3,4\n")
     assert refused(path, keypoints="x1,y1,x2,y2") == (
-        "l.csv line 3: x2 is empty, and y2 is not; a point has both or neither. Correct it."
+        "l.csv line 3: x2 is empty, and y2 is not; a point has both or neither. Correct it, or pass on_error='skip'."
     )
     path = write("file,x1,y1,x2,y2\n1,1,2,3,4\n2,1,2,3,4\n3,1,,3,4\n")
     assert refused(path, keypoints="x1,y1,x2,y2") == (
-        "l.csv line 4: y1 is empty, and x1 is not; a point has both or neither. Correct it."
+        "l.csv line 4: y1 is empty, and x1 is not; a point has both or neither. Correct it, or pass on_error='skip'."
     )
 
 
@@ -285,7 +298,8 @@ def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
         "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass on_error='skip'."
     )
     assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
-        "l.csv line 3: cat/1.jpg has the keypoints 1,3, and 1,2 in line 2; each image has one. Remove one of the rows."
+        "l.csv line 3: cat/1.jpg has the keypoints 1,3, and 1,2 in line 2; each image has one. "
+        "Remove one of the rows, or pass on_error='skip'."
     )
 
 
@@ -330,7 +344,7 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
         ),
         (
             {"label": "a,b", "boxes": CORNERS},
-            "label a,b: 2 columns; boxes, and cells of several names, have one. Pass one.",
+            "label a,b: 2 columns; boxes, class names, and cells of several names, have one. Pass one.",
         ),
         (
             {"label": "a", "keypoints": "a,b"},
@@ -338,7 +352,7 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
         ),
         (
             {"label": "a,b", "label_separator": "|"},
-            "label a,b: 2 columns; boxes, and cells of several names, have one. Pass one.",
+            "label a,b: 2 columns; boxes, class names, and cells of several names, have one. Pass one.",
         ),
     ],
 )
@@ -408,9 +422,8 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
         f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension that one image has, in one of the columns file, a. Correct the row, "
-        "or pass labels=Labels(file_column=) for another column, or "
-        "on_error='skip'."
+        "and extension that one image has, in one of the columns file, a. Correct the row, pass "
+        "labels=Labels(file_column=) for another column, or pass on_error='skip'."
     )
 
 
@@ -441,13 +454,13 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     path = write("1,cat dog\n2,cat\n3,\n")
     targets = read_targets(path, KEYS, label_separator="space")
     assert targets.classes == ["cat", "dog"]
-    assert targets.notes == ["Cells hold class names: 2 classes, cat, dog."]
+    assert targets.findings.notes == ["Cells hold class names: 2 classes, cat, dog."]
     assert read_targets(path, KEYS, label_separator="comma").classes == ["cat", "cat dog"]
     assert read_targets(path, KEYS, label_separator=" d").classes == ["cat", "og"]
 
 
 def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
-    (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).notes
+    (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).findings.notes
     assert note.startswith("Classes hold a | or ;, such as 'cat|dog'; each is one class.")
 
 
@@ -459,7 +472,7 @@ def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
         ({"label_as": "float", "label_separator": "|"}, "labels=Labels(as_='float'): is about labels that are numbers, and"),
         ({"label_as": "float", "keypoints": "x,y"}, "labels=Labels(as_='float'): is about labels that are numbers"),
         ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "labels=Labels(as_='float'): is about labels that are numbers"),
-        ({"label_as": "text"}, "label_as 'text': is not one of auto, classes, float."),
+        ({"label_as": "text"}, "as_ 'text': is not one of auto, classes, float."),
     ],
 )  # fmt: skip
 def test_ways_to_take_labels_that_make_no_sense(write: Write, options: dict[str, Any], message: str) -> None:
@@ -471,11 +484,11 @@ def test_refused_images_count_in_the_fingerprint(write: Write) -> None:
     bad = read_targets(write("1,0\n2,1\n3,nan\n"), KEYS, skip=True)
     assert good.fixed["label"].tolist() == bad.fixed["label"].tolist()
     assert good.fingerprint() != bad.fingerprint()
-    assert bad.refused == {2: "the label is nan (l.csv line 3)."}
+    assert bad.findings.refused == {2: "the label is nan (l.csv line 3)."}
     assert len(set(bad.strata.tolist())) == 3  # type: ignore[union-attr]
 
 
 def test_a_csv_of_a_header_alone_is_refused_where_images_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("file,label\n")
-    with pytest.raises(SourceError, match="holds no rows but the first; one for each image is needed"):
+    with pytest.raises(SourceError, match="holds no rows; one for each image is needed"):
         read_targets(str(tmp_path / "labels.csv"), ["a.jpg", "b.jpg"], label=["label"], skip=True)

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import SourceError, UsageError
+from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
+from packer.inputs.label_options import Labels
 from packer.inputs.label_values import (
     CheckedRows,
     finite_numbers,
@@ -59,12 +61,12 @@ def test_whole_numbers_with_leading_zeros_are_names() -> None:
     rows = CheckedRows("l.csv", range(4))
     labels, classes = number_labels(rows, texts, column="code")
     assert (labels.tolist(), classes) == ([0, 2, 1, 0], ["007", "10", "7"])
-    assert rows.notes == []
+    assert rows.findings.notes == []
     for names, expected in ((["007", "x"], ["007", "x"]), (["0" * 5000 + "1"], ["0" * 5000 + "1"])):
         assert number_labels(CheckedRows("l.csv", range(4)), names)[1] == expected
     rows = CheckedRows("l.csv", range(4))
     labels, classes = number_labels(rows, texts, label_as="classes")
-    assert (labels.tolist(), classes, rows.notes) == ([0, 2, 1, 0], ["007", "10", "7"], [])
+    assert (labels.tolist(), classes, rows.findings.notes) == ([0, 2, 1, 0], ["007", "10", "7"], [])
     assert number_labels(rows, texts, label_as="float")[0].tolist() == [7, 7, 10, 7]
     numbered = number_labels(rows, ["002", "1"], names=["a", "b", "c"])
     assert (numbered[0].tolist(), numbered[1]) == ([2, 1], ["a", "b", "c"])
@@ -77,13 +79,13 @@ def test_whole_numbers_with_leading_zeros_are_names() -> None:
 def test_numbers_that_float32_makes_equal_are_noted() -> None:
     rows = CheckedRows("l.csv", range(3))
     number_labels(rows, ["123456789.123", "1.5", "123456789.456"])
-    assert rows.notes[:1] == [
+    assert rows.findings.notes[:1] == [
         "the label is stored as float32, which makes 1 of 3 different numbers equal to others. If that matters, subtract what "
         "they have in common."
     ]
     rows = CheckedRows("l.csv", range(2))
     number_columns(rows, [["1", "2.5"], ["16777217", "16777216"]], ["a", "b"])
-    assert [note.partition(" is stored")[0] for note in rows.notes] == ["b"]
+    assert [note.partition(" is stored")[0] for note in rows.findings.notes] == ["b"]
 
 
 @pytest.mark.parametrize("texts", [["0.5", "3", "1e3"], ["-1", "0", "1.5"], ["+.5", "2.", "-1E-2"]])
@@ -176,7 +178,10 @@ def test_several_columns_of_zeros_and_ones_are_uint8() -> None:
 def test_several_columns_hold_finite_numbers(text: str, found: str) -> None:
     with pytest.raises(SourceError) as error:
         number_columns(CheckedRows("l.csv", [8, 9]), [["1", "2"], ["3", text]], ["a", "b"])
-    assert str(error.value) == f"l.csv line 9: b is {found}; finite numbers are accepted. Correct it."
+    assert (
+        str(error.value)
+        == f"l.csv line 9: b is {found}; finite numbers are accepted. Correct it, or pass on_error='skip'."
+    )
 
 
 def test_missing_numbers_are_nan_where_that_is_allowed() -> None:
@@ -236,8 +241,8 @@ def test_the_file_column_is_the_first_unless_another_is_named(write: Write) -> N
     path = write(",file,a\n0,cat/2.png,x\n1,dog/3.jpg,y\n")
     assert refused(path, KEYS, "a") == (
         "labels.csv line 2: no image is called 0; paths below the images' folder are read, and names without folder and extension "
-        "that one image has, in one of the columns , file, a. Correct the row, "
-        "or pass labels=Labels(file_column=) for another column, or on_error='skip'."
+        "that one image has, in one of the columns , file, a. Correct the row, pass "
+        "labels=Labels(file_column=) for another column, or pass on_error='skip'."
     )
     assert LabelTable(path, KEYS, ("a",), file_column="file").images.tolist() == [1, 2]
 
@@ -249,7 +254,7 @@ def test_names_that_are_not_utf_8_are_found(write: Write) -> None:
 @pytest.mark.parametrize(("row", "count"), [("1", "1 column"), ("1,0,extra", "3 columns")])
 def test_two_columns_are_read(write: Write, row: str, count: str) -> None:
     assert refused(write(f"file,label\n{row}\n")) == (
-        f"labels.csv line 2: {count}; the first row has 2. Correct it."
+        f"labels.csv line 2: {count}; the first row has 2. Correct it, or pass on_error='skip'."
     )
 
 
@@ -261,7 +266,7 @@ def test_columns_are_listed_where_one_has_to_be_named(write: Write) -> None:
 
 def test_rows_are_as_long_as_the_header(write: Write) -> None:
     assert refused(write("file,a,b\n1,2,3\n2,3\n"), KEYS, "a") == (
-        "labels.csv line 3: 2 columns; the first row has 3. Correct it."
+        "labels.csv line 3: 2 columns; the first row has 3. Correct it, or pass on_error='skip'."
     )
 
 
@@ -294,9 +299,8 @@ def test_the_file_column_cannot_be_chosen(write: Write) -> None:
 def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, ...]) -> None:
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
         f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension that one image has, in one of the columns file, label. Correct the row, "
-        "or pass labels=Labels(file_column=) for another column, or "
-        "on_error='skip'."
+        "and extension that one image has, in one of the columns file, label. Correct the row, pass "
+        "labels=Labels(file_column=) for another column, or pass on_error='skip'."
     )
 
 
@@ -304,14 +308,12 @@ def test_an_ambiguous_name_is_refused(write: Write) -> None:
     keys = ["a/1.jpg", "b/1.png", "b/2.png"]
     assert refused(write("2,0\n1,1\n"), keys) == (
         "labels.csv line 2: several images are called 1; paths below the images' folder are read, and names without folder and "
-        "extension that one image has, in one of the columns 2, 0. Correct the row, or pass labels=Labels(file_column=) for "
-        "another column, or on_error='skip'."
+        "extension that one image has, in one of the columns 2, 0. Correct the row, pass labels=Labels(file_column=) for "
+        "another column, or pass on_error='skip'."
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "others"), [("1,0\n3,1\n", ""), ("3,1\n", " and 1 more"), ("file,label\n", " and 2 more")]
-)
+@pytest.mark.parametrize(("text", "others"), [("1,0\n3,1\n", ""), ("3,1\n", " and 1 more")])
 def test_images_without_a_row_are_refused(write: Write, text: str, others: str) -> None:
     first = "cat/2.png" if not others else "cat/1.jpg"
     assert refused(write(text)) == (
@@ -325,7 +327,8 @@ def test_an_empty_csv_is_refused(write: Write) -> None:
 
 def test_rows_that_disagree_are_refused(write: Write) -> None:
     assert refused(write("file,label\n1,0\n2,1\ncat/1.jpg,2\n3,0\n")) == (
-        "labels.csv line 4: cat/1.jpg has the label 2, and 0 in line 2; each image has one. Remove one of the rows."
+        "labels.csv line 4: cat/1.jpg has the label 2, and 0 in line 2; each image has one. "
+        "Remove one of the rows, or pass on_error='skip'."
     )
 
 
@@ -382,19 +385,24 @@ def test_label_as() -> None:
         "Correct it, or pass on_error='skip'."
     )
     with pytest.raises(UsageError, match="is not one of auto, classes, float"):
-        number_labels(CheckedRows("l.csv", [1]), ["1"], label_as="text")
+        Labels(as_="text")
     values = number_columns(CheckedRows("l.csv", [1]), [["1"], ["0"]], ["a", "b"], label_as="float")
     assert values.dtype == np.float32
-    with pytest.raises(UsageError, match="goes with one label column, and 2 are chosen"):
-        number_columns(CheckedRows("l.csv", [1]), [["1"], ["0"]], ["a", "b"], label_as="classes")
+    with pytest.raises(
+        UsageError, match="label a,b: 2 columns; boxes, class names, and cells of several names"
+    ):
+        Labels(column="a,b", as_="classes")
 
 
 def test_refused_labels_have_reasons_and_are_no_classes() -> None:
-    rows = CheckedRows("d/l.csv", [4, 5, 6, 7], skip=True)
+    rows = CheckedRows("d/l.csv", [4, 5, 6, 7], Findings(True))
     labels, classes = number_labels(rows, ["b", "", "a", "nan"])
     assert (classes, labels[[0, 2]].tolist()) == (["a", "b"], [1, 0])
-    assert rows.refused == {1: "the label is empty (l.csv line 5).", 3: "the label is nan (l.csv line 7)."}
-    rows = CheckedRows("l.csv", [1, 2, 3], skip=True)
+    assert rows.findings.refused == {
+        1: "the label is empty (l.csv line 5).",
+        3: "the label is nan (l.csv line 7).",
+    }
+    rows = CheckedRows("l.csv", [1, 2, 3], Findings(True))
     labels, _ = number_labels(rows, ["1", "9" * 30, "2"])
     assert (labels.dtype, labels[[0, 2]].tolist(), list(rows.refused)) == (np.int64, [1, 2], [1])
 
@@ -419,9 +427,9 @@ def test_refused_labels_have_reasons_and_are_no_classes() -> None:
     ],
 )
 def test_what_labels_are_taken_for_is_said(texts: list[str], note: str) -> None:
-    rows = CheckedRows("l.csv", range(4), skip=True)
+    rows = CheckedRows("l.csv", range(4), Findings(True))
     number_labels(rows, texts)
-    assert rows.notes == [note]
+    assert rows.findings.notes == [note]
 
 
 # Several names in a cell
@@ -478,8 +486,8 @@ def test_paths_and_stems_find_their_image(write: Write, name: str) -> None:
         assert f"no image is called {other};" in refused(write(f"file,x\n{other},a\n"), keys, "x")
     assert refused(write("file,x\n2,a\n"), keys, "x") == (
         "labels.csv line 2: several images are called 2; paths below the images' folder are read, and names without folder and "
-        "extension that one image has, in one of the columns file, x. Correct the row, or pass labels=Labels(file_column=) for "
-        "another column, or on_error='skip'."
+        "extension that one image has, in one of the columns file, x. Correct the row, pass labels=Labels(file_column=) for "
+        "another column, or pass on_error='skip'."
     )
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from packer import convert_images, open_pack
 from packer.errors import MissingDependencyError, PackerError
-from packer.inputs.dataset_layouts import holds_images
-from packer.inputs.image_sources import open_source
+from packer.inputs.findings import Findings
+from packer.inputs.image_sources import holds_images, open_source
 from packer.inputs.label_options import Labels
+from packer.inputs.opened_source import SourceOptions
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -48,7 +49,7 @@ def usual(path: Path, rows: range = range(9), **options: Any) -> str:
 
 def refused(path: object, **options: Any) -> str:
     with pytest.raises(PackerError) as error:
-        open_source(path, **options)  # type: ignore[arg-type]
+        open_source(path, SourceOptions(**options))  # type: ignore[arg-type]
     return str(error.value)
 
 
@@ -63,11 +64,10 @@ def test_the_layout_of_hugging_face(tmp_path: Path, options: dict[str, Any]) -> 
         assert source.keys == [f"pet_{n}.png" for n in range(9)]
         assert [source.read(index) for index in (8, 0, 4)] == [PNG[8], PNG[0], PNG[4]]
         assert source.sizes.tolist() == [len(data) for data in PNG]
-        assert source.classes == CLASSES
-        assert source.labels is not None
-        assert source.labels.tolist() == LABELS
+        assert source.targets.classes == CLASSES
+        assert source.targets.fixed["label"].tolist() == LABELS
         assert source.splits == {}
-        assert source.notes[0] == "Read as images in a Parquet file: 9 rows in 3 classes."
+        assert source.findings.notes[0] == "Read as images in a Parquet file: 9 rows in 3 classes."
     source.close()
 
 
@@ -107,7 +107,7 @@ def test_columns_of_images_are_told_by_what_they_hold(tmp_path: Path, type: str)
     with open_source(path) as source:
         assert [source.read(index) for index in range(9)] == PNG
         assert source.keys == [f"{n:06d}.png" for n in range(9)]
-        assert "Left out: x; the column of images and one label are packed." in source.notes
+        assert "Left out: x; the column of images and one label are packed." in source.findings.notes
     assert not holds_images(write(tmp_path / "b.parquet", {"x": other, "label": LABELS}))
     audio = {"sound": {"_type": "Audio"}}
     assert not holds_images(write(tmp_path / "c.parquet", {"sound": images()}, audio))
@@ -130,12 +130,13 @@ def test_labels_of_other_types(
 ) -> None:
     path = write(tmp_path / "a.parquet", {"image": images(), "y": values})
     with open_source(path) as source:
-        assert source.labels is None
-    with open_source(path, label="y", **options) as source:  # type: ignore[arg-type]
-        assert source.labels is not None
-        assert source.labels.tolist() == labels
-        assert source.labels.dtype == (np.float32 if isinstance(values[0], float) else np.int64)
-        assert source.classes == classes
+        assert "label" not in source.targets.fixed
+    with open_source(path, SourceOptions(label="y", **options)) as source:  # type: ignore[arg-type]
+        assert source.targets.fixed["label"].tolist() == labels
+        assert source.targets.fixed["label"].dtype == (
+            np.float32 if isinstance(values[0], float) else np.int64
+        )
+        assert source.targets.classes == classes
 
 
 def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
@@ -143,14 +144,13 @@ def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
     columns = {"img": images(), "fine_label": LABELS, "coarse_label": [0] * 9, "text": ["a"] * 9}
     path = write(tmp_path / "a.parquet", columns, about)
     with open_source(path) as source:
-        assert source.labels is None
-        assert source.notes[1] == (
+        assert "label" not in source.targets.fixed
+        assert source.findings.notes[1] == (
             "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
             "fine_label, coarse_label, text. Pass labels=Labels(column=)."
         )
-    with open_source(path, label="coarse_label") as source:
-        assert source.labels is not None
-        assert source.labels.tolist() == [0] * 9
+    with open_source(path, SourceOptions(label="coarse_label")) as source:
+        assert source.targets.fixed["label"].tolist() == [0] * 9
     assert refused(path, label="x") == (
         f"{path}: has no column x of integers, numbers or texts; fine_label, coarse_label, text can be labels. Pass one of them."
     )
@@ -183,8 +183,8 @@ def test_nulls_are_one_sentence_or_skipped(tmp_path: Path) -> None:
     assert refused(path) == (
         f"{path} row 2: holds no image; the bytes of image files are read. Embed them, or pass on_error='skip'."
     )
-    with open_source(path, skip=True) as source:
-        assert source.refused == {
+    with open_source(path, SourceOptions(findings=Findings(True))) as source:
+        assert source.findings.refused == {
             1: "holds no image.",
             2: "holds the name of an image (2.png) and not its bytes.",
         }
@@ -201,8 +201,8 @@ def test_labels_that_are_no_classes_are_one_sentence_or_skipped(
     assert refused(path) == (
         f"{path} row 9: label is {said}; 0 to 2 are classes. Correct it, or pass on_error='skip'."
     )
-    with open_source(path, skip=True) as source:
-        assert source.refused == {8: f"label is {said} (a.parquet row 9)."}
+    with open_source(path, SourceOptions(findings=Findings(True))) as source:
+        assert source.findings.refused == {8: f"label is {said} (a.parquet row 9)."}
 
 
 def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:
@@ -253,14 +253,14 @@ def test_a_column_of_another_type_in_a_later_file_is_one_sentence(tmp_path: Path
 def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -> None:
     columns = {"image": images(range(2)), "labels": pyarrow.array([0, 1]), "tags": pyarrow.array([[0], [1]])}
     with open_source(write(tmp_path / "a.parquet", columns)) as source:
-        assert source.labels is None
-        assert source.notes[1] == (
+        assert "label" not in source.targets.fixed
+        assert source.findings.notes[1] == (
             "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: labels. "
             "Pass labels=Labels(column=)."
         )
     del columns["labels"]
     with open_source(write(tmp_path / "b.parquet", columns)) as source:
-        assert source.notes[1] == (
+        assert source.findings.notes[1] == (
             "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: none. "
             "Pass labels=Labels(column=)."
         )
@@ -341,4 +341,4 @@ def test_files_of_datasets_itself(tmp_path: Path) -> None:
     made.with_format(None).to_parquet(tmp_path / "a.parquet")
     with open_source(tmp_path / "a.parquet") as source:
         assert [source.read(index) for index in range(9)] == PNG
-        assert (source.classes, source.labels.tolist()) == (CLASSES, LABELS)  # type: ignore[union-attr]
+        assert (source.targets.classes, source.targets.fixed["label"].tolist()) == (CLASSES, LABELS)  # type: ignore[union-attr]

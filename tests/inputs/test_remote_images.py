@@ -41,8 +41,8 @@ def test_folders_in_stores_mean_what_folders_mean(server: ObjectServer, photos: 
     server.objects["bucket/photos/notes.txt"] = b"x"
     with open_source("s3://bucket/photos") as remote, open_source(photos) as local:
         assert remote.keys == local.keys
-        assert remote.classes == local.classes
-        assert remote.notes == [*local.notes, "Not read as images: 1 .txt."]
+        assert remote.targets.classes == local.targets.classes
+        assert remote.findings.notes == [*local.findings.notes, "Not read as images: 1 .txt."]
         assert remote.sizes.tolist() == local.sizes.tolist()
         assert [remote.read(k) for k in range(len(remote))] == [local.read(k) for k in range(len(local))]
 

@@ -12,8 +12,10 @@ import pytest
 
 from packer import convert_images, open_pack
 from packer.errors import PackerError, SourceError, UsageError
+from packer.inputs.findings import Findings
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
+from packer.inputs.opened_source import SourceOptions
 from packer.inputs.webdataset_tars import split_of, split_sample
 
 PICTURES = np.random.default_rng(5).integers(0, 256, (8, 4, 4, 3), np.uint8)
@@ -52,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refused(path: object, **options: object) -> str:
     with pytest.raises(PackerError) as error:
-        open_source(path, **options)  # type: ignore[arg-type]
+        open_source(path, SourceOptions(**options))  # type: ignore[arg-type]
     return str(error.value)
 
 
@@ -81,12 +83,11 @@ def test_which_split_a_file_is_of(path: str, split: str | None) -> None:
 def test_a_folder_of_tars_is_one_source(folder: Path) -> None:
     with open_source(folder) as source:
         assert source.keys == [f"{n:04d}.png" for n in range(8)]
-        assert source.labels is not None
-        assert source.labels.tolist() == [n % 3 for n in range(8)]
-        assert source.classes is None
+        assert source.targets.fixed["label"].tolist() == [n % 3 for n in range(8)]
+        assert source.targets.classes is None
         assert [source.read(index) for index in (7, 0, 4, 5)] == [PNG[7], PNG[0], PNG[4], PNG[5]]
         assert source.sizes.tolist() == [len(data) for data in PNG]
-        assert source.notes[0] == "Read as WebDataset: 8 samples of 2 tars."
+        assert source.findings.notes[0] == "Read as WebDataset: 8 samples of 2 tars."
         assert source.files == (str(folder / "000000.tar"), str(folder / "000001.tar.gz"))
 
 
@@ -119,15 +120,14 @@ def test_files_are_given_in_several_ways(folder: Path, monkeypatch: pytest.Monke
 def test_classes_txt_names_whole_numbers(folder: Path) -> None:
     (folder / "classes.txt").write_text("cat\ndog\nfrog\n")
     with open_source(folder) as source:
-        assert source.classes == ["cat", "dog", "frog"]
-        assert source.labels is not None
-        assert source.labels.tolist() == [n % 3 for n in range(8)]
+        assert source.targets.classes == ["cat", "dog", "frog"]
+        assert source.targets.fixed["label"].tolist() == [n % 3 for n in range(8)]
     (folder / "classes.txt").write_text("cat\ndog\n")
     assert refused(folder) == (
         f"{folder} sample 3: the .cls is 2; 0 to 1 are classes. Correct it, or pass on_error='skip'."
     )
-    with open_source(folder, skip=True) as source:
-        assert source.refused == {
+    with open_source(folder, SourceOptions(findings=Findings(True))) as source:
+        assert source.findings.refused == {
             2: "the .cls is 2 (shards sample 3).",
             5: "the .cls is 2 (shards sample 6).",
         }
@@ -146,10 +146,9 @@ def test_classes_txt_names_whole_numbers(folder: Path) -> None:
 def test_other_labels_are_chosen(
     folder: Path, label: str, labels: list[float], classes: list[str] | None
 ) -> None:
-    with open_source(folder, label=label) as source:
-        assert source.labels is not None
-        assert source.labels.tolist() == labels
-        assert source.classes == classes
+    with open_source(folder, SourceOptions(label=label)) as source:
+        assert source.targets.fixed["label"].tolist() == labels
+        assert source.targets.classes == classes
     out = folder.parent / "out.h5"
     convert_images(folder, out, size=4, labels=Labels(column=label), shuffle=False)
     with h5py.File(out) as file:
@@ -207,10 +206,10 @@ def test_one_tar_with_labels_is_such_a_tar_and_one_without_is_as_before(tmp_path
         tmp_path / "a.tar", {"cat/1.png": PNG[0], "cat/1.cls": b"7", "dog/2.png": PNG[1], "dog/2.cls": b"9"}
     )
     with open_source(path) as source:
-        assert (source.classes, source.labels.tolist()) == (None, [7, 9])  # type: ignore[union-attr]
+        assert (source.targets.classes, source.targets.fixed["label"].tolist()) == (None, [7, 9])  # type: ignore[union-attr]
     path = write_tar(tmp_path / "b.tar", {"cat/1.png": PNG[0], "cat/1.txt": b"7", "dog/2.png": PNG[1]})
     with open_source(path) as source:
-        assert source.classes == ["cat", "dog"]
+        assert source.targets.classes == ["cat", "dog"]
     with pytest.raises(UsageError, match=r"^labels=Labels\(column=.*\): is about columns of a CSV"):
         convert_images(
             write_tar(tmp_path / "c.tar", {"1.png": PNG[0]}),
@@ -231,7 +230,7 @@ def test_parts_of_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", {"1.png": PNG[0], "1.cls": b"7", "1.seg.png": PNG[1]})
     with open_source(path) as source:
         assert source.keys == ["1.png"]
-        assert any(note.startswith("1 images are parts of samples") for note in source.notes)
+        assert any(note.startswith("1 images are parts of samples") for note in source.findings.notes)
 
 
 @pytest.mark.parametrize(
@@ -269,9 +268,9 @@ def test_what_cannot_be_used_is_one_sentence_or_skipped(
     text = refused(path, **options)
     assert said in text
     assert text.endswith("Make the tar anew, or pass on_error='skip'.")
-    with open_source(path, skip=True, **options) as source:  # type: ignore[arg-type]
-        assert set(source.refused) == {index + 1 for index in skipped}
-        assert len(source.skipped) == (not skipped)
+    with open_source(path, SourceOptions(findings=Findings(True), **options)) as source:  # type: ignore[arg-type]
+        assert set(source.findings.refused) == {index + 1 for index in skipped}
+        assert len(source.findings.skipped) == (not skipped)
 
 
 def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
@@ -280,8 +279,8 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
         members |= {f"a.b/{n}.png": PNG[n], f"a.b/{n}.cls": name.encode(), f"a.b/{n}.coarse.cls": b"pet"}
     path = write_tar(tmp_path / "a.tar", {**members, "test": b"notes", "train": b"more", "meta": b"{}"})
     for label, classes in ((None, ["cat", "dog"]), ("coarse.cls", ["pet"]), ("COARSE.CLS", ["pet"])):
-        with open_source(path, label=label) as source:
-            assert (source.classes, source.skipped) == (classes, ())
+        with open_source(path, SourceOptions(label=label)) as source:
+            assert (source.targets.classes, source.findings.skipped) == (classes, [])
     only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
     path = write_tar(tmp_path / "b.tar", only)
     assert refused(path) == (
@@ -343,5 +342,4 @@ def test_tars_of_webdataset_itself(tmp_path: Path) -> None:
             writer.write({"__key__": f"pets/{n}", "png": data, "cls": n % 3, "json": {"pet": f"p{n % 2}"}})
     with open_source(place) as source:
         assert [source.read(index) for index in range(8)] == PNG
-        assert source.labels is not None
-        assert source.labels.tolist() == [n % 3 for n in range(8)]
+        assert source.targets.fixed["label"].tolist() == [n % 3 for n in range(8)]
