@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from packer.errors import SourceError, UsageError
-from packer.format.hdf5_arrays import list_arrays, read_array, read_slabs
+from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.format.header import Extent
-from packer.samples.columns import ArrayColumn, FileColumn, SourceColumn
+from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option, Sentence
@@ -28,33 +28,6 @@ _LABELS = re.compile(
 
 
 @dataclass
-class Found:
-    """An array that was found.
-
-    column: its values; None of text, which is in `values`, and of a compressed dataset too large for memory, whose file is `hdf5`.
-    """
-
-    name: str
-    where: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    column: SourceColumn | None = None
-    values: Sequence[Any] | None = None
-    hdf5: str = ""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all values."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def described(self) -> str:
-        """Its name, dtype and shape, as messages list it."""
-        kind = "text" if self.values is not None else self.dtype.name
-        return f"{self.name} {kind}{list(self.shape)}"
-
-
-@dataclass
 class ArraySource:
     """Arrays of equal length that become the fields of a pack.
 
@@ -63,7 +36,7 @@ class ArraySource:
     """
 
     subject: str
-    fields: dict[str, Found]
+    fields: dict[str, Column]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -74,28 +47,12 @@ class ArraySource:
     @property
     def nbytes(self) -> int:
         """Bytes of all values."""
-        return sum(found.nbytes for found in self.fields.values())
+        return self.rows * sum(column.row_bytes for column in self.fields.values())
 
     @property
-    def staged(self) -> bool:
-        """True if some arrays have to be decoded in order."""
-        return any(found.column is None and found.values is None for found in self.fields.values())
-
-    def slabs(self) -> Iterator[Mapping[str, Any]]:
-        """Yield all fields' values in order, some rows at a time."""
-        decoded = {name: found for name, found in self.fields.items() if found.hdf5 and found.column is None}
-        (path,) = {found.hdf5 for found in decoded.values()}
-        at = 0
-        for slab in read_slabs(path, [found.name for found in decoded.values()]):
-            rows: dict[str, Any] = {name: slab[found.name] for name, found in decoded.items()}
-            count = len(next(iter(rows.values())))
-            for name, found in self.fields.items():
-                if found.column is not None:
-                    rows[name] = found.column.take(np.arange(at, at + count))
-                elif found.values is not None:
-                    rows[name] = found.values[at : at + count]
-            yield {name: rows[name] for name in self.fields}
-            at += count
+    def decoded(self) -> list[DecodedColumn]:
+        """The arrays that have to be decoded in order."""
+        return [column for column in self.fields.values() if isinstance(column, DecodedColumn)]
 
 
 def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, str]) -> ArraySource:
@@ -128,7 +85,7 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
     return _chosen(subject, found, names, rename, ordered=several or len(found) == 1)
 
 
-def _given(name: str, value: Any) -> Found:
+def _given(name: str, value: Any) -> Column:
     """Return an array of a mapping or tuple."""
     if is_array_file(value):
         (found, *more) = _opened(os.fspath(value))
@@ -139,34 +96,29 @@ def _given(name: str, value: Any) -> Found:
         found.name = name
         return found
     if isinstance(value, (list, tuple)):
-        numbers = all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in value)
-        return Found(name, name, np.dtype(np.int64 if numbers else object), (len(value),), values=value)
+        return ListColumn(name, name, value)
     try:
         array = as_array(value)
     except ValueRefusedError as error:
         raise UsageError(f"{name}: {error}.") from None
     if array.ndim < 1:
         raise UsageError(f"{name}: is one value; an array of all samples' values is needed. Pass [N, ...].")
-    return Found(name, name, array.dtype, array.shape, ArrayColumn(name, array))
+    return ArrayColumn(name, name, array)
 
 
-def _opened(path: str) -> list[Found]:
+def _opened(path: str) -> list[Column]:
     """Return the arrays of a file; that of a .npy file is called as the file. Raises SourceError."""
     lower = path.lower()
     if not os.path.isfile(path):
         raise SourceError(f"{path}: is no file. Check the name.")
     if lower.endswith(_HDF5):
-        return _of_hdf5(path)
+        return [_of_hdf5(path, one) for one in list_arrays(path) if one.shape]
     stem = os.path.splitext(os.path.basename(path))[0]
     try:
         if lower.endswith(".npz"):
             with np.load(path, allow_pickle=False) as members:
                 arrays = {name: members[name] for name in members.files}
-            found = [
-                Found(n, f"{path}/{n}", a.dtype, a.shape, ArrayColumn(f"{path}/{n}", a))
-                for n, a in arrays.items()
-            ]
-            return [one for one in found if one.shape]
+            return [ArrayColumn(n, f"{path}/{n}", array) for n, array in arrays.items() if array.shape]
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise SourceError(
@@ -174,33 +126,26 @@ def _opened(path: str) -> list[Found]:
         ) from None
     if not mapped.ndim:
         raise SourceError(f"{path}: holds one value; an array [N, ...] is needed. Check the file.")
-    column: SourceColumn = ArrayColumn(path, mapped)
     if mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
-        row_bytes = mapped.nbytes // len(mapped)
-        extent = Extent("", int(mapped.offset), len(mapped), row_bytes)
-        column = FileColumn.of_file(path, path, mapped.dtype, mapped.shape, (extent,))
-    return [Found(stem, path, mapped.dtype, mapped.shape, column)]
+        extent = Extent("", int(mapped.offset), len(mapped), mapped.nbytes // len(mapped))
+        return [FileColumn.of_file(stem, path, path, mapped.dtype, mapped.shape, (extent,))]
+    return [ArrayColumn(stem, path, mapped)]
 
 
-def _of_hdf5(path: str) -> list[Found]:
-    found = []
-    for one in list_arrays(path):
-        if not one.shape:
-            continue
-        where = f"{path}/{one.name}"
-        this = Found(one.name, where, one.dtype, one.shape, hdf5=path)
-        if one.text:
-            this.values = list(read_array(path, one.name))
-        elif one.extents is not None and one.shape[0]:
-            this.column = FileColumn.of_file(where, path, one.dtype, one.shape, one.extents)
-        elif this.nbytes <= _DECODED_BYTES:
-            this.column = ArrayColumn(where, np.asarray(read_array(path, one.name)))
-        found.append(this)
-    return found
+def _of_hdf5(path: str, one: Hdf5Array) -> Column:
+    where = f"{path}/{one.name}"
+    if one.text:
+        return ListColumn(one.name, where, list(read_array(path, one.name)))
+    if one.extents is not None and one.shape[0]:
+        return FileColumn.of_file(one.name, where, path, one.dtype, one.shape, one.extents)
+    column = DecodedColumn(where, path, one.name, one.dtype, one.shape)
+    if column.row_bytes * column.shape[0] <= _DECODED_BYTES:
+        return ArrayColumn(one.name, where, np.asarray(read_array(path, one.name)))
+    return column
 
 
 def _named(
-    subject: str, found: list[Found], names: Sequence[str] | None, rename: Mapping[str, str]
+    subject: str, found: list[Column], names: Sequence[str] | None, rename: Mapping[str, str]
 ) -> ArraySource:
     """Return the source of arrays whose names are the fields', or are given by `rename`. Raises UsageError."""
     known = {one.name: one for one in found}
@@ -228,7 +173,7 @@ def _named(
     return source
 
 
-def _check_lengths(subject: str, fields: Mapping[str, Found]) -> None:
+def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
     """Raise UsageError unless all arrays have equally many values."""
     counts = {name: one.shape[0] for name, one in fields.items()}
     if len(set(counts.values())) > 1:
@@ -240,7 +185,7 @@ def _check_lengths(subject: str, fields: Mapping[str, Found]) -> None:
 
 def _chosen(
     subject: str,
-    found: list[Found],
+    found: list[Column],
     names: Sequence[str] | None,
     rename: Mapping[str, str],
     *,
@@ -263,12 +208,12 @@ def _chosen(
         raise UsageError(
             f"fields: {subject} holds {_list(found)}; {', '.join(names)} are asked for. Name them by rename."
         )
-    usable = [one for one in found if one.values is not None or one.dtype.kind in "biufOUST"]
+    usable = [one for one in found if isinstance(one, ListColumn) or one.dtype.kind in "biufOUST"]
     if not usable:
         raise SourceError(
             f"{subject}: holds no arrays of numbers or text, but: {_list(found) or 'none'}. Check the file."
         )
-    main = max(usable, key=lambda one: one.nbytes)
+    main = max(usable, key=lambda one: one.row_bytes * one.shape[0])
     rows = main.shape[0]
     members = [one for one in usable if one.shape[0] == rows]
     others = [one for one in found if one not in members]
@@ -301,10 +246,18 @@ def _chosen(
     return source
 
 
-def _names_of(members: Sequence[Found]) -> dict[str, str]:
+def _names_of(members: Sequence[Column]) -> dict[str, str]:
     """Return the field's name of each array: image and label where one array alone looks like it, else its own, made a name."""
-    images = [one for one in members if one.values is None and looks_like_image(one.dtype, one.shape[1:])]
-    flat = [one for one in members if len(one.shape) == 1 and (one.values is None or one.dtype.kind == "i")]
+    images = [
+        one
+        for one in members
+        if not isinstance(one, ListColumn) and looks_like_image(one.dtype, one.shape[1:])
+    ]
+    flat = [
+        one
+        for one in members
+        if len(one.shape) == 1 and (not isinstance(one, ListColumn) or one.dtype.kind == "i")
+    ]
     labels = [one for one in flat if _LABELS.fullmatch(_base(one.name))]
     if not labels and len(members) == 2:
         labels = [one for one in flat if one.dtype.kind in "iu"]
@@ -334,6 +287,6 @@ def _safe(name: str) -> str:
     return text if text[:1].isalpha() else f"field_{text}"
 
 
-def _list(found: Sequence[Found]) -> str:
+def _list(found: Sequence[Column]) -> str:
     more = ", ..." if len(found) > _LISTED else ""
     return ", ".join(one.described for one in found[:_LISTED]) + more

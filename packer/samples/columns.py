@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
+from packer.format.hdf5_arrays import read_slabs
 from packer.format.header import Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
@@ -22,9 +23,8 @@ from packer.samples.field_plan import (
     COORDINATES,
     IMAGE,
     LABEL,
+    Declared,
     FieldPlan,
-    Form,
-    Sized,
     plan_field,
     plan_rows,
 )
@@ -34,59 +34,91 @@ _DIGEST_BYTES = 8 << 20
 _VALUES_AT_ONCE = 1 << 16
 
 
-class SourceColumn(Protocol):
-    """All values of a field. dtype, shape: of all, [N, ...]; where: what it is called in messages."""
+class Column:
+    """All values of an array. dtype, shape: of all, [N, ...]; name: of the array; where: what it is called in messages."""
 
-    where: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    def __init__(self, name: str, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.name, self.where, self.dtype, self.shape = name, where, dtype, shape
 
-    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a value."""
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+
+    @property
+    def described(self) -> str:
+        """The name, dtype and shape, as messages list them."""
+        kind = "text" if isinstance(self, ListColumn) else self.dtype.name
+        return f"{self.name} {kind}{list(self.shape)}"
+
+    def take(self, samples: NDArray[np.int64]) -> Any:
         """Return the values of some samples, [len(samples), ...]."""
+        raise NotImplementedError
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Yield all values in order, some at a time."""
+        rows, step = self.shape[0], max(1, _DIGEST_BYTES // max(1, self.row_bytes))
+        return (self.part(start, min(rows, start + step)) for start in range(0, rows, step))
+
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """Return the values from `start` to `stop`."""
+        raise NotImplementedError
 
 
-class ArrayColumn:
+class ListColumn(Column):
+    """A column that is a list of values, text perhaps."""
+
+    def __init__(self, name: str, where: str, values: Sequence[Any]) -> None:
+        numbers = all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values)
+        super().__init__(name, where, np.dtype(np.int64 if numbers else object), (len(values),))
+        self.values = values
+
+
+class ArrayColumn(Column):
     """A column that is an array in memory, or a memory map."""
 
-    def __init__(self, where: str, array: NDArray[Any]) -> None:
-        self.where, self._array = where, array
-        self.dtype, self.shape = array.dtype, array.shape
+    def __init__(self, name: str, where: str, array: NDArray[Any]) -> None:
+        super().__init__(name, where, array.dtype, array.shape)
+        self._array = array
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
-        """See SourceColumn."""
+        """See Column."""
         first, count = int(samples[0]) if len(samples) else 0, len(samples)
         if count and int(samples[-1]) - first == count - 1 and (np.diff(samples) == 1).all():
             return self._array[first : first + count]
         return self._array[samples]
 
-    def pieces(self) -> Iterator[NDArray[Any]]:
-        """See SourceColumn."""
-        return (self._array[a:b] for a, b in _spans(self))
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """See Column."""
+        return self._array[start:stop]
 
 
-class FileColumn:
+class FileColumn(Column):
     """A field of rows that lie in a file as those of a pack do: read by the reader that packs are read by.
 
     pack: that holds the rows, or describes where they are; ragged rows are bytes.
     """
 
-    def __init__(self, where: str, pack: Pack, field: Field) -> None:
-        self.where, self.dtype, self.shape = where, np.dtype(field.dtype), (pack.rows, *(field.shape or ()))
+    def __init__(self, name: str, where: str, pack: Pack, field: Field) -> None:
+        super().__init__(name, where, np.dtype(field.dtype), (pack.rows, *(field.shape or ())))
         self._field, self._reader = field, RowReader(pack, [field])
 
     @classmethod
     def of_file(
-        cls, where: str, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], extents: tuple[Extent, ...]
+        cls,
+        name: str,
+        where: str,
+        path: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        extents: tuple[Extent, ...],
     ) -> FileColumn:
         """Return the column whose rows lie raw in a file, one after the other or in stretches."""
         field = Field("data", dtype.str, shape[1:])
-        return cls(where, Pack(path, Header(shape[0], 1, (field,), {"data": extents}), b""), field)
+        return cls(name, where, Pack(path, Header(shape[0], 1, (field,), {"data": extents}), b""), field)
 
     def take(self, samples: NDArray[np.int64]) -> Any:
-        """See SourceColumn."""
+        """See Column."""
         runs = consecutive(samples)
         if len(runs.starts) > 1:
             self._reader.willneed(self._field.name, runs)
@@ -94,17 +126,37 @@ class FileColumn:
             return self._reader.read_ragged(self._field.name, runs)
         return self._reader.array(self._field, runs)
 
-    def pieces(self) -> Iterator[NDArray[Any]]:
-        """See SourceColumn."""
-        return (self._reader.array(self._field, one_run(a, b)) for a, b in _spans(self))
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """See Column."""
+        return self._reader.array(self._field, one_run(start, stop))
 
 
-def _spans(column: SourceColumn) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of rows that are read together."""
-    rows = column.shape[0]
-    row_bytes = column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
-    step = max(1, _DIGEST_BYTES // max(1, row_bytes))
-    return ((a, min(rows, a + step)) for a in range(0, rows, step))
+class DecodedColumn(Column):
+    """A compressed dataset of an HDF5 file: decoded once, in order, into an unnamed file, whose rows are then read like others."""
+
+    def __init__(
+        self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
+        super().__init__(name, where, dtype, shape)
+        self._path = path
+        self._column: Column = self
+
+    def decode(self, file: IO[bytes]) -> None:
+        """Write the values into an unnamed file, open as long as they are read. Raises SourceError, OSError."""
+        for slab in read_slabs(self._path, [self.name]):
+            file.write(np.ascontiguousarray(slab[self.name]).reshape(-1).view(np.uint8).data)
+        file.flush()
+        extent = Extent("", 0, self.shape[0], self.row_bytes)
+        path = f"/proc/self/fd/{file.fileno()}"
+        self._column = FileColumn.of_file(self.name, self.where, path, self.dtype, self.shape, (extent,))
+
+    def take(self, samples: NDArray[np.int64]) -> Any:
+        """See Column."""
+        return self._column.take(samples)
+
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """See Column."""
+        return self._column.part(start, stop)
 
 
 class ColumnField:
@@ -114,7 +166,7 @@ class ColumnField:
     """
 
     def __init__(
-        self, plan: FieldPlan, column: SourceColumn | None, values: Sequence[bytes] = (), row_bytes: float = 0
+        self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = (), row_bytes: float = 0
     ) -> None:
         self.plan, self._column, self._values = plan, column, values
         self.row_bytes = row_bytes or sum(map(len, values)) / max(1, len(values))
@@ -124,66 +176,48 @@ class ColumnField:
         """Return the fields of staged rows."""
         totals = {f.name: sum(e.nbytes for e in rows.header.extents[f.name]) for f in rows.fields if f.ragged}
         return {
-            f.name: cls(FieldPlan(f), FileColumn(f.name, rows, f), (), totals.get(f.name, 0) / rows.rows)
+            f.name: cls(
+                FieldPlan(f), FileColumn(f.name, f.name, rows, f), (), totals.get(f.name, 0) / rows.rows
+            )
             for f in rows.fields
         }
 
     @classmethod
-    def of_column(
-        cls, name: str, column: SourceColumn, form: Form | None, sized: Sized | None = None
-    ) -> ColumnField:
-        """Return the field that a column becomes. Raises UsageError for dtypes and shapes that packs do not hold."""
+    def of(cls, name: str, column: Column, declared: Declared) -> ColumnField:
+        """Return the field that a column becomes. Raises UsageError for dtypes and shapes that packs do not hold, SourceError."""
+        form, sized = declared.form(name), declared.sized
+        values: Sequence[Any]
         try:
-            if column.dtype.kind in "OUST":
-                return cls.of_list(name, column.where, np.concatenate([*column.pieces()]).tolist(), form)
-            dtype = plain(np.empty(0, column.dtype)).dtype
-            if form is not None and form.ragged:
+            if isinstance(column, ListColumn):
+                values = column.values
+            elif column.dtype.kind in "OUST":
+                values = np.concatenate([*column.pieces()]).tolist()
+            elif form is not None and form.ragged:
                 if form.dtype is None or form.shape is None or len(column.shape) < 2:
                     raise ValueRefusedError(
                         f"holds {column.dtype.name}{list(column.shape[1:])} a row, and {form.text} is declared. Declare its dtype"
                     )
-                return cls.of_list(
-                    name, column.where, [row for part in column.pieces() for row in part], form
-                )
-            if form is not None and form.dtype is not None:
-                dtype = form.dtype
-            declared = None if form is None or sized is not None else form.shape
-            plan = replace(
-                plan_rows(name, dtype, column.shape[1:], declared=declared), rounds=form is not None
-            )
-            return cls(plan if sized is None or name != IMAGE else sized.plan(plan), column)
+                values = [row for part in column.pieces() for row in part]
+            else:
+                dtype = plain(np.empty(0, column.dtype)).dtype
+                shape = None if form is None or sized is not None else form.shape
+                if form is not None and form.dtype is not None:
+                    dtype = form.dtype
+                plan = plan_rows(name, dtype, column.shape[1:], declared=shape)
+                plan = replace(plan, rounds=form is not None)
+                return cls(plan if sized is None or name != IMAGE else sized.plan(plan), column)
+            plan = plan_field(name, values, form, declared.channels, sized)
         except ValueRefusedError as error:
             raise UsageError(f"{column.where}: {error}.") from None
-
-    @classmethod
-    def of_list(
-        cls,
-        name: str,
-        where: str,
-        values: Sequence[Any],
-        form: Form | None,
-        sized: Sized | None = None,
-        *,
-        channels: str | None = None,
-    ) -> ColumnField:
-        """Return the field that a list of values becomes, one a sample; channels: of Pillow images, as they were asked for.
-
-        Raises UsageError, SourceError.
-        """
-        try:
-            plan = plan_field(name, values, form, channels, sized)
-        except ValueRefusedError as error:
-            raise UsageError(f"{where}: {error}.") from None
         rows: list[Any] = []
         for number, value in enumerate(values):
             try:
                 rows.append(plan.row(value))
             except ValueRefusedError as error:
-                raise SourceError(f"{where}: sample {number} {error}.") from None
+                raise SourceError(f"{column.where}: sample {number} {error}.") from None
         if plan.field.ragged:
             return cls(plan, None, rows)
-        column = ArrayColumn(where, np.stack(rows))
-        return cls(FieldPlan(plan.field), column)
+        return cls(FieldPlan(plan.field), ArrayColumn(name, column.where, np.stack(rows)))
 
     def rows(self, samples: NDArray[np.int64]) -> Rows:
         """Return the rows of some samples, as PackWriter takes them. Raises SourceError."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,6 +183,24 @@ class Form:
     dtype: np.dtype[Any] | None
     shape: tuple[int, ...] | None = None
     ragged: bool = False
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the user has said of the fields.
+
+    forms: of those that are named, None where none are; rename: name in the dataset -> of the field; channels: of Pillow images; sized:
+    of `image`.
+    """
+
+    forms: dict[str, Form | None] | None = None
+    rename: Mapping[str, str] = dataclass_field(default_factory=dict)
+    channels: str | None = None
+    sized: Sized | None = None
+
+    def form(self, name: str) -> Form | None:
+        """Return the declared form of a field, None without one."""
+        return (self.forms or {}).get(name)
 
 
 def parse_form(name: str, text: str) -> Form:

@@ -224,12 +224,12 @@ class PackBuilder:
 
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
         """Plan the fields from the first samples."""
-        forms, options = self._options.forms or {}, self._options
-        self._check_names(first, f"sample {number}", forms or first)
+        declared = self._options.declared
+        names = declared.forms or first
+        self._check_names(first, f"sample {number}", names)
         if not first:
             raise SourceError(f"sample {number}: has no fields. Pass at least one, for example image=...")
-        columns = {name: first[name] for name in forms or first}
-        plans, notes = plan_fields(columns, f"sample {number}", forms, options.fields.channels, options.sized)
+        plans, notes = plan_fields({name: first[name] for name in names}, f"sample {number}", declared)
         self._notes += notes
         self.plan(plans)
 
@@ -433,7 +433,7 @@ def create(
     options = PackingOptions.of(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
-    if options.rename:
+    if options.declared.rename:
         raise UsageError(
             "rename: is about names in a dataset; create has the names that write gives. Leave it out."
         )

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from packer import units
 from packer.convert.conversion_run import Conversion, check_room
-from packer.convert.conversion_task import Report
+from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
+from packer.format.working_folder import failure
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
-from packer.samples.columns import ArrayColumn, ColumnField, ColumnSamples
+from packer.samples.columns import ColumnField, ColumnSamples
 from packer.samples.dataset_rows import (
     PROBED,
     Dataset,
@@ -147,9 +148,9 @@ def pack_dataset(
     job = _Job(run, options, on_plan, progress is True)
     try:
         if _is_arrays(dataset):
-            return job.arrays(
-                open_arrays(dataset, None if options.forms is None else [*options.forms], options.rename)
-            )
+            forms = options.declared.forms
+            names = None if forms is None else [*forms]
+            return job.arrays(open_arrays(dataset, names, options.declared.rename))
         _check_samples(dataset)
         if is_map_style(dataset):
             return job.dataset(dataset, _key(dataset, resume))
@@ -231,35 +232,35 @@ class _Job:
 
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays, or files of them."""
-        run, forms, sized = self._run, self._options.forms or {}, self._options.sized
-        if source.staged:
+        run, options = self._run, self._options
+        if source.decoded:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
-            return self._staged(source)
-        columns = {}
-        for name, found in source.fields.items():
-            if found.values is not None:
-                channels = self._options.fields.channels
-                columns[name] = ColumnField.of_list(
-                    name, found.where, found.values, forms.get(name), sized, channels=channels
-                )
-            elif found.column is not None:
-                columns[name] = ColumnField.of_column(name, found.column, forms.get(name), sized)
+        columns = {
+            name: ColumnField.of(name, column, options.declared) for name, column in source.fields.items()
+        }
         for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
             columns[name].plan = marked
-        options = self._options.for_fields(None, [column.plan.field for column in columns.values()])
+        options = options.for_fields(None, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
+        staged = source.rows * sum(column.row_bytes for column in source.decoded)
         notes = [*options.notes, *source.notes, *_turned(columns)]
-        self._begin(source.subject, maker.fields, source.rows, maker.pack_bytes(source.rows), notes)
-        maker.check_pixels(source.subject)
-        with Progress(self._shown, "B") as bar:
-            bar.start(source.nbytes)
-            identity = maker.fingerprint(bar.move)
-        task = options.task(maker, source.rows, source.subject, identity)
-        found_pack = run.found(task.members["provenance"], source.rows, None)
-        if found_pack is not None:
-            return run.report(found_pack, notes, already=True)
-        written = run.write(task, maker.pack_bytes(source.rows))
-        return run.report(replace(written, bytes_read=source.nbytes), notes)
+        nbytes = maker.pack_bytes(source.rows)
+        self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
+        folder = os.path.dirname(os.path.abspath(run.out))
+        with ExitStack() as stack:
+            try:
+                for column in source.decoded:
+                    column.decode(stack.enter_context(tempfile.TemporaryFile(dir=folder)))
+            except OSError as error:
+                raise failure(run.out, error) from error
+            maker.check_pixels(source.subject)
+            identity = None
+            if not source.decoded:
+                with Progress(self._shown, "B") as bar:
+                    bar.start(source.nbytes)
+                    identity = maker.fingerprint(bar.move)
+            task = options.task(maker, source.rows, source.subject, identity)
+            return self._write(task, notes, source.nbytes)
 
     def dataset(self, dataset: Dataset, key: str | None) -> Report:
         """Pack a map-style dataset."""
@@ -272,29 +273,27 @@ class _Job:
         forks = run.running.workers > 1 and forks_safely()
         with kept_draws():
             plan = in_child(
-                lambda: plan_samples(
-                    probe(dataset, subject, count, options.seed),
-                    subject,
-                    options.forms,
-                    options.rename,
-                    options.fields.channels,
-                    options.sized,
-                ),
+                lambda: plan_samples(probe(dataset, subject, count, options.seed), subject, options.declared),
                 forks=forks,
             )
             notes = [*options.notes, *plan.notes]
-            options = options.for_fields(class_names_of(dataset, LABEL, options.rename), plan.fields)
+            options = options.for_fields(class_names_of(dataset, LABEL, options.declared.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
             # Before anything is made that grows with the number of samples.
-            self._begin(subject, maker.fields, count, maker.pack_bytes(count), notes)
+            nbytes = maker.pack_bytes(count)
+            self._begin(subject, maker.fields, count, nbytes, notes, nbytes)
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
-            task = options.task(maker, count, subject, told_of, forks=forks)
-            found = run.found(task.members["provenance"], count, None)
-            if found is not None:
-                return run.report(found, notes, already=True)
-            written = run.write(task, maker.pack_bytes(count))
-        return run.report(written, notes)
+            return self._write(options.task(maker, count, subject, told_of, forks=forks), notes)
+
+    def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
+        """Write the pack, unless it is there already."""
+        count = len(task.order.samples)
+        found = self._run.found(task.members["provenance"], count, None)
+        if found is not None:
+            return self._run.report(found, notes, already=True)
+        written = self._run.write(task, task.maker.pack_bytes(count))
+        return self._run.report(replace(written, bytes_read=bytes_read or written.bytes_read), notes)
 
     def iterable(self, samples: Iterable[Any]) -> Report:
         """Pack what yields samples."""
@@ -306,18 +305,10 @@ class _Job:
         first = [(number, held(sample)) for number, sample in itertools.islice(source, PROBED)]
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
-        plan = plan_samples(
-            [sample for _, sample in first],
-            subject,
-            options.forms,
-            options.rename,
-            options.fields.channels,
-            options.sized,
-            some=False,
-        )
+        plan = plan_samples([sample for _, sample in first], subject, options.declared, some=False)
         notes = [*options.notes, *plan.notes]
         self._begin(subject, plan.fields, None, 0, notes)
-        options = options.for_fields(class_names_of(samples, LABEL, options.rename), plan.fields)
+        options = options.for_fields(class_names_of(samples, LABEL, options.declared.rename), plan.fields)
         builder = PackBuilder(self._run, options, notes)
         self._run.bar.start(None, "rows")
         skipped: list[dict[str, str]] = []
@@ -338,28 +329,6 @@ class _Job:
             builder.skipped = tuple(skipped)
             return builder.finish()
 
-    def _staged(self, source: ArraySource) -> Report:
-        slabs, options = source.slabs(), self._options
-        first, forms = next(slabs), options.forms or {}
-        plans = {
-            name: ColumnField.of_column(
-                name, ArrayColumn(name, np.asarray(rows)), forms.get(name), options.sized
-            ).plan
-            for name, rows in first.items()
-        }
-        fields = [plan.field for plan in plans.values()]
-        options = options.for_fields(None, fields)
-        nbytes = source.rows * sum(f.row_bytes for f in fields if not f.ragged)
-        twice = options.storing.store == "raw"
-        notes = [*options.notes, *source.notes]
-        self._begin(source.subject, fields, source.rows, nbytes, notes, staged=nbytes if twice else 0)
-        with PackBuilder(self._run, options, notes) as builder:
-            self._run.bar.start(None, "rows")
-            builder.plan(with_masks(plans))
-            for rows in itertools.chain([first], slabs):
-                builder.write_rows(**rows)
-            return builder.finish()
-
     def _refuse_resuming(self, why: str) -> None:
         if self._run.running.resume:
             raise UsageError(
@@ -372,17 +341,16 @@ class _Job:
         subject: str,
         fields: Sequence[Field],
         rows: int | None,
-        nbytes: int,
+        needed: int,
         notes: Sequence[str],
-        *,
-        staged: int = 0,
+        nbytes: int = 0,
     ) -> None:
         """Look for room on the disk, and say what is to be written, before any work that grows with the number of samples.
 
-        rows: None where it is not known; nbytes: of the pack, raw; staged: of rows that are written beforehand. Raises SpaceError.
+        rows: None where it is not known; needed: bytes on the disk; nbytes: of the pack, raw. Raises SpaceError.
         """
         if not self._run.running.resume:
-            check_room(self._run.out, nbytes + staged)
+            check_room(self._run.out, needed)
         if self._on_plan is not None:
             forms = ", ".join(f"{f.name} {form_of(f)}" for f in fields)
             many, size = "samples", ""

@@ -25,7 +25,7 @@ from packer.samples.field_plan import (
     IMAGE,
     KEY,
     LABEL,
-    Form,
+    Declared,
     Forms,
     Sized,
     check_name,
@@ -75,14 +75,9 @@ class Fields:
 
 @dataclass(frozen=True)
 class PackingOptions:
-    """The options of pack_dataset and create, checked.
+    """The options of pack_dataset and create, checked. storing: how rows are stored; spans: samples of each split."""
 
-    forms: declared fields, None where none are; sized: of images; storing: how rows are stored; spans: samples of each split.
-    """
-
-    fields: Fields
-    forms: dict[str, Form | None] | None
-    sized: Sized | None
+    declared: Declared
     classes: tuple[str, ...] | None
     storing: RowStorage
     shuffle: bool
@@ -112,18 +107,17 @@ class PackingOptions:
         fields = fields if isinstance(fields, Fields) else Fields(fields)
         forms = parse_fields(fields.forms)
         sized = Sized(parse_size(size), choice("fit", fit, FITS)) if size is not None else None
-        declared = (forms or {}).get(IMAGE)
-        if sized is not None and declared is not None and declared.shape is not None:
+        form = (forms or {}).get(IMAGE)
+        if sized is not None and form is not None and form.shape is not None:
             raise UsageError(
-                f"size {size}: 'image' is declared as {declared.text}, which has a size too. Leave one of them out."
+                f"size {size}: 'image' is declared as {form.text}, which has a size too. Leave one of them out."
             )
-        for name in (fields.rename or {}).values():
+        rename = {str(old): str(new) for old, new in (fields.rename or {}).items()}
+        for name in rename.values():
             check_name(name)
         spanned = isinstance(split, Mapping) and any(isinstance(part, range) for part in split.values())
         return cls(
-            fields,
-            forms,
-            sized,
+            Declared(forms, rename, fields.channels, sized),
             None if classes is None else tuple(parse_classes(classes)),
             storing,
             shuffle,
@@ -133,14 +127,10 @@ class PackingOptions:
         )
 
     @property
-    def rename(self) -> dict[str, str]:
-        """Name in the dataset -> name of the field."""
-        return {str(old): str(new) for old, new in (self.fields.rename or {}).items()}
-
-    @property
     def notes(self) -> list[str]:
         """Notes on the options, a sentence each."""
-        return [] if self.sized is None else [*note_on_size(*self.sized.size)]
+        sized = self.declared.sized
+        return [] if sized is None else [*note_on_size(*sized.size)]
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options with the names of classes that a source tells, where none are given.
@@ -161,7 +151,7 @@ class PackingOptions:
                 f"field 'key': is {form_of(key)}; it names the input of a row, as text. Give it another name by fields or rename."
             )
         names = {f.name for f in fields}
-        if self.sized is not None and IMAGE in names and names.intersection(COORDINATES):
+        if self.declared.sized is not None and IMAGE in names and names.intersection(COORDINATES):
             raise UsageError(
                 "size: boxes and keypoints do not move with images that are resized here. Resize both in the dataset, and leave it out."
             )
@@ -212,8 +202,8 @@ class PackingOptions:
             if self.spans is None
             else {name: [span.start, span.stop] for name, span in self.spans.items()},
             "split_seed": None if self.split is None else self.seed,
-            "channels": self.fields.channels,
-            "fit": None if self.sized is None else self.sized.fit,
+            "channels": self.declared.channels,
+            "fit": None if self.declared.sized is None else self.declared.sized.fit,
             "fields": {f.name: form_of(f) for f in maker.fields},
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),

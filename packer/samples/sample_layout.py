@@ -15,9 +15,9 @@ from packer.samples.field_plan import (
     COORDINATES,
     IMAGE,
     PICTURES,
+    Declared,
     FieldPlan,
     Form,
-    Sized,
     is_image_like,
     plan_field,
     with_masks,
@@ -85,26 +85,19 @@ def row_of(plan: FieldPlan, value: Any) -> Any:
 
 
 def plan_samples(
-    samples: Sequence[Any],
-    subject: str,
-    forms: Mapping[str, Form | None] | None,
-    rename: Mapping[str, str],
-    channels: str | None,
-    sized: Sized | None,
-    *,
-    some: bool = True,
+    samples: Sequence[Any], subject: str, declared: Declared, *, some: bool = True
 ) -> SamplePlan:
     """Return the plan that some samples of a dataset show.
 
-    forms: as declared; some: they stand for all, so that boxes and keypoints are checked in them. Raises UsageError, SourceError.
+    some: they stand for all, so that boxes and keypoints are checked in them. Raises UsageError, SourceError.
     """
-    layout, notes = _layout(samples[0], subject, forms, rename)
+    layout, notes = _layout(samples[0], subject, declared.forms, declared.rename)
     try:
         values = [layout.values(sample) for sample in samples]
         columns = {name: [sample[name] for sample in values] for name in layout.members}
     except ValueRefusedError as error:
         raise SourceError(f"{subject}: a sample {error}.") from None
-    plans, more = plan_fields(columns, subject, forms or {}, channels, sized)
+    plans, more = plan_fields(columns, subject, declared)
     ragged = 0
     for name, plan in plans.items():
         placed = some and name in COORDINATES and IMAGE in plans
@@ -124,18 +117,14 @@ def plan_samples(
 
 
 def plan_fields(
-    columns: Mapping[str, Sequence[Any]],
-    subject: str,
-    forms: Mapping[str, Form | None],
-    channels: str | None,
-    sized: Sized | None,
+    columns: Mapping[str, Sequence[Any]], subject: str, declared: Declared
 ) -> tuple[dict[str, FieldPlan], list[str]]:
     """Return the plan of each field from some of its values, and notes. Raises SourceError."""
     plans: dict[str, FieldPlan] = {}
     notes: list[str] = []
     for name, values in columns.items():
         try:
-            plans[name] = plan_field(name, values, forms.get(name), channels, sized)
+            plans[name] = plan_field(name, values, declared.form(name), declared.channels, declared.sized)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
         if not plans[name].color and any(is_pillow(value) and value.mode == "P" for value in values):

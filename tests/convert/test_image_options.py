@@ -27,7 +27,7 @@ from packer.errors import UsageError
 from packer.pixels.decode_resize import MAX_PIXELS
 
 PAIRS = {"mask": "m/", "alpha": Soft("a/")}
-LABELS = Labels("l.csv", column="a,b", as_="classes", boxes="l,t,r,b", boxes_unit="relative")
+LABELS = Labels("l.csv", column="a", as_="classes", boxes="l,t,r,b", boxes_unit="relative")
 
 
 @pytest.mark.parametrize(
