@@ -187,7 +187,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Declared:
-    """What the user has said of the fields.
+    """Fields as the user has declared them.
 
     forms: of those that are named, None where none are; rename: name in the dataset -> of the field; channels: of Pillow images; sized:
     of `image`.
