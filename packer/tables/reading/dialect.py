@@ -141,22 +141,26 @@ def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) ->
 
 
 def _check_single(name: str, text: bytes, dialect: TextDialect, passed: set[bytes]) -> None:
-    """Raise SourceError for one column whose first two lines hold a mark that may part cells. passed: marks that part none."""
+    """Raise SourceError for one column whose first line, and most others, hold a mark that may part cells.
+
+    passed: marks that part none.
+    """
     some = (line.strip() for line in text.split(b"\n", _RECORDS)[:_RECORDS])
     quote = re.escape(dialect.quote or b"\n")
     quoted = re.compile(quote + b"[^" + quote + b"]*" + quote)
-    lines = [quoted.sub(b"", line) for line in some if not is_passed_over(line, dialect)][:2]
-    if dialect.quote and any(dialect.quote in line for line in lines):
-        return  # it is not closed, which whoever reads the first row tells
+    lines = [quoted.sub(b"", line) for line in some if not is_passed_over(line, dialect)]
+    if not lines or (dialect.quote and dialect.quote in lines[0]):
+        return  # one that is not closed, which whoever reads the first row tells
     for mark in (*DELIMITERS, *_OTHERS):
-        if lines and mark not in passed and all(mark in line for line in lines):
+        most = sum(mark in line for line in lines) > _LEAST * len(lines)
+        if most and mark not in passed and mark in lines[0]:
             one = f"{Option('Csv.delimiter', _absent(text))} if it has one column"
             parted = f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} parts cells"
             ways = f"{parted}, or {one}"
             if any(mark * 2 in line for line in lines):
                 ways = f"{one}, or {parted}; replace several in a row by one first"
             raise SourceError(
-                f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells, and the first ones hold"
+                f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells, and most of them hold"
                 f" {_shown(mark)}, which may part cells. Pass {ways}."
             )
 
