@@ -31,6 +31,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,17 +100,16 @@ def _run_blocks(
             while waiting:
                 done, _ = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
                 for future in done:
-                    _take(future, writer, outcome, run)
-                    waiting.remove(future)
+                    _take(waiting.pop(future), future, outcome, run)
                 waiting |= _submit(pool, islice(coming, len(done)), writer.out)
                 progress()
         except BaseException:
             run.stop()
             pool.shutdown(wait=True, cancel_futures=True)
-            for future in waiting:  # what is done is done, whatever stopped the others
+            for future, block in waiting.items():  # what is done is done, whatever stopped the others
                 if not future.cancelled() and future.exception() is None:
                     with suppress(PackerError):
-                        _take(future, writer, outcome, run)
+                        _take(block, future, outcome, run)
             raise
 
 
@@ -131,17 +131,17 @@ def one_thread_an_image(images: bool) -> Iterator[None]:
         cv2.setNumThreads(previous)
 
 
-def _take(future: Future[tuple[int, Block]], writer: PackWriter, outcome: Block, run: WorkerState) -> None:
+def _take(block: int, future: Future[Block], outcome: Block, run: WorkerState) -> None:
     """Journal a finished block, and add what it gave. Raises what the worker raised."""
-    block, made = future.result()
-    writer.record(block, made.to_note())
+    made = future.result()
+    run.writer.record(block, made.to_note())
     run.recorded.add(block)
     outcome.merge(made)
 
 
-def _submit(pool: Executor, blocks: Iterable[int], out: str) -> set[Future[tuple[int, Block]]]:
+def _submit(pool: Executor, blocks: Iterable[int], out: str) -> dict[Future[Block], int]:
     with starting_workers(out):
-        return {pool.submit(_block, block) for block in blocks}
+        return {pool.submit(in_worker, "block", block): block for block in blocks}
 
 
 @contextmanager
@@ -201,14 +201,9 @@ def _adopt_in_process(run: WorkerState) -> None:
     _adopt(run)
 
 
-def this_run() -> WorkerState:
-    """Return what this worker works for."""
-    run: WorkerState = _worker.run
-    return run
-
-
-def _block(block: int) -> tuple[int, Block]:
-    return block, this_run().block(block)
+def in_worker(method: str, *given: Any) -> Any:
+    """Call a method of what this worker works for."""
+    return getattr(_worker.run, method)(*given)
 
 
 class _StoppedError(Exception):

@@ -91,9 +91,23 @@ class Conversion:
             return None
         return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
 
-    def write(self, task: ConversionTask, nbytes: int, *, then: Callable[[], None] = lambda: None) -> Report:
-        """Write a planned pack of about so many bytes. then: called once there is room for it. Raises PackerError."""
-        total = rows = len(task.order.samples)
+    def pack(
+        self,
+        task: ConversionTask,
+        nbytes: int,
+        notes: Sequence[str] = (),
+        *,
+        then: Callable[[], None] = lambda: None,
+    ) -> Report:
+        """Write a planned pack of about so many bytes, or leave it where it is there already; see `found`.
+
+        notes: of the plan; then: called once there is room for the pack. Raises PackerError.
+        """
+        provenance, total = task.members["provenance"], len(task.order.samples)
+        found = self.found(provenance, total + len(task.skipped), task.newest)
+        if found is not None:
+            return self.report(found, notes, already=True)
+        rows = total
         if self.running.only is not None:
             rows = task.rows_of(self.running.only)
             nbytes = nbytes * rows // total
@@ -104,13 +118,14 @@ class Conversion:
         alone = os.path.lexists(self.out) or self.running.only is not None
         with self.bar, interrupted(self.out):
             try:
-                return (self.engine or write_pack)(task, self.out, self.running)
+                written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
                 # Perhaps another process has given the same pack its name since `found` looked for it.
-                found = None if alone else self.found(task.members["provenance"], None, task.newest)
+                found = None if alone else self.found(provenance, None, task.newest)
                 if found is None:
                     raise
-                return found
+                written = found
+        return self.report(written, notes)
 
     def report(self, written: Report, notes: Sequence[str] = (), *, already: bool = False) -> Report:
         """Return the report of what was written, or found. notes: of the plan."""

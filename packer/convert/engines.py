@@ -23,7 +23,7 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
-from packer.convert.shard_run import RecordedShards, list_recorded, list_shards
+from packer.convert.shard_run import RecordedShards, list_recorded
 from packer.errors import MissingDependencyError, PackerError, SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import own_folder, remove
@@ -72,35 +72,29 @@ class PartsEngine:
             begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
             place = begin(resume=running.resume, clear_parts=True)
             place.close(keep=True)
-            cleared, records = place.cleared, [*place.resumed]
+            cleared, todo = place.cleared, [*range(parts)]
             if self.url:
-                there = RecordedShards(records).there(self.url)
+                there = RecordedShards(place.resumed).there(self.url)
                 resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
-                for report, made in self._make(pool, task, self.url, todo, parts, running, lambda: 0):
-                    reports.append(report)
-                    records += made
-                    place = begin()
+
+            def finished() -> int:
+                with suppress(OSError):
+                    return rows * sum(not name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
+                return 0
+
+            for report, made in self._make(pool, task, self.url or out, todo, parts, running, finished):
+                reports.append(report)
+                if made:
+                    own = begin()
                     for record in made:
-                        place.record(record)
-                    place.close(keep=True)
-                place = begin()
-                try:
-                    header = list_recorded(place, records, self.url, self.url)
-                finally:
-                    place.close(keep=True)
-            else:
-
-                def finished() -> int:
-                    with suppress(OSError):
-                        return rows * sum(
-                            not name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack)
-                        )
-                    return 0
-
-                for report, _ in self._make(pool, task, out, [*range(parts)], parts, running, finished):
-                    reports.append(report)
-                header = list_shards(out, overwrite=running.overwrite)
+                        own.record(record)
+                    own.close(keep=True)
+            whole, name = begin(), self.url or out
+            try:
+                header = list_recorded(whole, name, name, self.url)
+            finally:
+                whole.close(keep=True)
         running.progress(total)
         return Report.of_parts(header, reports, resumed, cleared)
 

@@ -213,12 +213,8 @@ def convert_images(
         task, plan = plan_conversion(
             stack, source, options, out=run.out, classes=names, like=match, skip=run.running.skip
         )
-        found = run.found(task.members["provenance"], plan.rows + len(task.skipped), task.newest)
-        if found is not None:
-            return run.report(found, plan.notes, already=True)
         announce = partial(on_plan, plan) if on_plan is not None else lambda: None
-        written = run.write(task, plan.bytes * (2 if task.gathered else 1), then=announce)
-    return run.report(written, plan.notes)
+        return run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
 
 
 @without_pillow_warnings()

@@ -653,14 +653,11 @@ def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Se
     """Write a new pack of another, unless it is there and may be left."""
     rows = len(task.order.samples)
     run.check_output()
-    found = run.found(task.members["provenance"], rows, task.newest)
-    if found is not None:
-        return run.report(found, notes, already=True)
     if source.rows.remade:
         nbytes = 2 * estimate(source.rows, source.storing, task.order) * rows
     else:
         nbytes = min(source.rows.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
-    return run.report(run.write(task, round(nbytes)), notes)
+    return run.pack(task, round(nbytes), notes)
 
 
 def _finished(out: str, task: ConversionTask) -> Report | None:

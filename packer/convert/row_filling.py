@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from packer.convert.block_workers import (
     WorkerState,
+    in_worker,
     one_thread_an_image,
     starting_workers,
-    this_run,
     worker_pool,
 )
 from packer.convert.conversion_task import ConversionTask
@@ -68,7 +68,7 @@ class RowFilling:
         self._pool = self._stack.enter_context(worker_pool(self.workers, self._run))
         # All workers are forked now, while this process has one thread and no client.
         with starting_workers(self._writer.out):
-            started = [self._pool.submit(_ready) for _ in range(self.workers)]
+            started = [self._pool.submit(os.getpid) for _ in range(self.workers)]
         for future in started:
             future.result()
         self._close_blocks(np.flatnonzero(self._left == 0))
@@ -83,7 +83,7 @@ class RowFilling:
     def start(self, units: NDArray[np.int64]) -> Future[Any]:
         """Begin to make rows."""
         assert self._pool is not None
-        return self._pool.submit(_rows, units)
+        return self._pool.submit(in_worker, "rows", units)
 
     def arrived(self, units: NDArray[np.int64], result: Any) -> None:
         """Note the checksums of rows that have been made, and close the blocks that are whole by them."""
@@ -136,7 +136,7 @@ class RowFilling:
         for block in map(int, blocks):
             self._left[block] = -1
             try:
-                self._closing[self._pool.submit(_closed, block)] = block
+                self._closing[self._pool.submit(in_worker, "close_block", block)] = block
             except BrokenProcessPool as error:
                 raise self.broken(error) from None
 
@@ -194,19 +194,3 @@ def _checksum(parts: list[NDArray[Any]]) -> int:
     for part in parts:
         checksum.update(part)
     return checksum.intdigest() or 1
-
-
-def _ready() -> None:
-    """Do nothing: the worker has started."""
-
-
-def _rows(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    run = this_run()
-    assert isinstance(run, FillingState)
-    return run.rows(rows)
-
-
-def _closed(block: int) -> Block:
-    run = this_run()
-    assert isinstance(run, FillingState)
-    return run.close_block(block)

@@ -288,12 +288,8 @@ class _Job:
 
     def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
         """Write the pack, unless it is there already."""
-        count = len(task.order.samples)
-        found = self._run.found(task.members["provenance"], count, None)
-        if found is not None:
-            return self._run.report(found, notes, already=True)
-        written = self._run.write(task, task.maker.pack_bytes(count))
-        return self._run.report(replace(written, bytes_read=bytes_read or written.bytes_read), notes)
+        report = self._run.pack(task, task.maker.pack_bytes(len(task.order.samples)), notes)
+        return replace(report, bytes_read=bytes_read) if bytes_read and not report.already else report
 
     def iterable(self, samples: Iterable[Any]) -> Report:
         """Pack what yields samples."""
