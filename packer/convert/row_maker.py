@@ -18,6 +18,7 @@ from packer.format.pack_writer import Rows
 from packer.sentence import Option
 
 _PIECE_BYTES = 256 << 10  # rows that are made at once: they stay in the cache until they are written
+_COLUMN_BYTES = 1 << 20  # rows that are read at once
 
 
 @dataclass
@@ -133,7 +134,8 @@ class RowMaker:
         made, count = self.made, len(samples)
         large = made or [f for f in self.fields if f.pixels]
         row_bytes = sum(f.row_bytes for f in large if not f.ragged)
-        step = max(1, min(count, _PIECE_BYTES // row_bytes)) if row_bytes else count
+        most = _PIECE_BYTES if made else _COLUMN_BYTES
+        step = max(1, min(count, most // row_bytes)) if row_bytes else count
         if not made:
             for first in range(0, count, step):
                 some = samples[first : first + step]
