@@ -143,12 +143,18 @@ class DecodedColumn(Column):
 
     def decode(self, file: IO[bytes]) -> None:
         """Write the values into an unnamed file, open as long as they are read. Raises SourceError, OSError."""
-        for slab in read_slabs(self._path, [self.name]):
-            file.write(np.ascontiguousarray(slab[self.name]).reshape(-1).view(np.uint8).data)
+        for piece in self.pieces():
+            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         file.flush()
         extent = Extent("", 0, self.shape[0], self.row_bytes)
-        path = f"/proc/self/fd/{file.fileno()}"
+        path = f"/dev/fd/{file.fileno()}"  # macOS has it, too
         self._column = FileColumn.of_file(self.name, self.where, path, self.dtype, self.shape, (extent,))
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """See Column; before `decode`, each call decodes them."""
+        if self._column is not self:
+            return super().pieces()
+        return (slab[self.name] for slab in read_slabs(self._path, [self.name]))
 
     def take(self, samples: NDArray[np.int64]) -> Any:
         """See Column."""
@@ -162,13 +168,13 @@ class DecodedColumn(Column):
 class ColumnField:
     """A field made of a column, or of a list of values: its plan, its rows, a digest of its values.
 
-    row_bytes: mean bytes of a ragged row; 0 of a fixed field.
+    column: None where rows were made of its values beforehand; row_bytes: mean bytes of a ragged row; 0 of a fixed field.
     """
 
     def __init__(
         self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = (), row_bytes: float = 0
     ) -> None:
-        self.plan, self._column, self._values = plan, column, values
+        self.plan, self.column, self._values = plan, column, values
         self.row_bytes = row_bytes or sum(map(len, values)) / max(1, len(values))
 
     @classmethod
@@ -221,16 +227,16 @@ class ColumnField:
 
     def rows(self, samples: NDArray[np.int64]) -> Rows:
         """Return the rows of some samples, as PackWriter takes them. Raises SourceError."""
-        if self._column is None:
+        if self.column is None:
             return [self._values[sample] for sample in samples.tolist()]
         if not len(samples):
             return np.empty((0, *(self.plan.field.shape or ())), self.plan.field.dtype)
         if self.plan.field.ragged:
-            return list(self._column.take(samples))
+            return list(self.column.take(samples))
         try:
-            return np.ascontiguousarray(self.plan.stored(self._column.take(samples)))
+            return np.ascontiguousarray(self.plan.stored(self.column.take(samples)))
         except ValueRefusedError as error:
-            raise SourceError(f"{self._column.where}: {error}.") from None
+            raise SourceError(f"{self.column.where}: {error}.") from None
 
     def values(self, count: int) -> Iterator[NDArray[Any]]:
         """Yield the values of all rows, some at a time."""
@@ -247,7 +253,7 @@ class ColumnField:
 
         def pieces() -> Iterator[Any]:
             done = 0
-            for part in () if self._column is None else self._column.pieces():
+            for part in () if self.column is None else self.column.pieces():
                 done += part.nbytes
                 progress(done)
                 yield np.ascontiguousarray(part).reshape(-1).view(np.uint8)

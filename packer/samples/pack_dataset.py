@@ -20,7 +20,7 @@ from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
-from packer.samples.columns import ColumnField, ColumnSamples
+from packer.samples.columns import ColumnField, ColumnSamples, DecodedColumn
 from packer.samples.dataset_rows import (
     PROBED,
     Dataset,
@@ -242,14 +242,15 @@ class _Job:
             columns[name].plan = marked
         options = options.for_fields(None, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
-        staged = source.rows * sum(column.row_bytes for column in source.decoded)
+        decoded = [one.column for one in columns.values() if isinstance(one.column, DecodedColumn)]
+        staged = source.rows * sum(column.row_bytes for column in decoded)
         notes = [*options.notes, *source.notes, *_turned(columns)]
         nbytes = maker.pack_bytes(source.rows)
         self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
         with ExitStack() as stack:
             try:
-                for column in source.decoded:
+                for column in decoded:
                     column.decode(stack.enter_context(tempfile.TemporaryFile(dir=folder)))
             except OSError as error:
                 raise failure(run.out, error) from error

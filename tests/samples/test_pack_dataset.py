@@ -503,6 +503,24 @@ def test_boxes_of_a_compressed_file_are_checked(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == ["data.h5"]
 
 
+def test_ragged_rows_of_a_large_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, boxes = tmp_path / "data.h5", np.arange(ROWS * 12, dtype=np.float32).reshape(ROWS, 3, 4)
+    lengths = [np.arange(row % 5, dtype=np.int32) for row in range(ROWS)]
+    with h5py.File(source, "w") as file:
+        file.create_dataset("a", data=boxes, compression="gzip")
+        file.create_dataset("b", (ROWS,), h5py.vlen_dtype("i4"))[...] = np.array(lengths, dtype=object)
+    packs = []
+    for most in (1 << 20, 0):
+        monkeypatch.setattr(array_sources, "_DECODED_BYTES", most)
+        out, fields = tmp_path / f"{most}.h5", Fields({"a": "float32[*,4]", "b": None})
+        pack_dataset(source, out, fields=fields, shuffle=False)
+        packs.append({name: [*rows_of(open_pack(out), name)] for name in "ab"})
+    for pack in packs:
+        for name, values in (("a", boxes), ("b", lengths)):
+            for row, value in zip(pack[name], values, strict=True):
+                np.testing.assert_array_equal(row, value)
+
+
 def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
     gray, color = Image.new("L", (6, 8)), Image.new("RGB", (6, 8))
     samples = Samples(lambda i: (color if i == 33 else gray, 0), 400)
