@@ -67,9 +67,8 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     cells = _cells(dialect, layout)
     size = layout.dtype.itemsize
     if native.COMPILED:
-        na = tuple(sorted(dialect.na, key=len))
         result = native.loops.parse_csv(
-            data, _bytes(records), size, lines, cells, *_marks(dialect), na, _powers()
+            data, _bytes(records), size, lines, cells, *dialect.marks, dialect.missing, _powers()
         )
     else:
         result = _parse_plain(bytes(data), _bytes(records), size, lines.data, cells, dialect)
@@ -128,12 +127,6 @@ def split_records(data: bytes | memoryview, dialect: TextDialect, most: int) -> 
 @functools.cache
 def _powers() -> NDArray[np.uint64]:
     return np.frombuffer(powers_of_ten(), "<u8").copy()  # aligned
-
-
-def _marks(dialect: TextDialect) -> tuple[int, int, int, int, int]:
-    marks = dialect.delimiter, dialect.quote, dialect.decimal, dialect.thousands, dialect.comment
-    delimiter, quote, point, thousands, comment = (mark[0] if mark else -1 for mark in marks)
-    return delimiter, quote, point, thousands, comment
 
 
 def _bytes(records: NDArray[Any]) -> memoryview:

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -43,6 +43,18 @@ class TextDialect:
     na: frozenset[bytes]
     width: int
     comment: bytes = b""
+
+    @cached_property
+    def marks(self) -> tuple[int, int, int, int, int]:
+        """The marks as the parser takes them: delimiter, quote, decimal, thousands, comment; -1 for none."""
+        marks = self.delimiter, self.quote, self.decimal, self.thousands, self.comment
+        delimiter, quote, point, thousands, comment = (mark[0] if mark else -1 for mark in marks)
+        return delimiter, quote, point, thousands, comment
+
+    @cached_property
+    def missing(self) -> tuple[bytes, ...]:
+        """The texts that mean "missing", the shortest first."""
+        return tuple(sorted(self.na, key=len))
 
 
 @dataclass(frozen=True)

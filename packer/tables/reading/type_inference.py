@@ -93,7 +93,7 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
 def _type_of(texts: Sequence[bytes], dialect: TextDialect) -> tuple[str, str | None]:
     """Find the first type as which the parser reads all texts, "" if all are missing. Returns: it, and TableColumn.digits."""
     for kind in _TRIED:
-        if _look(texts[:_PROBE], kind, dialect)[0]:
+        if len(texts) > _PROBE and _look(texts[:_PROBE], kind, dialect)[0]:
             continue
         wrong, lost, some = _look(texts, kind, dialect)
         if not wrong and (some or kind == "integer"):
