@@ -24,6 +24,8 @@ from packer.format.shards import Index, ListedHeader, check_listed, not_listed, 
 from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
 from packer.remote.urls import is_url
 
+_ATTEMPTS = 5  # at a pack that is replaced while its trailer, its header and its size are looked at
+
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:
     """Open a pack, .h5, directory or URL, checking that it is whole. The public function, with a cache, is filling.opening's.
@@ -57,9 +59,22 @@ def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
             f"{name}: is a conversion that did not finish. Run the same packer convert again: it goes on."
         )
     try:
+        for _ in range(_ATTEMPTS):
+            before = _version(name)
+            try:
+                return open(name)
+            except FormatError:
+                if _version(name) == before:
+                    raise
         return open(name)
     except OSError as error:
         raise unreadable(name, error) from error
+
+
+def _version(name: str) -> tuple[int, ...]:
+    """Return what tells a file, or a folder, from the one that replaces it. Raises OSError."""
+    found = os.stat(name)
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _has_index(name: str) -> bool:

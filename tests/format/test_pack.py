@@ -13,6 +13,8 @@ import pyfive
 import pytest
 
 from packer.errors import FormatError
+from packer.format import pack as format_pack
+from packer.format import pack_opening
 from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outside
 from packer.format.file_io import pread_all
 from packer.format.hdf5_container import taken
@@ -68,6 +70,21 @@ def test_every_checksum_is_that_of_its_block(tmp_path: Path, format: str, keep: 
             ]
         )
     assert checksums_of(pack).tolist() == expected
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, other = out_path(tmp_path, "h5"), out_path(tmp_path, "h5", "other")
+    write_pack(path, keep=3)
+    new = write_pack(other, keep=22)
+
+    def read_seal(name: str) -> bytes:
+        seal = format_pack.read_seal(name)
+        if os.path.exists(other):
+            os.replace(other, path)
+        return seal
+
+    monkeypatch.setattr(pack_opening, "read_seal", read_seal)
+    assert open_pack(path).header == new
 
 
 def test_equal_content_gives_equal_files(tmp_path: Path, format: str):
