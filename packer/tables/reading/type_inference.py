@@ -104,13 +104,14 @@ def _type_of(texts: Sequence[bytes], dialect: TextDialect) -> tuple[str, str | N
 def _look(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> tuple[list[bytes], str, bool]:
     """Read texts as a type.
 
-    Returns: those that are none, but for infinite numbers; the first whole number whose digits are lost: zeros in front, or what
-    float64 rounds, "" for none; whether any text is one.
+    Returns: those that are none, but for infinite numbers, which are told with their line when they are read; the first whole number
+    whose digits are lost: zeros in front, or what float64 rounds, "" for none; whether any text is one.
     """
     values, bad = read_texts(texts, _TRIED[kind], dialect)
     lost = [texts[b.line].strip(b" \t").decode() for b in bad if b.reason in _LOST]
     wrong = [texts[b.line] for b in bad if b.reason not in (*_LOST, CellFault.INFINITE)]
-    return wrong, lost[0] if lost else "", bool(lost) or not is_missing(values).all()
+    beyond = any(b.reason is CellFault.INFINITE and _NUMBER.fullmatch(texts[b.line].strip()) for b in bad)
+    return wrong, lost[0] if lost else "", bool(lost) or beyond or not is_missing(values).all()
 
 
 def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:

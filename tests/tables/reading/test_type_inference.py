@@ -58,6 +58,7 @@ def refused(*cells: str, reading: ReadOptions | None = None) -> str:
         ("category", ["2013-01-31", "2013-02-30"]),
         ("category", ["2013-01-31", "2013-01-31 05:00"]),
         ("category", ["inf", "inf"]),
+        ("number", ["1e400", "-2e999"]),  # which are told when they are read
         ("category", ["1e", "."]),
         ("category", ["1\n2", "3"]),
         ("category", ["1 2", "3 4"]),
