@@ -80,8 +80,12 @@ class Conversion:
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, before any work. Raises UsageError, PackerError."""
-        if not (self.running.resume and os.path.lexists(self.out)):
+        try:
             check_output(self.out, overwrite=self.running.overwrite)
+        except UsageError:
+            # Asked after the check, as another process may give the pack its name meanwhile.
+            if not (self.running.resume and os.path.lexists(self.out)):
+                raise
 
     def found(
         self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
