@@ -34,9 +34,8 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     """
     name = os.fspath(path)
     if is_url(name):
-        from packer.format.remote_pack import (
-            open_remote,  # those who read local packs need not load it: 20 ms
-        )
+        # Here: those who read local packs need not load it, which takes 20 ms.
+        from packer.format.remote_pack import open_remote
 
         return open_remote(name)
     shards = partial(_open_shards, one=_open_whole, listed=True)
