@@ -129,7 +129,6 @@ class _Maker:
         self._chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
         self._scratch: dict[str, Bytes] = {}
         self._forms: dict[bytes, tuple[SlotLayout, tuple[Field, ...]]] = {}
-        at[0] = NO_ROW
 
     def outputs(self, job: TransformJob) -> tuple[Field, ...]:
         """Derive the output fields from a call of fn with the first row."""

@@ -155,9 +155,8 @@ class Workers(RowSource):
             if self._pool is None or not self._pool.submit(tasks):
                 if self._ended is not None:
                     self._ended()
-                self._pool = _ProcessPool(self._transform, self._reader, self._fields, memory)
+                self._pool = _ProcessPool(self._transform, self._reader, self._fields, memory, tasks)
                 self._ended = weakref.finalize(self, self._pool.stop)
-                self._pool.submit(tasks)
         return [task.future for task in tasks]
 
 
@@ -173,12 +172,20 @@ class _ProcessPool:
     """Processes, and for each a thread that talks to it. Methods without an underscore may be called by any thread."""
 
     def __init__(
-        self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], memory: SharedSlots
+        self,
+        transform: PythonTransform,
+        reader: RowReader,
+        fields: tuple[Field, ...],
+        memory: SharedSlots,
+        tasks: list[_Task],
     ) -> None:
         self._owner, self._lock, self._stopping = os.getpid(), threading.Lock(), False
         self._error: Exception = TransformError("transform: it was closed while batches were being made.")
         self._notes = memory.at(0, 8 * transform.count).view(np.int64)
+        self._notes[:] = NO_ROW  # before they start: one that dies at its start has called nothing
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        for task in tasks:  # before the processes start: those that are left when one dies are failed
+            self._tasks.put(task)
         self._workers: list[_TransformProcess] = []
         self._threads: list[threading.Thread] = []
         try:

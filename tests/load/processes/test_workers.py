@@ -386,16 +386,25 @@ def test_the_death_of_a_process_is_an_error_at_once(pack: Pack, end: Callable[[]
         assert made.batch([34])["label"] == 102  # and anew
 
 
+def of_process(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample | {"process": os.getpid()}
+
+
 def test_an_idle_process_that_is_killed(pack: Pack, caplog: pytest.LogCaptureFixture):
-    with Made(pack, flipped) as made:
-        made.batch([1])
-        process = multiprocessing.active_children()[0]
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
+    with Made(pack, of_process) as made:
+        (idle,) = made.batch([1])["process"].tolist()
+        os.kill(idle, signal.SIGKILL)
+        next(process for process in multiprocessing.active_children() if process.pid == idle).join()
         assert made.batch([2])["label"] == 6  # nothing was lost: others take over
     assert [record.getMessage().split(" ", 3)[3] for record in caplog.records] == [
         "was killed by SIGKILL. The system does that when memory runs out: pass fewer processes, or smaller batches."
     ]
+
+
+def test_a_process_that_dies_as_it_starts_has_made_no_row(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("packer.load.processes.workers.run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with Made(pack, flipped) as made, pytest.raises(TransformError, match="was killed by SIGKILL. The system"):
+        made.batch([1])
 
 
 def test_a_pack_that_cannot_be_read_is_not_the_functions_fault(tmp_path: Path):
