@@ -403,7 +403,10 @@ def test_an_idle_process_that_is_killed(pack: Pack, caplog: pytest.LogCaptureFix
 
 def test_a_process_that_dies_as_it_starts_has_made_no_row(pack: Pack, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("packer.load.processes.workers.run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    with Made(pack, flipped) as made, pytest.raises(TransformError, match="was killed by SIGKILL. The system"):
+    with (
+        Made(pack, flipped) as made,
+        pytest.raises(TransformError, match=r"was killed by SIGKILL\. The system"),
+    ):
         made.batch([1])
 
 
