@@ -233,20 +233,22 @@ def _beyond(position: int, n: int) -> UsageError:
     )
 
 
-def uniform(counters: NDArray[np.int64], key: int) -> NDArray[np.float64]:
+def uniform(counters: NDArray[np.int64], key: int | _Words) -> NDArray[np.float64]:
     """Draw fractions, one for each counter.
 
-    counters: int64, one or more dimensions, any values; not modified. key: 0 <= key < 2**64.
-    Returns float64 of the same shape, multiples of 2**-53 in [0, 1), all equally likely.
+    counters: int64, one or more dimensions, any values; not modified. key: 0 <= key < 2**64, or an array that broadcasts
+    against the counters.
+    Returns float64 of the broadcast shape, multiples of 2**-53 in [0, 1), all equally likely.
     """
     return (_hashes(counters, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def integers(counters: NDArray[np.int64], key: int, high: int | NDArray[np.int64]) -> NDArray[np.int64]:
+def integers(
+    counters: NDArray[np.int64], key: int | _Words, high: int | NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Draw whole numbers from 0 to high - 1, one for each counter.
 
-    counters: int64, one or more dimensions, any values; not modified. key: 0 <= key < 2**64.
-    high: 1 <= high <= 2**32, one for all or an array that broadcasts against the counters.
+    counters, key: as for uniform. high: 1 <= high <= 2**32, one for all or an array that broadcasts against the counters.
     Returns int64, 0 <= number < high, of the broadcast shape.
     Raises UsageError if a high is out of range.
 
@@ -266,7 +268,7 @@ def integers(counters: NDArray[np.int64], key: int, high: int | NDArray[np.int64
     return (((hashes >> _SHIFT_32) * bounds + low_product) >> _SHIFT_32).astype(np.int64)
 
 
-def _hashes(counters: NDArray[np.int64], key: int) -> _Words:
+def _hashes(counters: NDArray[np.int64], key: int | _Words) -> _Words:
     """Return one hash a counter: entry `counter` of the SplitMix64 sequence that is seeded with the key."""
     steps = np.asarray(counters, dtype=np.int64).astype(np.uint64)
-    return mix64((steps + np.uint64(1)) * _STEP + np.uint64(key))
+    return mix64((steps + np.uint64(1)) * _STEP + np.asarray(key, np.uint64))

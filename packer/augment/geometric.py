@@ -26,6 +26,7 @@ RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
 """Those of operations that resize."""
 
 _ATTEMPTS = 10
+_DRAWN_AT_ONCE = 500  # attempts times images: for so few the calls take the time, and NumPy keeps the lock on Python
 
 
 class _Sampled(SinglePartTransform, kinds.GeometryPart):
@@ -295,27 +296,33 @@ def draw_rectangles(
     top, left, height and width, int64 [N] each; where none fits they stay as they are.
     """
     low, high = (math.log(end) for end in ratio)
-    size = dict(
-        zip(("height", "width"), (np.broadcast_to(side, len(draws)) for side in shape[1:]), strict=True)
-    )
-    for attempt in range(_ATTEMPTS):
-        if not waiting.size:
-            return
-        some = draws.only(waiting)
-        area = some.uniform(f"area {attempt}", *scale) * (size["height"][waiting] * size["width"][waiting])
-        proportion = np.exp(some.uniform(f"ratio {attempt}", low, high))
-        drawn = [np.rint(np.sqrt(each)).astype(np.int64) for each in (area * proportion, area / proportion)]
-        fitting = np.ones(len(waiting), np.bool_)
-        for name, side in zip(sides, drawn, strict=True):
-            fitting &= (side >= least) & (side < size[name][waiting] + least)
-        chosen = waiting[fitting]
-        good = draws.only(chosen)
-        for name, side in zip(sides, drawn, strict=True):
-            found[name][chosen] = side[fitting]
+    image = [np.broadcast_to(side, len(draws)) for side in shape[1:]]
+    begin = 0
+    while begin < _ATTEMPTS and waiting.size:
+        end = min(_ATTEMPTS, begin + max(1, _DRAWN_AT_ONCE // waiting.size))
+        numbers, begin = range(begin, end), end
+        some, size = (
+            draws.only(waiting),
+            dict(zip(("height", "width"), (s[waiting] for s in image), strict=True)),
+        )
+        # Of each attempt, and of each image: [A, N].
+        area = some.uniform([f"area {i}" for i in numbers], *scale) * (size["height"] * size["width"])
+        proportion = np.exp(some.uniform([f"ratio {i}" for i in numbers], low, high))
+        drawn = {
+            name: np.rint(np.sqrt(squared)).astype(np.int64)
+            for name, squared in zip(sides, (area * proportion, area / proportion), strict=True)
+        }
         for corner, name in (("left", "width"), ("top", "height")):
-            room = size[name][chosen] - found[name][chosen] + 1
-            found[corner][chosen] = good.integers(f"{corner} {attempt}", room)
-        waiting = waiting[~fitting]
+            room = np.maximum(1, size[name] - drawn[name] + 1)
+            drawn[corner] = some.integers([f"{corner} {i}" for i in numbers], room)
+        fitting = np.logical_and.reduce(
+            [(drawn[name] >= least) & (drawn[name] < size[name] + least) for name in sides]
+        )
+        fit = fitting.any(axis=0)
+        first = fitting.argmax(axis=0)[fit], np.flatnonzero(fit)
+        for name, values in drawn.items():
+            found[name][waiting[fit]] = values[first]
+        waiting = waiting[~fit]
 
 
 @dataclass(eq=False)

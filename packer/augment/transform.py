@@ -49,13 +49,13 @@ class Draws:
         """Return the same draws for some of the rows."""
         return replace(self, rows=self.rows[samples], counters=self.counters[samples])
 
-    def uniform(self, what: str, low: float = 0.0, high: float = 1.0) -> Floats:
-        """Fractions in [low, high): float64 [N]."""
+    def uniform(self, what: str | Sequence[str], low: float = 0.0, high: float = 1.0) -> Floats:
+        """Fractions in [low, high): float64 [N], of several draws [A, N]."""
         drawn = randomness.uniform(self.counters, self._key(what))
         return drawn if (low, high) == (0.0, 1.0) else low + (high - low) * drawn
 
-    def integers(self, what: str, high: int | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Whole numbers in 0..high-1: int64 [N]. high: one for all, or one a row."""
+    def integers(self, what: str | Sequence[str], high: int | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole numbers in 0..high-1: int64 [N], of several draws [A, N]. high: one for all, or one a row, or one each."""
         return randomness.integers(self.counters, self._key(what), high)
 
     def happens(self, what: str, p: float) -> NDArray[np.bool_]:
@@ -109,7 +109,10 @@ class Draws:
             result += np.log1p(-self.uniform(f"{what} boost")) / shape
         return result
 
-    def _key(self, what: str) -> int:
+    def _key(self, what: str | Sequence[str]) -> int | NDArray[np.uint64]:
+        """Return the key of a draw, or of several draws as a column: uint64 [A, 1]."""
+        if not isinstance(what, str):
+            return np.array([[self._key(each)] for each in what], np.uint64)
         return _key(self.seed, self.epoch, "augment", self.place, self.name, what)
 
 

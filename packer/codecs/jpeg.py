@@ -311,7 +311,7 @@ def _reason(error: Exception) -> str:
     return str(error).rpartition("(): ")[2]
 
 
-def jpeg_orientation(data: bytes) -> int:
+def jpeg_orientation(data: Data) -> int:
     """Read the EXIF orientation of a JPEG file from its APP1 segment; integers of any type count, though SHORT is the standard's.
 
     data: the whole file, or at least everything before its pixels.
@@ -321,6 +321,7 @@ def jpeg_orientation(data: bytes) -> int:
     """
     if plain_shape(data):
         return 1
+    data = _bytes(data)
     position, end = 2, len(data) - 4
     for _ in range(MAX_SEGMENTS):
         if position >= end or data[position] != 0xFF:

@@ -100,7 +100,7 @@ class AugmentedFileRows(FileRows):
 
     def _encoded(self, field: Field, runs: Runs) -> EncodedImages:
         """Read rows of images or masks, as they are stored."""
-        rows = self.reader.read_ragged(field.name, runs)
+        rows = self.reader.ragged_views(field.name, runs)
         return encoded_images(self.reader.pack, field, rows, runs.rows().tolist())
 
     def _make_masks(self, masks: EncodedImages, field: Field, drawn: PreparedDraws, out: Bytes) -> None:
@@ -135,15 +135,16 @@ class AugmentedFileRows(FileRows):
     ) -> NDArray[Any]:
         """Decode the boxes of some images, or masks, into this thread's memory: [P, C]. boxes: as they lie there."""
         left, top, right, bottom = boxes[group].T
-        heights, widths = bottom - top, right - left
-        count = int(places[group.stop - 1] + heights[-1] * widths[-1])
+        columns = places[group], bottom - top, right - left, by[group]
+        each = list(zip(*(column.tolist() for column in columns), strict=True))
+        begin, height, width, _ = each[-1]
+        count = begin + height * width
         memory = (
             self._memory(count * channels * np.dtype(dtype).itemsize).view(dtype).reshape(count, channels)
         )
-        sides = zip(heights.tolist(), widths.tolist(), strict=True)
-        for i, (height, width) in enumerate(sides, group.start):
-            pixels = memory[places[i] : places[i] + height * width]
-            images.decode_into(i, pixels.reshape(height, width, -1), int(by[i]))
+        for i, (begin, height, width, smaller) in enumerate(each, group.start):
+            pixels = memory[begin : begin + height * width]
+            images.decode_into(i, pixels.reshape(height, width, channels), smaller)
         return memory
 
     def _memory(self, nbytes: int) -> Bytes:

@@ -51,15 +51,16 @@ class EncodedImages:
         self,
         pack: Pack,
         field: Field,
-        rows: Sequence[bytes],
+        rows: Sequence[bytes | memoryview],
         numbers: Sequence[int],
         known: NDArray[Any] | None = None,
     ) -> None:
-        self._pack, self._field, self._rows, self._numbers = pack, field, list(rows), numbers
+        self._pack, self._field, self._numbers = pack, field, numbers
         assert field.own_size is not None
         self._own = own = field.own_size
-        self.sizes = np.empty((len(rows), 2), np.int64)
-        read_size = {"jpeg": jpeg.size, "png": png.size}.get(own.codec or "")
+        self._rows: list[Any] = [bytes(row) for row in rows] if own.codec == "png" else list(rows)
+        sizes = []
+        read_size: Any = {"jpeg": jpeg.size, "png": png.size}.get(own.codec or "")
         for i, row in enumerate(rows):
             try:
                 height, width = said = known[i].tolist() if known is not None else (0, 0)
@@ -78,7 +79,8 @@ class EncodedImages:
                     )
             except ValueError as error:
                 raise self._damaged(i, error) from None
-            self.sizes[i] = height, width
+            sizes.append((height, width))
+        self.sizes = np.array(sizes, np.int64).reshape(-1, 2)
         self.boxes = np.zeros((len(rows), 4), np.int64)
         self.boxes[:, 2:] = self.sizes[:, ::-1]
 
@@ -115,9 +117,11 @@ class EncodedImages:
         if self._own.codec != "jpeg":
             self.boxes = seen
             return
-        for i in np.flatnonzero(self.reducible).tolist():
-            if part := jpeg_parts.part(self._rows[i], tuple(seen[i].tolist())):
-                self._rows[i], self.boxes[i] = part
+        boxes: list[Any] = self.boxes.tolist()
+        for i, (able, box) in enumerate(zip(self.reducible.tolist(), seen.tolist(), strict=True)):
+            if able and (part := jpeg_parts.part(self._rows[i], box)):
+                self._rows[i], boxes[i] = part
+        self.boxes = np.array(boxes, np.int64).reshape(-1, 4)
 
     def decode_into(self, number: int, out: NDArray[Any], by: int = 1) -> None:
         """Decode the box of an image, upright, or one `by` times smaller, 2, 4 or 8, where it is reducible.

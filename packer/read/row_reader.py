@@ -74,6 +74,10 @@ class RowReader:
 
     def read_ragged(self, name: str, runs: Runs) -> list[bytes]:
         """Read the bytes of each row of a ragged field."""
+        return list(map(bytes, self._rows(name).encoded(runs)))
+
+    def ragged_views(self, name: str, runs: Runs) -> list[memoryview]:
+        """Read the bytes of each row of a ragged field into memory that all rows share: it is held as long as any of them."""
         return self._rows(name).encoded(runs)
 
     def willneed(self, name: str, runs: Runs) -> None:
@@ -128,7 +132,7 @@ class FieldRows:
         """Read runs of rows as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
         raise NotImplementedError
 
-    def encoded(self, runs: Runs) -> list[bytes]:
+    def encoded(self, runs: Runs) -> list[memoryview]:
         """Return the bytes of each row of a ragged field. Raises TypeError for others."""
         raise TypeError("rows of one length have no encoded form")
 
@@ -167,7 +171,7 @@ class RaggedRows(FieldRows):
         """See FieldRows; the rows are JPEG files of one shape."""
         assert self._shape is not None
         pixels = out.reshape(-1, *self._shape)
-        for i, data in enumerate(self._rows(runs)):
+        for i, data in enumerate(self.encoded(runs)):
             try:
                 jpeg.decode_into(data, pixels[i])
             except ValueError as error:
@@ -176,15 +180,12 @@ class RaggedRows(FieldRows):
                     " Run packer verify, or convert the images again."
                 ) from None
 
-    def encoded(self, runs: Runs) -> list[bytes]:
-        """See FieldRows."""
-        return [bytes(row) for row in self._rows(runs)]
-
     def willneed(self, runs: Runs) -> None:
         """See FieldRows. Their offsets are read."""
         self._blob.willneed(self._stretches(runs)[0])
 
-    def _rows(self, runs: Runs) -> list[memoryview]:
+    def encoded(self, runs: Runs) -> list[memoryview]:
+        """See FieldRows."""
         stretches, sizes = self._stretches(runs)
         data = np.empty(stretches.total, np.uint8)
         self._blob.read(stretches, data)
@@ -361,7 +362,7 @@ class VerifiedRows(FieldRows):
         self._check(runs)
         self._rows.read(runs, out)
 
-    def encoded(self, runs: Runs) -> list[bytes]:
+    def encoded(self, runs: Runs) -> list[memoryview]:
         """See FieldRows."""
         self._check(runs)
         return self._rows.encoded(runs)
@@ -430,7 +431,7 @@ def decode_ragged(
 def encoded_images(
     pack: Pack,
     field: Field,
-    rows: Sequence[bytes],
+    rows: Sequence[bytes | memoryview],
     numbers: Sequence[int],
     sizes: NDArray[np.int32] | None = None,
 ) -> EncodedImages:
