@@ -26,7 +26,8 @@ RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
 """Those of operations that resize."""
 
 _ATTEMPTS = 10
-_DRAWN_AT_ONCE = 500  # attempts times images: for so few the calls take the time, and NumPy keeps the lock on Python
+# Attempts times images: for so few the calls take the time, and NumPy keeps the lock on Python.
+_DRAWN_AT_ONCE = 500
 
 
 class _Sampled(SinglePartTransform, kinds.GeometryPart):

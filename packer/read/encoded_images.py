@@ -61,7 +61,7 @@ class EncodedImages:
         self._rows: list[Any] = [bytes(row) for row in rows] if own.codec == "png" else list(rows)
         sizes = []
         read_size: Any = {"jpeg": jpeg.size, "png": png.size}.get(own.codec or "")
-        for i, row in enumerate(rows):
+        for i, row in enumerate(self._rows):
             try:
                 height, width = said = known[i].tolist() if known is not None else (0, 0)
                 if read_size is not None:
