@@ -26,8 +26,8 @@ RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
 """Those of operations that resize."""
 
 _ATTEMPTS = 10
-# Attempts times images: for so few the calls take the time, and NumPy keeps the lock on Python.
-_DRAWN_AT_ONCE = 500
+# Attempts times images: for so few the calls take the time, not the numbers.
+_DRAWN_AT_ONCE = 1024
 
 
 class _Sampled(SinglePartTransform, kinds.GeometryPart):
