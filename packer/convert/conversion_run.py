@@ -107,7 +107,7 @@ class Conversion:
 
         notes: of the plan; then: called once there is room for the pack. Raises PackerError.
         """
-        provenance, total = task.members["provenance"], len(task.order.samples)
+        provenance, total = task.provenance, len(task.order.samples)
         found = self.found(provenance, total + len(task.skipped), task.newest)
         if found is not None:
             return self.report(found, notes, already=True)

@@ -12,6 +12,7 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError
 from packer.format.file_io import InputFile
 from packer.format.header import Field, Header
+from packer.version import __version__
 
 NO_ROWS = Header(0, 1, (), {})
 KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
@@ -32,32 +33,66 @@ class NothingPackedError(SourceError):
         return error
 
 
+def provenance(
+    options: Mapping[str, Any],
+    source: Mapping[str, Any],
+    storing: RowStorage,
+    *versions: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the provenance of a pack, as in Header.
+
+    options: those that are None are left out; versions: of what makes the rows, beside packer and the storage.
+    """
+    made_by = {"packer": __version__}
+    for more in (*versions, storing.versions()):
+        made_by |= more
+    said = {name: value for name, value in options.items() if value is not None}
+    return {"options": said, "source": dict(source), "versions": made_by}
+
+
 @dataclass(frozen=True)
 class ConversionTask:
     """A pack that is to be written.
 
-    maker: of the rows; order: of its samples; storing: how fields are stored, and in how many shards; members: those of Header
-    that are known beforehand (classes, seed, provenance); plan: what an interrupted run must have been about to be resumed, None: it
-    is not.
-    subject: the source, for messages. keyed: whether the pack says of each row what the maker calls it. skipped: what was left out
-    when the task was planned, as in Header. newest: of the inputs the one that was changed last, None where these have no times.
+    subject: the source, for messages; maker: makes the rows; order: of its samples; storing: how fields are stored, and in how many
+    shards; provenance, classes, seed, table: as in Header; keyed: the pack stores the maker's key of each row.
+    inputs: what an interrupted run must match to be resumed, beside the provenance (times of files); None disables resuming.
+    skipped: inputs left out when the task was planned, as in Header. newest: the input that was changed last, None where inputs have
+    no times. header: that of a pack of the same rows, whose members the new one gets; None: they are found while rows are made.
     """
 
     subject: str
     maker: RowMaker
     order: SampleOrder
     storing: RowStorage
-    members: Mapping[str, Any]
-    plan: Mapping[str, Any] | None
+    provenance: Mapping[str, Any]
+    inputs: Mapping[str, Any] | None
+    classes: tuple[str, ...] | None = None
+    seed: int | None = None
+    table: Mapping[str, Any] | None = None
     keyed: bool = True
     skipped: tuple[dict[str, str], ...] = ()
     newest: InputFile | None = None
+    header: Header | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """Fields of the pack, as they are stored."""
         stored = self.storing.fields(self.maker.fields)
         return (*stored, KEY) if self.keyed else stored
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """Values that an interrupted run must match to be resumed, None: it is not resumed."""
+        return None if self.inputs is None else {**self.provenance, **self.inputs}
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """Members of Header that are known before rows are made."""
+        known = ("classes", "seed", "provenance", "table")
+        if self.header is not None:
+            known = (*known, "splits", "statistics", "skipped")
+        return {name: getattr(self.header or self, name) for name in known}
 
     @property
     def gathered(self) -> bool:
@@ -75,8 +110,8 @@ class ConversionTask:
         """Return the part of the task that is one shard, of so many rows."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
-        plan = None if self.plan is None else {**self.plan, "shard": number}
-        return replace(self, order=self.order.part(first, stop), plan=plan, skipped=())
+        inputs = None if self.inputs is None else {**self.inputs, "shard": number}
+        return replace(self, order=self.order.part(first, stop), inputs=inputs, skipped=())
 
 
 @dataclass(frozen=True)

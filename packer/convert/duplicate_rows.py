@@ -49,7 +49,7 @@ def duplicate_samples(
     new = _hashes(task.maker.key(sample).encode("utf-8", "surrogateescape") for sample in samples.tolist())
     step = max(1, min(_ROWS_AT_ONCE, int(_SCRATCH_BYTES / row_bytes)))
     for chosen, rows in _coinciding([new, key_hashes(pack)], step):
-        some = replace(task, order=SampleOrder(samples[chosen], {}), plan=None, skipped=())
+        some = replace(task, order=SampleOrder(samples[chosen], {}), inputs=None, skipped=())
         quietly = replace(running, skip=True, overwrite=True, resume=False, progress=lambda rows: None)
         try:
             write_part(some, scratch, quietly, pack.path)

@@ -117,7 +117,7 @@ class PartsEngine:
             self.source,
             out,
             options,
-            task.members["provenance"]["versions"],
+            task.provenance["versions"],
             plan,
         )
         coming = {_submit(pool, f"{number + 1}/{parts}", *given): number + 1 for number in todo}

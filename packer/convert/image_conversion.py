@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ import numpy as np
 from packer import native, units
 from packer.channels import CHANNELS
 from packer.convert.conversion_run import Conversion
-from packer.convert.conversion_task import ConversionTask, Engine, Report
+from packer.convert.conversion_task import ConversionTask, Engine, Report, provenance
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.publishing import published
@@ -37,10 +37,8 @@ from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
 from packer.pixels.row_size import note_on_size
 from packer.sentence import Option, Sentence
-from packer.version import __version__
 
 _TRIED = 16  # images that may be damaged before one tells how many bands there are
-_GROWN = 1.25  # of what a file takes, by a sample: more is worth a word
 _MANY_TIMES = 4  # what the files take, of pixels: more is worth a word
 _LARGE = 64 << 20  # bytes of a pack; smaller ones fit anywhere
 
@@ -235,24 +233,21 @@ def plan_conversion(
     whose options these are. like: one whose classes and labels they are to have. skip: leave out what cannot be used of labels
     and pairs. Raises UsageError, SourceError.
     """
-    asked = options
-    label = next((f for f in made.fields if f.name == "label"), None) if made is not None else None
-    label = label if like is None else like.label
+    asked, model = options, made if like is None else like.pack
+    label = None if model is None else next((f for f in model.fields if f.name == "label"), None)
     if label is not None and (label.dtype, label.shape) == ("<f4", ()):
         options = options.read_as("float")
-    if classes is None and made is not None:
-        classes = made.header.classes
-    if classes is None and like is not None:
-        classes = like.classes
-    spool, findings = os.path.dirname(os.path.abspath(out)), Findings(skip)
-    opened = _open(stack, source, options, spool, classes or (), findings)
+    if classes is None and model is not None:
+        classes = model.header.classes
+    spool = os.path.dirname(os.path.abspath(out))
+    opened = stack.enter_context(_open(source, options, spool, classes or (), Findings(skip)))
     if options.channels == "auto":
         options = replace(options, channels=_bands_of_first(opened, options.max_pixels))
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
     targets = _targets(opened, options, asked)
     if classes is not None:
-        if not targets.labelled and like is None and made is None:
+        if not targets.labelled and model is None:
             raise UsageError(
                 f"{opened.name}: has no labels, and classes number them. Pass {Option('labels')}, or "
                 f"no {Option('classes')}."
@@ -261,39 +256,38 @@ def plan_conversion(
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     partners = _partners(stack, opened, options, spool, made)
-    size, storing = options.size, options.storing
-    maker = ImageRows(
-        opened,
-        options.spec,
-        targets,
-        partners,
-        size=size,
-        quality=storing.quality,
-        raw=storing.store == "raw",
-    )
+    maker = ImageRows(opened, options, targets, partners)
     order = _order(opened, targets, options)
-    row_bytes = estimate(maker, storing, order)
-    options = replace(options, storing=storing.with_rows(row_bytes))
-    task = _task(opened, maker, order, asked if made is not None else options, targets)
+    row_bytes = estimate(maker, options.storing, order)
+    options = replace(options, storing=options.storing.with_rows(row_bytes))
+    recorded, newest = asked if made is not None else options, maker.newest()
+    versions = decoder_versions(), partner_versions(maker.fields)
+    task = ConversionTask(
+        opened.name,
+        maker,
+        order,
+        recorded.storing,
+        provenance(recorded.record(), maker.fingerprint(), recorded.storing, *versions),
+        {"newest file": list(map(str, newest)), "digest of the files' times": maker.times()},
+        None if targets.classes is None else tuple(targets.classes),
+        recorded.seed if recorded.shuffle else None,
+        skipped=tuple(opened.findings.skipped),
+        newest=max(newest, key=lambda file: file.time),
+    )
     plan = ConversionPlan(
         rows=len(order.samples),
-        shape=None if size.ragged else options.spec.shape,
-        sizes=size.words,
+        shape=None if options.size.ragged else options.spec.shape,
+        sizes=options.size.words,
         bytes=round(len(order.samples) * row_bytes) + (1 << 16),
         classes=None if targets.classes is None else len(targets.classes),
         splits={name: b - a for name, (a, b) in order.splits.items()},
-        notes=tuple(_notes(opened, maker, options, row_bytes, like, targets.classes)),
+        notes=tuple(_notes(opened, options, row_bytes, like, targets.classes)),
     )
     return task, plan
 
 
 def _open(
-    stack: ExitStack,
-    source: Source,
-    options: ImageOptions,
-    spool: str,
-    classes: Collection[str],
-    findings: Findings,
+    source: Source, options: ImageOptions, spool: str, classes: Sequence[str], findings: Findings
 ) -> ImageSource:
     """Open the images. spool: folder for what has to be decompressed."""
     columns = options.labels.columns("column")
@@ -306,15 +300,11 @@ def _open(
         arrays=options.channels not in CHANNELS,
         findings=findings,
     )
-    return stack.enter_context(open_source(source, opening))
+    return open_source(source, opening)
 
 
 def _partners(
-    stack: ExitStack,
-    opened: ImageSource,
-    options: ImageOptions,
-    spool: str,
-    made: Pack | None,
+    stack: ExitStack, opened: ImageSource, options: ImageOptions, spool: str, made: Pack | None
 ) -> list[Pair]:
     """Open the folders of pairs. made: a pack whose fields they are to be."""
     fields = {} if made is None else {f.name: f for f in made.fields}
@@ -337,42 +327,8 @@ def _partners(
     ]
 
 
-def _task(
-    opened: ImageSource, maker: ImageRows, order: SampleOrder, options: ImageOptions, targets: ImageTargets
-) -> ConversionTask:
-    """Return the task of writing the pack, with what it records."""
-    provenance = {
-        "options": options.record(),
-        "source": maker.fingerprint(),
-        "versions": {
-            "packer": __version__,
-            **decoder_versions(),
-            **options.storing.versions(),
-            **partner_versions(maker.fields),
-        },
-    }
-    members = {
-        "classes": None if targets.classes is None else tuple(targets.classes),
-        "seed": options.seed if options.shuffle else None,
-        "provenance": provenance,
-    }
-    newest = maker.newest()
-    changes = {"newest file": list(map(str, newest)), "digest of the files' times": maker.times()}
-    return ConversionTask(
-        opened.name,
-        maker,
-        order,
-        options.storing,
-        members,
-        {**provenance, **changes},
-        skipped=tuple(opened.findings.skipped),
-        newest=max(newest, key=lambda file: file.time),
-    )
-
-
 def _notes(
     opened: ImageSource,
-    maker: ImageRows,
     options: ImageOptions,
     row_bytes: float,
     like: ReferencePack | None,
@@ -389,25 +345,14 @@ def _notes(
         yield from survey(opened, options.spec, size)
         if not native.COMPILED:
             yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
-    file_bytes = float(opened.sizes.mean())
-    takes = f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}"
-    if size.limits and store == "jpeg" and row_bytes >= _GROWN * file_bytes:
-        yield (
-            Sentence(
-                f"{takes}: pictures that shrink are encoded anew, with quality {options.storing.quality}. A "
-                f"smaller {Option('size')} or {Option('quality')} takes less, or {Option('size', 'keep')}."
-            )
-        )
     allowed = not options.spec.deep and options.channels in (
         ("rgb",) if size.rule == "keep" else ("rgb", "gray")
     )
-    pack_bytes = row_bytes * len(opened)
+    pack_bytes, file_bytes = row_bytes * len(opened), float(opened.sizes.mean())
     if store != "jpeg" and allowed and pack_bytes > max(_LARGE, _MANY_TIMES * file_bytes * len(opened)):
-        yield (
-            Sentence(
-                f"{takes}, together {units.size(pack_bytes)}; {Option('store', 'jpeg')} stores rows as JPEG "
-                "files, in about a tenth of that."
-            )
+        yield Sentence(
+            f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}, together "
+            f"{units.size(pack_bytes)}; {Option('store', 'jpeg')} stores rows as JPEG files, in about a tenth of that."
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.channels import COLORS
+from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
@@ -27,53 +27,23 @@ from packer.sentence import Option, Sentence
 _AT_ONCE = 1 << 16
 
 
-def image_field(spec: PixelSpec, about: Mapping[str, Any] | None = None) -> Field:
-    """Return the field of images of one size. about: what else is known of them."""
-    dtype = np.dtype(spec.dtype).newbyteorder("<").str
-    return Field(
-        "image", dtype, spec.shape, {"layout": "HWC", "color": spec.color, "fit": spec.fit, **(about or {})}
-    )
-
-
-def pixel_options(image: Field) -> tuple[str | int, str]:
-    """Return the options `channels` and `dtype` by which images of a pack were made, of bands their number: what `image_field` undoes."""
-    image, own = image.loaded, image.own_size
-    color, shape = str(image.about.get("color", "rgb")), image.shape or ()
-    if own is not None:
-        count, dtype = own.channels or 1, own.dtype
-    else:
-        count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
-    named = not count or (COLORS.get(count) == color and (color != "rgba" or dtype == "|u1"))
-    if own is not None and own.codec is not None:
-        named = True  # grey files that were kept before there were others say no colour
-    return color if named else count, np.dtype(dtype).name
-
-
 class ImageRows(RowMaker):
     """Rows from the images of a source."""
 
     def __init__(
-        self,
-        source: ImageSource,
-        spec: PixelSpec,
-        targets: ImageTargets,
-        pairs: Sequence[Pair],
-        *,
-        size: RowSize | None = None,
-        quality: int = 90,
-        raw: bool = False,
+        self, source: ImageSource, options: ImageOptions, targets: ImageTargets, pairs: Sequence[Pair]
     ) -> None:
-        """size: of the rows, None: that of ``spec``. Of sizes of their own, images that need not shrink are the source's own JPEG files,
-        others are encoded with that quality; raw: all are pixels.
-        """
-        self._source, self._spec, self._targets, self._pairs = source, spec, targets, pairs
-        self._whole = None
-        if size is not None and size.ragged:
-            self._whole = WholePictures(size, spec, quality, raw=raw, sized=bool(pairs))
+        self._source, self._spec, self._targets, self._pairs = source, options.spec, targets, pairs
+        self._whole, spec, storing = None, options.spec, options.storing
+        if options.size.ragged:
+            raw, sized = storing.store == "raw", bool(pairs)
+            self._whole = WholePictures(options.size, spec, storing.quality, raw=raw, sized=sized)
         self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused = targets.findings.refused
-        image, self.ragged_bytes = image_field(spec), 0
+        about = {"layout": "HWC", "color": spec.color, "fit": spec.fit}
+        image = Field("image", np.dtype(spec.dtype).newbyteorder("<").str, spec.shape, about)
+        self.ragged_bytes = 0
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes

@@ -11,14 +11,25 @@ from packer.convert.sample_order import fill
 from packer.format.pack_writer import PackWriter
 
 
-def write_part(task: ConversionTask, out: str, running: RunOptions, name: str, before: int = 0) -> Report:
-    """Write a pack of one part. before: rows that other parts have."""
+def write_part(
+    task: ConversionTask,
+    out: str,
+    running: RunOptions,
+    name: str,
+    before: int = 0,
+    begin: Callable[[PackWriter], Block] = lambda writer: Block(),
+) -> Report:
+    """Write a pack of one part.
+
+    before: rows that other parts have; begin: may write blocks first, and note them as done; it returns what they add to the outcome.
+    """
 
     def progress(rows: int) -> None:
         running.progress(before + rows)
 
     with part_writer(task, out, running, name, progress) as writer:
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
+        begun = begin(writer)
         outcome = make_blocks(
             task.maker,
             writer,
@@ -27,6 +38,7 @@ def write_part(task: ConversionTask, out: str, running: RunOptions, name: str, b
             skip=running.skip,
             progress=progress,
         )
+        outcome.merge(begun)
         return seal(task, writer, outcome, resumed)
 
 
@@ -64,14 +76,14 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
         raise NothingPackedError.of(task.subject, _skipped(task, outcome))
     moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, rows)
     writer.move_rows(moves.items())
-    header = writer.finish(
-        rows=kept,
-        ragged={"key": row_keys(task, kept, moves)} if task.keyed else {},
-        splits={name: ((a, b),) for name, (a, b) in splits.items()},
-        statistics={} if outcome.sums is None else {"image": outcome.sums.mean_std(_most(task))},
-        skipped=_skipped(task, outcome),
-        **task.members,
-    )
+    members = task.members
+    if task.header is None:
+        sums, skipped = outcome.sums, _skipped(task, outcome)
+        statistics = {} if sums is None else {"image": sums.mean_std(_most(task))}
+        spans = {name: ((a, b),) for name, (a, b) in splits.items()}
+        members |= {"splits": spans, "statistics": statistics, "skipped": skipped}
+    ragged = {"key": row_keys(task, kept, moves)} if task.keyed else {}
+    header = writer.finish(rows=kept, ragged=ragged, **members)
     return Report.of(
         header,
         bytes_read=outcome.bytes_read,

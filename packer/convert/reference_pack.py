@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from packer.convert.image_rows import pixel_options
+import numpy as np
+
+from packer.channels import COLORS
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 
 _ENDINGS = (".csv", ".lst", ".txt")
@@ -51,20 +54,13 @@ def _read(path: str) -> list[str]:
 
 
 class ReferencePack(NamedTuple):
-    """A pack that a conversion is to match.
+    """A pack that a conversion is to match. size: [height, width] or a rule, as RowSize.option."""
 
-    size: [height, width] or a rule, as RowSize.option; label: its field, None if it has none; normalization: mean and std that its
-    ``Normalize()`` as text means, empty if it has none.
-    """
-
-    path: str
-    classes: tuple[str, ...] | None
+    pack: Pack
     size: list[int] | str
     fit: str
     channels: str | int
     dtype: str
-    label: Field | None
-    normalization: Mapping[str, Sequence[float]]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ReferencePack:
@@ -73,62 +69,64 @@ class ReferencePack(NamedTuple):
         image = next((f for f in pack.fields if f.name == "image"), None)
         if image is None:
             raise UsageError(f"like {pack.path}: has no images; a pack of images is needed. Pass one.")
-        shape = image.loaded.shape
-        about = image.loaded.about
-        channels, dtype = pixel_options(image)
-        return cls(
-            pack.path,
-            pack.header.classes,
-            str(about.get("size", "keep")) if shape is None else list(shape[:2]),
-            str(about.get("fit", "crop")),
-            channels,
-            dtype,
-            next((f for f in pack.fields if f.name == "label"), None),
-            pack.header.normalization,
-        )
+        shape, about = image.loaded.shape, image.loaded.about
+        size = str(about.get("size", "keep")) if shape is None else list(shape[:2])
+        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image))
 
     def normalize(self, channels: str | int, dtype: str) -> dict[str, list[float]] | None:
         """Return the mean and std to record, or None: the pack has none, or images of other channels, or of another type."""
-        if not self.normalization or (channels, dtype) != (self.channels, self.dtype):
+        recorded = self.pack.header.normalization
+        if not recorded or (channels, dtype) != (self.channels, self.dtype):
             return None
-        return {name: list(self.normalization[name]) for name in ("mean", "std")}
+        return {name: list(recorded[name]) for name in ("mean", "std")}
 
     def note(
         self, size: Any, fit: str, channels: str | int, dtype: str, classes: Sequence[str] | None
     ) -> str:
         """Say what was taken, and what differs. The arguments: as they are used."""
-        used = {
-            "classes": classes and tuple(classes),
-            "size": size,
-            "fit": fit,
-            "channels": channels,
-            "dtype": dtype,
-        }
         side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
-        shown = {**used, "classes": f"{len(classes or ()):,}", "size": side}
-        others = [f"{name} {shown[name]}" for name, value in used.items() if value != getattr(self, name)]
-        alike = [words for name in used if (words := f"{name} {shown[name]}") not in others]
-        taken = f"As in {self.path}: {', '.join(alike) or 'nothing'}."
+        own = self.pack.header.classes
+        shown = {
+            f"classes {len(classes or ()):,}": (classes and tuple(classes)) == own,
+            f"size {side}": size == self.size,
+            f"fit {fit}": fit == self.fit,
+            f"channels {channels}": channels == self.channels,
+            f"dtype {dtype}": dtype == self.dtype,
+        }
+        alike, others = ([words for words, same in shown.items() if same is kind] for kind in (True, False))
+        taken = f"As in {self.pack.path}: {', '.join(alike) or 'nothing'}."
         if others:
             taken += f" Other than there: {', '.join(others)}."
-        if not self.normalization:
+        if not self.pack.header.normalization:
             return taken
-        if self.normalize(channels, dtype) is None:
-            differ = "channels" if channels != self.channels else "types"
-            return (
-                f"{taken} Normalize() as text means the new pack's own mean and std, as the {differ} differ."
-            )
-        return f"{taken} Normalize() as text means {self.path}'s mean and std."
+        if self.normalize(channels, dtype) is not None:
+            return f"{taken} Normalize() as text means {self.pack.path}'s mean and std."
+        differ = "channels" if channels != self.channels else "types"
+        return f"{taken} Normalize() as text means the new pack's own mean and std, as the {differ} differ."
 
     def check(self, label: Field | None, source: str) -> None:
         """Raise UsageError unless labels are of the same kind as the pack's. label: as it would be stored; None: there are none."""
-        own = self.label
+        own = next((f for f in self.pack.fields if f.name == "label"), None)
         if label is None or own is None or (label.dtype, label.shape) == (own.dtype, own.shape):
             return
         raise UsageError(
-            f"{source}: its labels would be {_kind(label)}, those of {self.path} are {_kind(own)}; equal ones go together. "
+            f"{source}: its labels would be {_kind(label)}, those of {self.pack.path} are {_kind(own)}; equal ones go together. "
             "Pass the label options that it was made with."
         )
+
+
+def pixel_options(image: Field) -> tuple[str | int, str]:
+    """Return the options `channels` (of bands their number) and `dtype` by which images of a pack were made."""
+    image, own = image.loaded, image.own_size
+    color, shape = str(image.about.get("color", "rgb")), image.shape or ()
+    if own is not None:
+        count, dtype = own.channels or 1, own.dtype
+    else:
+        count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
+    named = not count or (COLORS.get(count) == color and (color != "rgba" or dtype == "|u1"))
+    if own is not None and own.codec is not None:
+        named = True  # grey files that were kept before there were others say no colour
+    return color if named else count, np.dtype(dtype).name
 
 
 def _kind(field: Field) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, already, staging_folder
-from packer.convert.conversion_task import ConversionTask, Report
+from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_rows import (
     DUPLICATES,
     duplicate_parts,
@@ -26,8 +26,8 @@ from packer.convert.duplicate_rows import (
 )
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
 from packer.convert.image_options import ImageOptions, Pairs
-from packer.convert.image_rows import pixel_options
 from packer.convert.pack_rows import PackRows, check_whole, together
+from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.convert.sealing import check_values
@@ -49,7 +49,6 @@ from packer.pixels.row_size import RowSize, note_on_size
 from packer.remote.urls import check_local
 from packer.sentence import Option
 from packer.tables.table_packs import is_table, tables_together
-from packer.version import __version__
 
 PathLike = str | os.PathLike[str]
 _MOST_STRATA = (
@@ -371,14 +370,8 @@ def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
     kept = ~np.isin(samples, left)
     before = np.cumsum([0, *kept])
     splits = {name: (int(before[a]), int(before[b])) for name, (a, b) in task.order.splits.items()}
-    provenance = task.members["provenance"]
-    provenance = {**provenance, "options": {**provenance["options"], "duplicates": "skip"}}
-    return replace(
-        task,
-        order=SampleOrder(samples[kept], splits),
-        members={**task.members, "provenance": provenance},
-        plan={**(task.plan or {}), **provenance},
-    )
+    made_of = {**task.provenance, "options": {**task.provenance["options"], "duplicates": "skip"}}
+    return replace(task, order=SampleOrder(samples[kept], splits), provenance=made_of)
 
 
 @refuses_foreign_words
@@ -539,24 +532,21 @@ class _PackSource(NamedTuple):
         files = dict.fromkeys(file for part in self.pack.parts for file in table_files(part.header))
         if files and "part" not in said:  # of a part only a share of their rows
             source["files"] = [list(file) for file in files]
-        provenance = {
-            "options": {**{name: value for name, value in first.items() if name not in stored}, **said},
-            "source": source,
-            "versions": {
-                "packer": __version__,
-                **({} if table else decoder_versions()),
-                **self.storing.versions(),
-                **({} if table else partner_versions(self.rows.fields)),
-            },
-        }
-        keyed = not table and any(f.name == "key" for f in self.pack.fields)
-        members: dict[str, Any] = {"classes": self.classes, "seed": seed, "provenance": provenance}
-        if table:
-            members["table"] = self.pack.header.table
+        kept = {name: value for name, value in first.items() if name not in stored}
+        versions = () if table else (decoder_versions(), partner_versions(self.rows.fields))
         newest = self.newest
-        plan = provenance if newest is None else {**provenance, "newest file": str(newest)}
         return ConversionTask(
-            self.pack.path, self.rows, order, self.storing, members, plan, keyed, newest=newest
+            self.pack.path,
+            self.rows,
+            order,
+            self.storing,
+            provenance({**kept, **said}, source, self.storing, *versions),
+            {} if newest is None else {"newest file": str(newest)},
+            self.classes,
+            seed,
+            self.pack.header.table,
+            keyed=not table and any(f.name == "key" for f in self.pack.fields),
+            newest=newest,
         )
 
     @property
@@ -664,7 +654,7 @@ def _finished(out: str, task: ConversionTask) -> Report | None:
     """Return the pack under that name, if it is that of the task. Raises UsageError if it is another, or older than its input."""
     try:
         rows = len(task.order.samples)
-        return already(out, task.members["provenance"], rows, task.newest, overwrite=False)
+        return already(out, task.provenance, rows, task.newest, overwrite=False)
     except FormatError:
         return None  # no pack
 

@@ -6,28 +6,29 @@ the damaged one is only given back the length of its files. A damaged header, tr
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from packer.arguments import check_workers
-from packer.convert.block_workers import make_blocks
-from packer.convert.conversion_task import ConversionTask
+from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import plan_conversion
 from packer.convert.image_options import ImageOptions
-from packer.convert.sample_order import fill
+from packer.convert.part_run import write_part
+from packer.convert.row_maker import Block
+from packer.convert.sample_order import SampleOrder, fill
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.file_io import fsync_path, remove
-from packer.format.header import PACK_OPTIONS, PARTIAL_SUFFIX, Header
+from packer.format.header import PACK_OPTIONS, PARTIAL_SUFFIX
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_damaged, open_pack
 from packer.format.pack_writer import PackWriter, Rows
-from packer.format.verify import Verdict, verify_pack
+from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress
@@ -37,16 +38,12 @@ from packer.tables.table_conversion import convert_table
 
 SUFFIX = ".repairing"
 """Of the name of a pack, for the one that is made again beside it."""
-_GIVEN = ("rows", "block_rows", "fields", "extents")  # members of a header that PackWriter knows itself
-_OTHERWISE = PACK_OPTIONS | {
-    "append",
-    "duplicates",
-    "fields",
-    "like",
-}  # options of packs that one source does not make
+_OTHERWISE = PACK_OPTIONS | {"append", "duplicates", "fields", "like"}
+"""Options of packs that one source does not make."""
+PathLike = str | os.PathLike[str]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Repair:
     """Result of a repair. blocks: of rows that were damaged; 0 where there were none, or what describes them was."""
 
@@ -54,11 +51,11 @@ class Repair:
 
 
 def repair_pack(
-    path: str | os.PathLike[str],
-    source: str | os.PathLike[str],
+    path: PathLike,
+    source: PathLike,
     *,
-    labels: str | os.PathLike[str] | None = None,
-    pairs: Mapping[str, str | os.PathLike[str]] | None = None,
+    labels: PathLike | None = None,
+    pairs: Mapping[str, PathLike] | None = None,
     workers: int | None = None,
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
@@ -94,7 +91,9 @@ def repair_pack(
     PackerError
         The repair could not be completed.
     """
-    name = os.fspath(path).rstrip("/")
+    name, source = os.fspath(path).rstrip("/"), os.fspath(source)
+    bar = Progress(progress, "rows", on_progress)
+    run = RunOptions(check_workers(workers), overwrite=True, progress=bar.move)
     beside = os.path.realpath(name) + SUFFIX  # of a link to a pack what it leads to is made again
     try:
         pack = open_damaged(name)
@@ -105,39 +104,35 @@ def repair_pack(
             )
         for part in pack.parts:
             _lengthen(part)
-        verdicts = {number: verify_pack(part.path) for number, part in enumerate(pack.parts)}
-        damaged = {number: verdict for number, verdict in verdicts.items() if not verdict.ok}
-        if not damaged and os.path.isdir(beside + PARTIAL_SUFFIX):
+        blocks = {n: v.blocks for n, part in enumerate(pack.parts) if not (v := verify_pack(part.path)).ok}
+        for number in blocks:
+            check_converted(pack.parts[number])
+        if not blocks and os.path.isdir(beside + PARTIAL_SUFFIX):
             with suppress(PackerError):  # of a repair that was killed when it was done; others' are left
                 WorkingFolder(beside, name=name).close(keep=False)
-        if damaged:
-            parts = _of_table if tabular else _of_images
-            bar = Progress(progress, "rows", on_progress)
-            for number in damaged:
-                check_converted(pack.parts[number])
+        if blocks:
             place = WorkingFolder(beside, name=name)
-            again = os.path.join(place.pack, "again")
+            again, made = os.path.join(place.pack, "again"), list[str]()
             try:
                 os.mkdir(place.pack)
                 with bar:
-                    for number, made in parts(
-                        pack,
-                        damaged,
-                        os.fspath(source),
-                        again,
-                        check_workers(workers),
-                        bar,
-                        labels,
-                        pairs or {},
-                    ):
-                        _replace(made, pack.parts[number], os.fspath(source))
+                    if tabular:
+                        made = _of_table(pack, min(blocks), source, again, run)
+                    for number, damaged in blocks.items():
+                        if not tabular:
+                            bar.start(None)
+                            with ExitStack() as stack:
+                                task = _task(stack, pack, number, source, labels, pairs or {})
+                                _write_again(pack.parts[number], task, again, damaged, run)
+                        new = made[min(number, len(made) - 1)] if tabular else again
+                        _replace(new, pack.parts[number], source)
             finally:
                 place.close(keep=False)
     except OSError as error:
         raise PackerError(
             f"{error.filename or name}: cannot be repaired ({error.strerror}). Free some space, or change the permission."
         ) from error
-    return Repair(sum(len(verdict.blocks) for verdict in damaged.values()))
+    return Repair(sum(map(len, blocks.values())))
 
 
 def check_converted(part: Pack) -> None:
@@ -178,32 +173,13 @@ def _replace(made: str, part: Pack, source: str) -> None:
     fsync_path(os.path.dirname(path))
 
 
-def _of_images(
-    pack: Pack,
-    damaged: Mapping[int, Verdict],
-    source: str,
-    again: str,
-    workers: int,
-    bar: Progress,
-    labels: str | os.PathLike[str] | None,
-    pairs: Mapping[str, str | os.PathLike[str]],
-) -> Iterator[tuple[int, str]]:
-    """Make each damaged part of a pack of images again. Yields its number, and the name of the new one."""
-    for number, verdict in damaged.items():
-        with ExitStack() as stack:
-            bar.start(None)
-            task = _task(stack, pack, number, source, labels, pairs)
-            _make(pack.parts[number], task, again, verdict.blocks, workers, bar.move)
-        yield number, again
-
-
 def _task(
     stack: ExitStack,
     pack: Pack,
     number: int,
     source: str,
-    labels: str | os.PathLike[str] | None,
-    pairs: Mapping[str, str | os.PathLike[str]],
+    labels: PathLike | None,
+    pairs: Mapping[str, PathLike],
 ) -> ConversionTask:
     """Return the task that made a part of the pack. Raises UsageError unless inputs and versions are those it was made of."""
     part = pack.parts[number]
@@ -212,7 +188,7 @@ def _task(
     task, _ = plan_conversion(
         stack, source, ImageOptions.of_record(options, labels, pairs), out=pack.path, made=part, skip=True
     )
-    differs = difference(dict(provenance), task.members["provenance"])
+    differs = difference(dict(provenance), task.provenance)
     if differs:
         raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")
     if not pack.shards:
@@ -228,17 +204,12 @@ def _task(
     return task.shard((alike + missing) % -(-total // rows), rows)
 
 
-def _make(
-    part: Pack,
-    task: ConversionTask,
-    again: str,
-    damaged: frozenset[int],
-    workers: int,
-    progress: Callable[[int], None],
+def _write_again(
+    part: Pack, task: ConversionTask, again: str, damaged: frozenset[int], run: RunOptions
 ) -> None:
-    """Write a part of a pack again, its damaged blocks by the task that made it, the others as they are."""
-    header, planned = part.header, len(task.order.samples)
-    samples, skipped = task.order.samples[:], {s["key"] for s in header.skipped}
+    """Write a part of a pack again: its whole blocks are done once they are copied, the task makes the damaged ones."""
+    planned, samples = len(task.order.samples), task.order.samples[:]
+    skipped = {s["key"] for s in part.header.skipped}
     holes = [
         row for row, sample in enumerate(samples.tolist()) if skipped and task.maker.key(sample) in skipped
     ]
@@ -249,31 +220,21 @@ def _make(
         )
     final = samples.copy()
     for row, origin in moves.items():
-        if row < kept:
-            final[row] = samples[origin]
+        final[row] = samples[origin]
     final[kept:] = final[kept - 1]  # rows that were planned, and are cut off again
-    with PackWriter(
-        again,
-        fields=header.fields,
-        rows=planned,
-        block_rows=task.storing.block_rows(task.maker, planned),
-        format=part.format,
-        overwrite=True,
-    ) as writer:
+
+    def copy(writer: PackWriter) -> Block:
         whole = [block for block in range(writer.blocks) if block not in damaged]
-        with ThreadPoolExecutor(workers) as pool:
-            reader, done = RowReader(part, header.fields), 0
+        with ThreadPoolExecutor(run.workers) as pool:
+            reader = RowReader(part, task.fields)
             copied = pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), whole)
-            for block, _ in zip(whole, copied, strict=True):
-                done += min(writer.block_rows, planned - block * writer.block_rows)
-                progress(done)
-        writer.done = {block: [None, [], 0, 0] for block in whole}
-        make_blocks(task.maker, writer, final, workers=workers, skip=False, progress=progress)
-        keys = (task.maker.key(s).encode("utf-8", "surrogateescape") for s in final[:kept].tolist())
-        members = {f.name: getattr(header, f.name) for f in dataclasses.fields(Header)}
-        writer.finish(
-            rows=kept, ragged={"key": keys}, **{k: v for k, v in members.items() if k not in _GIVEN}
-        )
+            for number, _ in enumerate(copied, 1):
+                run.progress(min(writer.rows, number * writer.block_rows))
+        writer.done = dict.fromkeys(whole, Block().to_note())
+        return Block(reasons=dict.fromkeys(range(kept, planned), ""))
+
+    anew = replace(task, order=SampleOrder(final, {}), inputs=None, header=part.header)
+    write_part(anew, again, run, part.path, begin=copy)
 
 
 def _read(reader: RowReader, writer: PackWriter, block: int) -> dict[str, Rows]:
@@ -292,21 +253,13 @@ def _read(reader: RowReader, writer: PackWriter, block: int) -> dict[str, Rows]:
     return rows
 
 
-def _of_table(
-    pack: Pack,
-    damaged: Mapping[int, Verdict],
-    source: str,
-    again: str,
-    workers: int,
-    bar: Progress,
-    *_: object,
-) -> Iterator[tuple[int, str]]:
-    """Convert a table again. Yields the numbers of the damaged parts, and the names of the new ones.
+def _of_table(pack: Pack, damaged: int, source: str, again: str, run: RunOptions) -> list[str]:
+    """Convert a table again as a damaged part was. Returns the names of the new parts.
 
     A block of a table cannot be made by itself: which rows stand in it, and what fills their missing cells, is known when all rows
     have been read.
     """
-    made_of = pack.parts[min(damaged)].header.provenance
+    made_of = pack.parts[damaged].header.provenance
     options, read = made_of["options"], made_of["source"]["reading"]
     found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
     # Files of other content give other rows, which is told when there are some.
@@ -314,14 +267,13 @@ def _of_table(
     if differs := difference(before, found):
         raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")
     choices = dict(options.get("choices", {}))
-    encode = {
-        name: choices.pop(name) for name in ("log1p", "indicators", "max_categories") if name in choices
-    }
+    rarer = choices.keys() & {"log1p", "indicators", "max_categories"}
+    nbytes = options.get("shard_bytes")
     convert_table(
         source,
         again,
+        encode={name: choices.pop(name) for name in rarer},
         **choices,
-        encode=encode,
         types=read["types"],
         csv={name: value for name, value in read.items() if name != "types"},
         format=options["format"],
@@ -329,13 +281,10 @@ def _of_table(
         split=options.get("split"),
         shuffle="seed" in options,
         seed=options.get("seed", options.get("split_seed", 0)),
-        shards=options.get("shard_rows")
-        or (f"{options['shard_bytes']}B" if "shard_bytes" in options else None),
-        workers=workers,
+        shards=f"{nbytes}B" if nbytes else options.get("shard_rows"),
+        workers=run.workers,
         on_error="skip" if (pack.parts[0].header.table or {})["skipped"]["rows"] else "stop",
         overwrite=True,
-        on_progress=bar.move,
+        on_progress=run.progress,
     )
-    made = open_pack(again).parts
-    for number in damaged:
-        yield number, made[min(number, len(made) - 1)].path
+    return [part.path for part in open_pack(again).parts]

@@ -58,7 +58,7 @@ def check_alike(task: ConversionTask, pack: Pack) -> None:
             f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
         )
     for what, own, new in (
-        ("classes", pack.header.classes, task.members["classes"]),
+        ("classes", pack.header.classes, task.classes),
         ("splits", sorted(pack.header.splits), sorted(task.order.splits)),
     ):
         if own != new:

@@ -53,7 +53,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str,
         files = {shard_name(number, task.storing.format): number for number in numbers}
         for file, number in files.items():
             path = os.path.join(place.pack, file)
-            pack = recorded.found(place.pack, file, task.members.get("provenance"))
+            pack = recorded.found(place.pack, file, task.provenance)
             if pack is not None and verify_pack(path).ok:
                 remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
                 if file not in recorded.seals:

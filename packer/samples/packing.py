@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_task import ConversionTask
+from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
@@ -34,7 +34,6 @@ from packer.samples.field_plan import (
 )
 from packer.samples.values import check_color
 from packer.sentence import Option
-from packer.version import __version__
 
 _MOST_STRATA = 1000  # different labels of which splits get equal shares each
 
@@ -208,17 +207,15 @@ class PackingOptions:
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),
         }
-        provenance = {
-            "options": {name: value for name, value in options.items() if value is not None},
-            "source": {"rows": count} if source is None else dict(source),
-            "versions": {"packer": __version__, **storing.versions()},
-        }
-        members_of_header = {
-            "classes": self.classes,
-            "seed": self.seed if self.shuffle else None,
-            "provenance": provenance,
-        }
         keyed = any(f.name == IMAGE for f in maker.fields) and all(f.name != KEY for f in maker.fields)
         return ConversionTask(
-            subject, maker, order, storing, members_of_header, None if source is None else provenance, keyed
+            subject,
+            maker,
+            order,
+            storing,
+            provenance(options, {"rows": count} if source is None else source, storing),
+            None if source is None else {},
+            self.classes,
+            options["seed"],
+            keyed=keyed,
         )

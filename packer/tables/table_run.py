@@ -11,7 +11,7 @@ from typing import Any
 
 from packer import machine, native, units
 from packer.convert.conversion_run import Conversion
-from packer.convert.conversion_task import ConversionTask, Report
+from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.format.file_io import remove
@@ -25,7 +25,6 @@ from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
-from packer.version import __version__
 
 _NAMED = 6  # columns, in a note
 _SHUFFLED = "shuffled-"
@@ -58,8 +57,7 @@ class TableJob:
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Provenance, as in Header."""
-        versions = {"packer": __version__, **self.storing.versions()}
-        return {"options": self.record, "source": self.table.fingerprint(), "versions": versions}
+        return provenance(self.record, self.table.fingerprint(), self.storing)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -135,7 +133,6 @@ def store_rows(
     """
     layout, folder = job.plan.layout, os.path.dirname(staged.path)
     source = {**job.provenance["source"], "digests": job.table.digests()}
-    provenance = {**job.provenance, "source": source}
     for name in os.listdir(folder):
         if name.startswith(_SHUFFLED):  # of a run that was killed; processes of its may still read it
             remove(os.path.join(folder, name))
@@ -163,20 +160,17 @@ def store_rows(
         except OSError as error:
             raise failure(job.run.out, error) from error
         maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
-        members = {
-            "classes": None if job.plan.label_kind is None else transform.classes,
-            "seed": job.record.get("seed"),
-            "provenance": provenance,
-            "table": table or {**transform.to_json(), "skipped": staged.to_json()},
-        }
         task = ConversionTask(
             job.table.names[0],
             maker,
             order,
             job.storing.with_rows(maker.row_bytes),
-            members,
-            provenance,
-            False,
+            {**job.provenance, "source": source},
+            {},
+            None if job.plan.label_kind is None else transform.classes,
+            job.record.get("seed"),
+            table or {**transform.to_json(), "skipped": staged.to_json()},
+            keyed=False,
         )
         return store(task, maker.pack_bytes(staged.rows)), notes
 

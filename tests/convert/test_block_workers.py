@@ -76,7 +76,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def task(maker: RowMaker, storing: RowStorage, *, keyed: bool = False) -> ConversionTask:
     order = table_order(ROWS, split="train=0.8,val=0.2", shuffle=True, seed=1)
-    return ConversionTask("s.csv", maker, order, storing, {"provenance": {}}, {"seed": 1}, keyed=keyed)
+    return ConversionTask("s.csv", maker, order, storing, {}, {"seed": 1}, keyed=keyed)
 
 
 def check(pack: Pack) -> None:
@@ -176,8 +176,7 @@ def test_appended_shards_of_columns(tmp_path: Path):
     from packer.format.working_folder import WorkingFolder
 
     out = str(tmp_path / "p")
-    members = {"provenance": {}, "classes": None}
-    made = replace(task(Squares(), WAYS["shards"]), members=members)
+    made = task(Squares(), WAYS["shards"])
     write_pack(made, out, RunOptions(1))
     place = WorkingFolder(adding(out), plan={})
     append_shards(made, open_pack(out), place, RunOptions(1))

@@ -17,8 +17,10 @@ from packer.codecs.jpeg import decode, upright
 from packer.codecs.jpeg import encode as encode_jpeg
 from packer.codecs.jpeg import size as jpeg_size
 from packer.convert.image_conversion import ConversionPlan, convert_images
+from packer.convert.image_options import ImageOptions
 from packer.convert.image_rows import ImageRows
 from packer.convert.row_maker import Block
+from packer.convert.row_storage import RowStorage
 from packer.errors import ImageError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -26,7 +28,7 @@ from packer.inputs.image_pairs import open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.decode_resize import MAX_PIXELS, DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.read.row_reader import RowReader
 
@@ -56,7 +58,10 @@ def rows_of(pack: Pack) -> dict[str, bytes]:
 def maker(folder: Path, *, size: str = "16", pairs: dict[str, Path] | None = None) -> ImageRows:
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
     partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
-    return ImageRows(source, spec, source.targets, partners, size=RowSize.parse(size))
+    store = "raw" if size == "16" else "jpeg"
+    rows = RowSize.parse(size)
+    options = ImageOptions(rows, "crop", "rgb", "uint8", MAX_PIXELS, RowStorage("h5", store))
+    return ImageRows(source, options, source.targets, partners)
 
 
 @pytest.fixture

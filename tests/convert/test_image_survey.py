@@ -231,19 +231,3 @@ def test_the_names_of_a_zip_file_that_does_not_say_how_they_are_encoded(tmp_path
     (tmp_path / "a.zip").write_bytes(data)
     convert_images(tmp_path / "a.zip", tmp_path / "p.h5", size=8)
     assert sorted(open_pack(tmp_path / "p.h5").keys()) == sorted(written.values())
-
-
-def test_whole_pictures_that_take_more_than_their_files(tmp_path: Path):
-    (tmp_path / "in").mkdir()
-    noise = np.random.default_rng(0).integers(0, 256, (64, 66, 3), np.uint8)
-    Image.fromarray(noise).save(tmp_path / "in" / "a.jpg", quality=20)
-    notes: list[str] = []
-    for size, quality in (("max=64", 90), ("max=64", 10), ("max=66", 90)):
-        convert_images(
-            tmp_path / "in", tmp_path / "p", size=size, store="jpeg", quality=quality, overwrite=True,
-            on_plan=lambda plan: notes.extend(note for note in plan.notes if "A row takes" in note),
-        )  # fmt: skip
-    (note,) = notes
-    assert note.endswith(
-        "pictures that shrink are encoded anew, with quality 90. A smaller size= or quality= takes less, or size='keep'."
-    )
