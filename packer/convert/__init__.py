@@ -5,8 +5,7 @@
     repair.py            repair_pack: damaged blocks made anew
     sealing.py           seal_pack: a pack that was edited in place
     export.py            export_images; names of the files
-    export_files.py      rows of a pack as image files
-    export_labels.py     labels.csv and classes.txt of an export
+    export_files.py      rows of a pack as image files; labels.csv and classes.txt
     row_maker.py         RowMaker: what makes the rows of a pack, a few at a time
     pixel_sums.py        the sums for mean and standard deviation
     image_options.py     the options that decide what is packed, as the pack records them
@@ -18,13 +17,11 @@
     reference_pack.py    a list of classes, or a pack to be like
     conversion_run.py    the frame of every conversion: what is there already, progress, interruptions, the report
     conversion_task.py   a planned pack; options and result of a run
-    part_run.py          one part of a pack, written and sealed
+    pack_run.py          a planned pack written: one part, or shards, or a part k/N of these
     shard_appending.py   further shards of a pack: made beside it, moved into it, listed
     duplicate_rows.py    rows that a pack has already
-    shard_run.py         a pack of shards, or a part k/N of it, made one after the other and listed last
-    engines.py           who makes the shards: this machine, or an executor or a cluster of Ray's, a part k/N each
+    engines.py           who makes the shards: this machine, an executor or a cluster of Ray's, a part k/N each; packs for stores
     block_workers.py     blocks of rows on parallel workers
-    publishing.py        packs written to stores, by URL
     row_filling.py       rows one by one, in any order, of a pack that is read meanwhile
 
 Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,

@@ -14,9 +14,8 @@ from packer import units
 from packer.arguments import ON_ERROR, check_workers, choice
 from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Report, RunOptions
 from packer.convert.engines import PartsEngine
-from packer.convert.part_run import write_part
+from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
-from packer.convert.shard_run import write_shards
 from packer.errors import BusyError, PackerError, UsageError
 from packer.format.file_io import InputFile, remove
 from packer.format.header import PARTIAL_SUFFIX
@@ -172,17 +171,6 @@ def _parse_part(text: str) -> tuple[int, int]:
     if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
         return int(number), int(of)
     raise UsageError(f"only_shards {text}: is not K/N with K from 1 to N. Pass for example 1/8.")
-
-
-def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> Report:
-    """Write a whole pack. What has been done is kept if that fails, and the error says so.
-
-    name: of the pack in messages, where `out` is one that users do not know. Raises PackerError.
-    """
-    rows = task.storing.shard_rows
-    if rows is None:
-        return write_part(task, out, running, name or out)
-    return write_shards(task, out, running, name or out, rows)
 
 
 def check_room(out: str, needed: int, name: str | None = None) -> None:

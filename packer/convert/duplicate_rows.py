@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, RunOptions
-from packer.convert.part_run import write_part
+from packer.convert.pack_run import write_part
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.format.checksums import digest

@@ -1,4 +1,7 @@
-"""Who makes the shards of a pack: this machine, or the processes of an executor, or of a cluster of Ray's, a part k/N each."""
+"""Who makes the shards of a pack: this machine, or the processes of an executor, or of a cluster of Ray's, a part k/N each.
+
+A pack for a store is made on a disk of this machine first, then written as whole objects, an index of shards last.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,36 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
-from packer.convert.shard_run import RecordedShards, list_recorded
-from packer.errors import MissingDependencyError, PackerError, SourceError, UsageError
+from packer.convert.pack_run import RecordedShards, list_recorded
+from packer.errors import (
+    FormatError,
+    MissingDependencyError,
+    MissingObjectError,
+    PackerError,
+    SourceError,
+    UsageError,
+)
 from packer.format.checksums import digest
 from packer.format.file_io import own_folder, remove
-from packer.format.header import PARTIAL_SUFFIX
+from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, difference, parts_of
 from packer.machine import cores
 from packer.remote.urls import is_url, join, name_of
 from packer.sentence import Option
 from packer.version import __version__
 
+S = TypeVar("S")
+P = ParamSpec("P")
 R = TypeVar("R")
+Out = str | os.PathLike[str]
 
 ENGINES = ("local", "ray")
 _ROUNDS = (
@@ -62,7 +77,7 @@ class PartsEngine:
 
     def __call__(self, task: ConversionTask, out: str, running: RunOptions) -> Report:
         """See Engine."""
-        rows, total = task.storing.shard_rows, len(task.order.samples)
+        rows, total, name = task.storing.shard_rows, len(task.order.samples), self.url or out
         assert rows is not None
         count = -(-total // rows)
         resumed, reports = 0, list[Report]()
@@ -77,63 +92,31 @@ class PartsEngine:
                 there = RecordedShards(place.resumed).there(self.url)
                 resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
+            options = {option: value for option, value in self.options.items() if option not in _CALLERS}
+            plan, versions = digest([json.dumps(task.plan).encode()]).hex(), task.provenance["versions"]
+            given = self.convert, os.getcwd(), self.source, name, options, versions, plan
 
-            def finished() -> int:
+            def progress() -> None:
                 with suppress(OSError):
-                    return rows * sum(not name.endswith(PARTIAL_SUFFIX) for name in os.listdir(place.pack))
-                return 0
+                    done = sum(not file.endswith(PARTIAL_SUFFIX) for file in os.listdir(place.pack))
+                    running.progress(min(rows * done, total))
 
-            for report, made in self._make(pool, task, self.url or out, todo, parts, running, finished):
+            shares = [f"{k + 1}/{parts}" for k in todo]
+            calls = {share: partial(pool.submit, make_part, share, *given) for share in shares}
+            for report, made in _results(calls, name, progress):
                 reports.append(report)
                 if made:
                     own = begin()
                     for record in made:
                         own.record(record)
                     own.close(keep=True)
-            whole, name = begin(), self.url or out
+            whole = begin()
             try:
                 header = list_recorded(whole, name, name, self.url)
             finally:
                 whole.close(keep=True)
         running.progress(total)
         return Report.of_parts(header, reports, resumed, cleared)
-
-    def _make(
-        self,
-        pool: Executor,
-        task: ConversionTask,
-        out: str,
-        todo: list[int],
-        parts: int,
-        running: RunOptions,
-        finished: Callable[[], int],
-    ) -> Iterator[tuple[Any, list[Any]]]:
-        """Have parts made; yields of each its report and what its journal tells. finished: rows that are done by now."""
-        options = {name: value for name, value in self.options.items() if name not in _CALLERS}
-        plan = digest([json.dumps(task.plan).encode()]).hex()
-        given = (
-            self.convert,
-            os.getcwd(),
-            self.source,
-            out,
-            options,
-            task.provenance["versions"],
-            plan,
-        )
-        coming = {_submit(pool, f"{number + 1}/{parts}", *given): number + 1 for number in todo}
-        most = 0
-        try:
-            while coming:
-                ended, _ = wait(coming, _TICK_SECONDS, FIRST_COMPLETED)
-                # What is done is done, whatever stopped the others: failures come last.
-                for future in sorted(ended, key=lambda one: (_failed(one), coming[one])):
-                    part = coming.pop(future)
-                    yield _result(future, f"{out}: part {part}/{parts} could not be made")
-                most = max(most, min(finished(), len(task.order.samples)))
-                running.progress(most)
-        finally:
-            for future in coming:
-                future.cancel()
 
 
 def make_part(
@@ -184,6 +167,64 @@ def make_part(
         os.chdir(before)
 
 
+def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concatenate[S, Out, P], R]:
+    """Decorate a conversion so that its output may be a URL, and its engine other processes.
+
+    The pack is made in this user's folder in that for temporary files (TMPDIR), under a name that the URL decides, so that ``resume``
+    finds it again, and removed once the store has it. Stores get HDF5 packs, each name one.
+    """
+
+    @wraps(convert)
+    def made(source: S, out: Out, *args: P.args, **options: P.kwargs) -> R:
+        url, given = str(out).rstrip("/") if is_url(out) else "", cast("dict[str, Any]", options)
+        if (pool := pool_of(given.get("engine"))) is not None:
+            name = f"{convert.__module__}:{convert.__qualname__}"
+            given["engine"] = PartsEngine(pool, name, source, dict(given), url)
+        if not url:
+            return convert(source, out, *args, **options)
+        if given.get("format") == "npy" or given.get("only_shards") is not None:
+            raise UsageError(
+                f"{url}: stores get whole HDF5 packs. Leave out {Option('format', 'npy')} and {Option('only_shards')}, or pass a"
+                " folder."
+            )
+        from packer.remote import access  # local conversions need not load it
+
+        for name in (url, join(url, INDEX_FILE)):
+            with suppress(MissingObjectError):
+                access.stat(name)
+                raise UsageError(f"{name}: is there already. Pass another name, or remove it.")
+        local = local_name(url)
+        given |= {"format": "h5", "overwrite": not given.get("resume")}
+        report = convert(source, local, *args, **options)
+        if pool is None:
+            _write(open_pack(local), url)
+        remove(os.path.dirname(local))
+        changed: R = replace(report, out=url)  # type: ignore[type-var]
+        return changed
+
+    return cast("Callable[Concatenate[S, Out, P], R]", made)
+
+
+def _write(pack: Pack, url: str) -> None:
+    """Write a pack's files, and see that the store has it. Raises RemoteError, FormatError, UsageError."""
+    from packer.format.remote_pack import open_object, open_shards, put_pack
+    from packer.remote import access
+
+    for shard in pack.shards:
+        put_pack(join(url, os.path.basename(shard.path)), shard.path)
+    if pack.shards:
+        index = os.path.join(pack.path, INDEX_FILE)
+        access.put_file(join(url, INDEX_FILE), index, patience=access.ROWS_PATIENCE)
+    else:
+        put_pack(url, pack.path)
+    written = open_shards(url) if pack.shards else open_object(url)
+    written.confirm()
+    if written.seal != pack.seal:
+        raise FormatError(
+            f"{url}: is another pack than the one that was written there. Look for who writes it, too."
+        )
+
+
 def local_name(url: str, *more: str) -> str:
     """Return where the pack for a URL is made: in this user's folder in that for temporary files. more: of which others differ."""
     name = digest(text.encode("utf-8", "surrogateescape") for text in (url, *more)).hex()[:16]
@@ -192,25 +233,34 @@ def local_name(url: str, *more: str) -> str:
     return os.path.join(folder, name_of(url))
 
 
-def _failed(future: Future[Any]) -> bool:
-    return future.cancelled() or future.exception() is not None
+def _results(
+    calls: Mapping[str, Callable[[], Future[R]]], name: str, progress: Callable[[], None]
+) -> Iterator[R]:
+    """Yield the results of tasks as they end. Raises PackerError.
 
-
-def _submit(pool: Executor, *given: Any) -> Future[Any]:
-    """Hand out one part. An executor that takes none any more gives one that has failed."""
+    calls: part -> what hands it out; name: of the pack, for messages; progress: called now and then.
+    """
+    coming: dict[Future[R], str] = {}
     try:
-        return pool.submit(make_part, *given)
-    except Exception as error:  # BrokenExecutor, RuntimeError after a shutdown, and what others raise
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        return failed
+        for part, call in calls.items():
+            coming[_result(call, name, part)] = part
+        while coming:
+            ended, _ = wait(coming, _TICK_SECONDS, FIRST_COMPLETED)
+            # What is done is done, whatever stopped the others: failures come last.
+            ordered = [future for future in coming if future in ended]
+            for future in sorted(ordered, key=lambda one: one.cancelled() or bool(one.exception())):
+                yield _result(future.result, name, coming.pop(future))
+            progress()
+    finally:
+        for future in coming:
+            future.cancel()
 
 
-def _result(future: Future[R], failing: str) -> R:
-    """Return what a task gave. failing: of the error if its process was lost. Raises PackerError."""
+def _result(call: Callable[[], R], name: str, part: str) -> R:
+    """Return what a call gives for a part of a pack. Raises PackerError, also if a process was lost."""
     try:
-        return future.result()
-    except (Exception, CancelledError) as error:
+        return call()
+    except (Exception, CancelledError) as error:  # of executors that others wrote, too
         cause = getattr(error, "cause", error)  # Ray's own errors carry it
         if isinstance(cause, PackerError):
             raise cause from None
@@ -219,7 +269,8 @@ def _result(future: Future[R], failing: str) -> R:
             "a worker process died" if lost else (str(error).strip() or type(error).__name__).splitlines()[0]
         )
         raise PackerError(
-            f"{failing} ({said}). If an image crashes its decoder, the same conversion without {Option('engine')} names it."
+            f"{name}: part {part} could not be made ({said}). If an image crashes its decoder, the same conversion"
+            f" without {Option('engine')} names it."
         ) from error
 
 
@@ -259,13 +310,18 @@ def _ray(address: str | None) -> Iterator[Executor]:
     if ours:
         # "local", as Ray would else look for clusters that ran here before, and wait for them.
         address = address or os.environ.get("RAY_ADDRESS") or "local"
-        _check_answers(address)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
+        host, colon, port = address.rpartition("://")[2].rpartition(":")
+        try:
+            if colon and port.isdecimal():  # where nobody listens Ray would try for minutes
+                socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 ray.init(address=address, configure_logging=False, log_to_driver=False)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise _no_cluster(address, str(error).splitlines()[0]) from None
+        except (OSError, OverflowError, ValueError, RuntimeError) as error:
+            raise UsageError(
+                f"engine ray:{address}: no Ray cluster answers there ({str(error).splitlines()[0]}). Start one (ray start --head), or"
+                " leave the address out."
+            ) from None
     executor = _RayExecutor(ray)
     try:
         yield executor
@@ -273,23 +329,6 @@ def _ray(address: str | None) -> Iterator[Executor]:
         executor.shutdown(cancel_futures=True)
         if ours:
             ray.shutdown()
-
-
-def _check_answers(address: str) -> None:
-    """Raise UsageError where nobody listens: Ray would try for minutes."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not (colon and port.isdecimal()):
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from None
-
-
-def _no_cluster(address: str, why: str) -> UsageError:
-    return UsageError(
-        f"engine ray:{address}: no Ray cluster answers there ({why}). Start one (ray start --head), or leave the address out."
-    )
 
 
 def _call(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:

@@ -9,7 +9,7 @@
 A file is called as the row's key, its ending replaced: cat/1.jpg -> cat/1.png. Keys come from the pack, and a pack from anywhere:
 each is checked before it is used as a path. Keys that would give one name (cat/1.jpg and cat/1.bmp, or one key twice in a pack that
 was merged) get numbers: cat/1.png, cat/1~2.png.
-export_files.py encodes the rows, export_labels.py writes labels.csv and classes.txt.
+export_files.py writes them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ import numpy as np
 from packer import units
 from packer.arguments import check_workers, choice, whole
 from packer.convert.block_workers import one_thread_an_image
-from packer.convert.export_files import ExportRows
-from packer.convert.export_labels import LabelFiles
+from packer.convert.export_files import ExportRows, LabelFiles
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import pwrite_all
 from packer.format.pack import Pack

@@ -15,9 +15,9 @@ from packer import native, units
 from packer.channels import CHANNELS
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Engine, Report, provenance
+from packer.convert.engines import published
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows, survey
-from packer.convert.publishing import published
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, stratified

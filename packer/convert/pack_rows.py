@@ -27,11 +27,11 @@ _OWN = ("size", "dtype", "channels")  # what fields of pictures of sizes of thei
 _PLACED = ("boxes", "box_label", "keypoints")  # fields that follow the picture
 
 
-def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[NDArray[np.int64]]]:
+def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
     """Return several packs as one, in memory.
 
-    Returns: it; the classes of all, or None; and for each of its parts the number there of each of the part's classes ([] where
-    all have the same, or none). Different ones are sorted.
+    Returns: it, with the classes of all (different ones are sorted); and for each of its parts the number there of each of the part's
+    classes ([] where all have the same, or none).
     Raises UsageError, naming the difference, when their fields differ, only some have classes, or labels of several classes each
     are of different ones.
     """
@@ -60,7 +60,8 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, tuple[str, ...] | None, list[
         numbers = [
             np.array([classes.index(name) for name in part.header.classes or ()], np.int64) for part in parts
         ]
-    return joined(packs), classes, numbers
+    pack = joined(packs)
+    return replace(pack, header=replace(pack.header, classes=classes)), numbers
 
 
 class PackRows(RowMaker):
@@ -83,7 +84,7 @@ class PackRows(RowMaker):
         is; jpeg: whether images are to be stored as JPEG files; whole: what makes other ones of pictures of sizes of their own, None to
         pass them on; verify: compare blocks with their checksums.
         """
-        self._pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
+        self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = RowReader(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._image = next((f for f in pack.fields if f.name == "image"), None)
@@ -169,7 +170,7 @@ class PackRows(RowMaker):
         row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
             f.name: self._reader.read_ragged(f.name, run)[0]
-            for f in self._pack.fields
+            for f in self.pack.fields
             if f.ragged and f.name in rows
         }
         if "box_label" in ragged and self._numbers:
@@ -186,7 +187,7 @@ class PackRows(RowMaker):
         for f in self.fields:
             if geometry is None or f.name == "image" or not self._moved(f):
                 continue
-            stored, field = None, self._pack.header.field(f.name)
+            stored, field = None, self.pack.header.field(f.name)
             own = field.own_size
             if own is not None:
                 stored = self._picture(f.name, ragged.pop(f.name), sample)
@@ -215,11 +216,11 @@ class PackRows(RowMaker):
     def name(self, sample: int) -> str:
         """Return the pack, and the row in it."""
         part = int(self._parts(np.array([sample]))[0])
-        return f"{self._pack.parts[part].path}, row {sample - int(self._firsts[part])}"
+        return f"{self.pack.parts[part].path}, row {sample - int(self._firsts[part])}"
 
     def key(self, sample: int) -> str:
         """Return the row's own key, else its number."""
-        if all(f.name != "key" for f in self._pack.fields):
+        if all(f.name != "key" for f in self.pack.fields):
             return str(sample)
         run = one_run(sample, sample + 1)
         return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
@@ -227,9 +228,9 @@ class PackRows(RowMaker):
     def _picture(self, name: str, data: bytes, sample: int) -> NDArray[Any]:
         """Decode a row of a field of pictures of sizes of their own."""
         run = one_run(sample, sample + 1)
-        sizes = [self._reader.array(f, run) for f in self._pack.fields if f.measures]
+        sizes = [self._reader.array(f, run) for f in self.pack.fields if f.measures]
         known = np.stack(sizes, axis=1) if sizes else None
-        (values,) = decode_ragged(self._pack, self._pack.header.field(name), [data], [sample], known)
+        (values,) = decode_ragged(self.pack, self.pack.header.field(name), [data], [sample], known)
         return np.asarray(values)
 
     def _made_whole(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:

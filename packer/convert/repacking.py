@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,12 @@ from packer.convert.duplicate_rows import (
 from packer.convert.image_conversion import ConversionPlan, plan_conversion
 from packer.convert.image_options import ImageOptions, Pairs
 from packer.convert.pack_rows import PackRows, check_whole, together
+from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
 from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
-from packer.convert.shard_run import list_shards
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -136,17 +136,17 @@ def merge_packs(
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
         raise UsageError("merge: takes two packs or more. Pass their names.")
-    source = _opened(opened, run.out)
-    members = _members(source.pack)
+    rows, storing = _opened(opened, run.out)
+    members = _members(rows.pack)
     said: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
         left = _known_rows(opened, duplicates)
     if left:
-        members = {name: rows[~np.isin(rows, left)] for name, rows in members.items()}
+        members = {name: own[~np.isin(own, left)] for name, own in members.items()}
         said["duplicates"] = "skip"
     order = arrange(members, shuffle=shuffle, seed=seed)
-    report = _write(run, source, source.task(order, said, said["seed"]))
+    report = _write(run, rows, _task(rows, storing, order, said, said["seed"]))
     return replace(report, notes=(*report.notes, *left_out(len(left), "a pack before it")))
 
 
@@ -217,14 +217,14 @@ def split_pack(
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    source, shares = _opened(opened, os.fspath(path)), parse_split(shares)
-    splits = _members(source.pack)
+    (rows, _), shares = _opened(opened, os.fspath(path)), parse_split(shares)
+    splits = _members(rows.pack)
     if taken := sorted(set(shares) & set(splits)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of every split"
             f' ({", ".join(splits)}), so other names are allowed. Load it with split="{taken[0]}", or pass other names.'
         )
-    members = stratified(_strata(source.pack, splits), source.pack.rows, shares, seed)
+    members = stratified(_strata(rows.pack, splits), rows.pack.rows, shares, seed)
     for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
@@ -242,17 +242,17 @@ def split_pack(
     reports, parts = {}, {}
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        source = _opened(opened, to)
         said = {"part": {"name": name, "shares": shares, "seed": seed}}
-        dealt = {split: rows[np.isin(rows, samples)] for split, rows in splits.items()}
-        task = source.task(arrange(dealt, shuffle=False, seed=seed), said, source.pack.header.seed)
+        dealt = {split: own[np.isin(own, samples)] for split, own in splits.items()}
+        order, storing = arrange(dealt, shuffle=False, seed=seed), _storing(rows.pack, to)
+        task = _task(rows, storing, order, said, rows.pack.header.seed)
         # Before an interruption some may have been finished: these are left.
         if not overwrite and (found := _finished(to, task)) is not None:
             reports[name] = begin(to).report(found, already=True)
         else:
             check_output(to, overwrite=overwrite)
-            parts[name] = to, source, task
-    reports |= {name: _write(begin(to), source, task) for name, (to, source, task) in parts.items()}
+            parts[name] = to, task
+    reports |= {name: _write(begin(to), rows, task) for name, (to, task) in parts.items()}
     return {name: reports[name] for name in members}
 
 
@@ -451,7 +451,7 @@ def repack(
             spec = _spec(image, rule, fit)
             if image.shape is not None and image.shape[:2] == spec.size:
                 spec = None
-    source = _opened(
+    rows, storing = _opened(
         [opened],
         run.out,
         spec=spec,
@@ -461,18 +461,18 @@ def repack(
         quality=None if quality is None else whole("quality", quality),
         shards=shards,
     )
-    order = arrange(_members(source.pack), shuffle=shuffle, seed=seed)
+    order = arrange(_members(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     if not table:
         how = {"size": None if spec is None or rule is None else rule.option, "fit": fit} | (
             how if shuffle else {}
         )
-    if source.storing.shard_bytes is not None:
-        row_bytes = source.rows.row_bytes if table else estimate(source.rows, source.storing, order)
-        source = source._replace(storing=source.storing.with_rows(row_bytes))
-    said = {"repack": how, **source.storing.options()}
+    if storing.shard_bytes is not None:
+        storing = storing.with_rows(rows.row_bytes if table else estimate(rows, storing, order))
+    said = {"repack": how, **storing.options()}
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
-    return _write(run, source, source.task(order, said, seed if shuffle else opened.header.seed), notes)
+    task = _task(rows, storing, order, said, seed if shuffle else opened.header.seed)
+    return _write(run, rows, task, notes)
 
 
 def _open_whatever(path: PathLike) -> Pack:
@@ -509,59 +509,48 @@ def _pixels(pack: Pack, option: str) -> Field:
     return image
 
 
-class _PackSource(NamedTuple):
-    """Packs that are to be one: it, the classes of all, how the new pack is stored, and its rows."""
+def _task(
+    rows: PackRows, storing: RowStorage, order: SampleOrder, said: Mapping[str, Any], seed: int | None
+) -> ConversionTask:
+    """Return the task of writing a new pack. said: of its options, what was asked for; seed: of its order."""
+    pack, table = rows.pack, is_table(rows.pack)
+    first, *others = (part.header.provenance.get("options", {}) for part in pack.parts)
+    # What still says something of the rows, not how they are stored.
+    stored = ["format", "store", "quality", "shard_rows", "shard_bytes"]
+    if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
+        stored.append(
+            NORMALIZE
+        )  # packs that are normalised differently: the new one has its own mean and std
+    seals = digest(part.seal for part in pack.parts).hex()
+    source: dict[str, Any] = {"rows": pack.rows, "digest of the packs": seals}
+    files = dict.fromkeys(file for part in pack.parts for file in table_files(part.header))
+    if files and "part" not in said:  # of a part only a share of their rows
+        source["files"] = [list(file) for file in files]
+    kept = {name: value for name, value in first.items() if name not in stored}
+    versions = () if table else (decoder_versions(), partner_versions(rows.fields))
+    newest = _newest(pack)
+    return ConversionTask(
+        pack.path,
+        rows,
+        order,
+        storing,
+        provenance({**kept, **said}, source, storing, *versions),
+        {} if newest is None else {"newest file": str(newest)},
+        pack.header.classes,
+        seed,
+        pack.header.table,
+        keyed=not table and any(f.name == "key" for f in pack.fields),
+        newest=newest,
+    )
 
-    pack: Pack
-    classes: tuple[str, ...] | None
-    storing: RowStorage
-    rows: PackRows
 
-    def task(self, order: SampleOrder, said: Mapping[str, Any], seed: int | None) -> ConversionTask:
-        """Return the task of writing a new pack. said: of its options, what was asked for; seed: of its order."""
-        first, *others = (part.header.provenance.get("options", {}) for part in self.pack.parts)
-        # What still says something of the rows, not how they are stored.
-        stored = ["format", "store", "quality", "shard_rows", "shard_bytes"]
-        if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
-            stored.append(
-                NORMALIZE
-            )  # the packs are normalised differently: the new one has its own mean and std
-        table = is_table(self.pack)
-        seals = digest(part.seal for part in self.pack.parts).hex()
-        source: dict[str, Any] = {"rows": self.pack.rows, "digest of the packs": seals}
-        files = dict.fromkeys(file for part in self.pack.parts for file in table_files(part.header))
-        if files and "part" not in said:  # of a part only a share of their rows
-            source["files"] = [list(file) for file in files]
-        kept = {name: value for name, value in first.items() if name not in stored}
-        versions = () if table else (decoder_versions(), partner_versions(self.rows.fields))
-        newest = self.newest
-        return ConversionTask(
-            self.pack.path,
-            self.rows,
-            order,
-            self.storing,
-            provenance({**kept, **said}, source, self.storing, *versions),
-            {} if newest is None else {"newest file": str(newest)},
-            self.classes,
-            seed,
-            self.pack.header.table,
-            keyed=not table and any(f.name == "key" for f in self.pack.fields),
-            newest=newest,
-        )
-
-    @property
-    def newest(self) -> InputFile | None:
-        """The file of the packs that was changed last; None for packs in stores, whose seals are compared."""
-        if any("://" in part.path for part in self.pack.parts):
-            return None
-        files = {
-            part.file(extent)
-            for part in self.pack.parts
-            for extents in part.header.extents.values()
-            for extent in extents
-        }
-        names = sorted(files)
-        return newest_file(names, np.array([os.stat(name).st_mtime_ns for name in names], np.int64))
+def _newest(pack: Pack) -> InputFile | None:
+    """Return the file of a pack that was changed last; None for packs in stores, whose seals are compared."""
+    if any("://" in part.path for part in pack.parts):
+        return None
+    extents = ((part, e) for part in pack.parts for held in part.header.extents.values() for e in held)
+    names = sorted({part.file(extent) for part, extent in extents})
+    return newest_file(names, np.array([os.stat(name).st_mtime_ns for name in names], np.int64))
 
 
 def _opened(
@@ -572,25 +561,26 @@ def _opened(
     rule: RowSize | None = None,
     quality: int | None = None,
     **given: Any,
-) -> _PackSource:
-    """Return several packs as one, to be stored under a name. spec, rule: the new size; quality, given: as for `_storing`."""
+) -> tuple[PackRows, RowStorage]:
+    """Return the rows of several packs as one, and how they are stored under a name.
+
+    spec, rule: the new size; quality, given: as for `_storing`.
+    """
     if is_table(opened[0]):
         pack = tables_together(opened)
-        rows = PackRows(pack, verify=all(part.sealed for part in pack.parts))
-        return _PackSource(pack, pack.header.classes, _storing(pack, out, **given), rows)
-    pack, classes, numbers = together(opened)
+        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), _storing(pack, out, **given)
+    pack, numbers = together(opened)
     storing = _storing(pack, out, quality=quality, **given)
-    stored = next((f.codec for f in pack.fields if f.name == "image"), None) or {}
-    passes = storing.store == "jpeg" and quality in (None, stored.get("quality"))
-    whole = None
     image = next((f for f in pack.fields if f.name == "image"), None)
+    passes = storing.store == "jpeg" and quality in (None, ((image and image.codec) or {}).get("quality"))
+    whole = None
     if image is not None and image.own_size is not None and (spec is None or (rule and rule.ragged)):
-        whole, spec = _whole(pack, image, rule, storing, quality), None
-    return _PackSource(pack, classes, storing, PackRows(pack, numbers, spec, jpeg=passes, whole=whole))
+        whole, spec = _whole(image, rule, storing, quality, pack), None
+    return PackRows(pack, numbers, spec, jpeg=passes, whole=whole), storing
 
 
 def _whole(
-    pack: Pack, image: Field, rule: RowSize | None, storing: RowStorage, quality: int | None
+    image: Field, rule: RowSize | None, storing: RowStorage, quality: int | None, pack: Pack
 ) -> WholePictures | None:
     """Return what makes whole pictures anew, None if they stay as they are. Raises UsageError if they cannot be stored so."""
     own = image.own_size
@@ -639,15 +629,14 @@ def _storing(
     return RowStorage.parse(out, format, store, quality, shards)
 
 
-def _write(run: Conversion, source: _PackSource, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
+def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
     """Write a new pack of another, unless it is there and may be left."""
-    rows = len(task.order.samples)
     run.check_output()
-    if source.rows.remade:
-        nbytes = 2 * estimate(source.rows, source.storing, task.order) * rows
+    if rows.remade:
+        row_bytes = 2 * estimate(rows, task.storing, task.order)
     else:
-        nbytes = min(source.rows.row_bytes, 2 * source.pack.nbytes / source.pack.rows) * rows
-    return run.pack(task, round(nbytes), notes)
+        row_bytes = min(rows.row_bytes, 2 * rows.pack.nbytes / rows.pack.rows)
+    return run.pack(task, round(row_bytes * len(task.order.samples)), notes)
 
 
 def _finished(out: str, task: ConversionTask) -> Report | None:

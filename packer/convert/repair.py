@@ -19,7 +19,7 @@ from packer.arguments import check_workers
 from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import plan_conversion
 from packer.convert.image_options import ImageOptions
-from packer.convert.part_run import write_part
+from packer.convert.pack_run import write_part
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import SampleOrder, fill
 from packer.errors import PackerError, SourceError, UsageError

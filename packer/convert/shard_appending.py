@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
-from packer.convert.shard_run import write_shards
+from packer.convert.pack_run import write_shards
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX
@@ -82,9 +82,8 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         written = Report.of(made.header, resumed=made.rows)
     except FormatError:
         remove(place.pack)
-        rows = task.storing.shard_rows or len(task.order.samples)
         anew = replace(running, overwrite=False, resume=False)
-        written = write_shards(task, place.pack, anew, pack.path, rows)
+        written = write_shards(task, place.pack, anew, pack.path)
         place.record("made")
     with locked(pack.path, pack.path):
         pack.confirm()

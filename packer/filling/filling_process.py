@@ -22,7 +22,7 @@ import numpy as np
 from packer.convert.conversion_run import write_pack
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.convert.part_run import part_writer, row_keys, seal
+from packer.convert.pack_run import part_writer, row_keys, seal
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.filling_client import inodes

@@ -14,7 +14,7 @@ from PIL import Image
 
 from packer.convert.duplicate_rows import _coinciding, duplicate_rows
 from packer.convert.image_conversion import convert_images
-from packer.convert.part_run import write_part
+from packer.convert.pack_run import write_part
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError

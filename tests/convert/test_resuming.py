@@ -395,7 +395,7 @@ DISKS = {
     "the table": ("packer.format.hdf5_container._add", 1),
     "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
     "the flush": ("os.fsync", 0),
-    "the index": ("packer.convert.shard_run.write_index", 0),
+    "the index": ("packer.convert.pack_run.write_index", 0),
 }
 GATHERED = {"jpeg", "gzip", "npy shards"}
 FULL = [

@@ -13,7 +13,7 @@ import pytest
 from packer.convert import image_rows
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.convert.part_run import part_writer, seal
+from packer.convert.pack_run import part_writer, seal
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import PackerError, SourceError
 from tests.filling.conftest import ROWS

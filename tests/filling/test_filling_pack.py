@@ -20,7 +20,7 @@ from PIL import Image
 
 from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.convert.part_run import part_writer
+from packer.convert.pack_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.filling import filling_pack
