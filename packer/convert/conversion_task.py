@@ -89,9 +89,9 @@ class ConversionTask:
     @property
     def members(self) -> dict[str, Any]:
         """Members of Header that are known before rows are made."""
-        known = ("classes", "seed", "provenance", "table")
+        known = ["classes", "seed", "provenance", "table"]
         if self.header is not None:
-            known = (*known, "splits", "statistics", "skipped")
+            known += ["splits", "statistics", "skipped"]
         return {name: getattr(self.header or self, name) for name in known}
 
     @property

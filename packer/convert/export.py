@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,24 +129,29 @@ def export_images(
     finally:
         place.close(keep=False)
         rows.reader.close()
-    notes = list(labels.notes)
+    notes = _notes(rows, labels, foldered, stems, told=split is not None)
+    return ExportReport(files, nbytes, time.perf_counter() - began, (*labels.notes, *notes))
+
+
+def _notes(
+    rows: ExportRows, labels: LabelFiles, keys: Sequence[str], stems: Sequence[str], *, told: bool
+) -> Iterator[str]:
+    """Yield a sentence for all that the folder does not hold, or holds under other names. told: rows are those of one split."""
+    fields, splits = rows.pack.fields, rows.pack.header.splits
     used = {"image", "key", *labels.fields, *(f.name for f in rows.masks)}
-    if left := [f.name for f in opened.fields if f.name not in used and not f.measures]:
-        notes.append(
-            f"Not written: {', '.join(left)}; images, labels, boxes, keypoints and fields of pixels are."
-        )
-    renamed = sum(stem != _stem(key) for key, stem in zip(foldered, stems, strict=True))
-    if renamed:
-        notes.append(
+    if left := [f.name for f in fields if f.name not in used and not f.measures]:
+        yield f"Not written: {', '.join(left)}; images, labels, boxes, keypoints and fields of pixels are."
+    if renamed := sum(stem != _stem(key) for key, stem in zip(keys, stems, strict=True)):
+        yield (
             f"Other names than their keys: {units.count(renamed, 'file')}, as others would have the same, or as these hold control"
             " characters, ends of lines or backslashes."
         )
-    if opened.header.splits and not split and not _foldered(foldered):
-        notes.append(
-            f"The splits ({', '.join(sorted(opened.header.splits))}) are not told by the folders: those called train, val or"
-            " test are, where each row is in one."
+    in_folders = all("/" in key and split_called(key.partition("/")[0]) is not None for key in keys)
+    if splits and not told and not in_folders:
+        yield (
+            f"The splits ({', '.join(sorted(splits))}) are not told by the folders: those called train, val or test are, where each"
+            " row is in one."
         )
-    return ExportReport(files, nbytes, time.perf_counter() - began, tuple(notes))
 
 
 def _write_rows(
@@ -222,11 +227,6 @@ def _in_split_folders(pack: Pack, keys: list[str]) -> list[str]:
     if [split_called(key.partition("/")[0]) for key in keys if "/" in key] == names:
         return keys
     return [f"{name}/{key}" for key, name in zip(keys, names, strict=True)]
-
-
-def _foldered(keys: Sequence[str]) -> bool:
-    """Return True if all keys lie in folders of splits."""
-    return all("/" in key and split_called(key.partition("/")[0]) is not None for key in keys)
 
 
 def file_stems(keys: Sequence[str], ending: str) -> list[str]:

@@ -249,8 +249,7 @@ def plan_conversion(
     if classes is not None:
         if not targets.labelled and model is None:
             raise UsageError(
-                f"{opened.name}: has no labels, and classes number them. Pass {Option('labels')}, or "
-                f"no {Option('classes')}."
+                f"{opened.name}: has no labels, and classes number them. Pass {Option('labels')}, or no {Option('classes')}."
             )
         targets = targets.renumbered(classes, opened.name)
     if like is not None:

@@ -143,14 +143,8 @@ def _skipped(task: ConversionTask, outcome: Block) -> tuple[dict[str, str], ...]
 def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str) -> Report:
     """Write a pack of shards, or with ``running.only`` some of them. out, name: as write_pack has them. Raises PackerError."""
     only, total = running.only, len(task.order.samples)
-    rows = task.storing.shard_rows or total
-    place = WorkingFolder(
-        out,
-        overwrite=running.overwrite,
-        plan=task.plan,
-        resume=running.resume,
-        part="" if only is None else f"part-{only[0]}-of-{only[1]}",
-    )
+    rows, part = task.storing.shard_rows or total, "" if only is None else f"part-{only[0]}-of-{only[1]}"
+    place = WorkingFolder(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume, part=part)
     resumed, parts = 0, list[Report]()
     recorded = RecordedShards(place.resumed)
     there: set[str] = set()
@@ -169,35 +163,34 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         for file, number in files.items():
             path = os.path.join(place.pack, file)
             pack = recorded.found(place.pack, file, task.provenance)
-            if pack is not None and verify_pack(path).ok:
-                remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
-                if file not in recorded.seals:
-                    record([file, seal_of(pack.seal)])
-                there.add(file)
-                resumed += min(rows, total - number * rows)
-                running.progress(resumed)
+            if pack is None or not verify_pack(path).ok:
+                continue
+            remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
+            if file not in recorded.seals:
+                record([file, seal_of(pack.seal)])
+            there.add(file)
+            resumed += min(rows, total - number * rows)
+            running.progress(resumed)
         before = resumed
         for file, number in files.items():
             if file in there or file in recorded.empty:
                 continue
-            path, part = os.path.join(place.pack, file), task.shard(number, rows)
+            path, shard = os.path.join(place.pack, file), task.shard(number, rows)
             remove(path)
             try:
                 again = replace(running, overwrite=True)
-                parts.append(write_part(part, path, again, os.path.join(name, file), before))
+                parts.append(write_part(shard, path, again, os.path.join(name, file), before))
             except NothingPackedError as error:
                 record([file, list(error.skipped)])
             else:
                 record([file, seal_of(read_seal(path))])
-            before += len(part.order.samples)
+            before += len(shard.order.samples)
         if only is None:
             header = list_recorded(place, name, task.subject, made=recorded)
         else:
             headers = [pack.header for file in files if (pack := recorded.found(place.pack, file))]
-            left_out = recorded.skipped_of(files)
-            header = (
-                merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
-            )
+            left = recorded.skipped_of(files)
+            header = merge_headers(headers, left) if headers else replace(NO_ROWS, skipped=tuple(left))
             place.close(keep=True)
         return Report.of_parts(header, parts, resumed, place.cleared)
     except BaseException as error:

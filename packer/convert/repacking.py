@@ -431,26 +431,15 @@ def repack(
     )
     check_local(path, out)
     opened = _open_whatever(path)
-    table, spec, rule = is_table(opened), None, None
+    table = is_table(opened)
     if table:
-        for name, given in (
-            ("size", size),
-            ("store", store if store == "jpeg" else None),
-            ("quality", quality),
-        ):
+        about_images = {"size": size, "store": store if store == "jpeg" else None, "quality": quality}
+        for name, given in about_images.items():
             if given is not None:
                 raise UsageError(
                     f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
                 )
-    elif size is not None or store == "jpeg":
-        image = _pixels(opened, "store jpeg" if size is None else f"size {size}")
-        if size is not None:
-            rule = RowSize.parse(size)
-            if rule.ragged:
-                check_whole(opened, image, rule)
-            spec = _spec(image, rule, fit)
-            if image.shape is not None and image.shape[:2] == spec.size:
-                spec = None
+    rule, spec = (None, None) if table else _new_size(opened, size, fit, store)
     rows, storing = _opened(
         [opened],
         run.out,
@@ -490,14 +479,16 @@ def _open_whatever(path: PathLike) -> Pack:
         return opened
 
 
-def _spec(image: Field, rule: RowSize, fit: str) -> PixelSpec:
-    """Return the options by which images of a pack shrink."""
-    channels, dtype = pixel_options(image)
-    return PixelSpec((rule.height, rule.width), fit, channels, dtype=dtype)
+def _new_size(
+    pack: Pack, size: int | str | tuple[int, int] | None, fit: str, store: str | None
+) -> tuple[RowSize | None, PixelSpec | None]:
+    """Return the rule by which images of a pack shrink, and the options of their pixels; None: they keep their size.
 
-
-def _pixels(pack: Pack, option: str) -> Field:
-    """Return the field of images as it is loaded. Raises UsageError for a pack that has no images of 8 or 16 bits."""
+    Raises UsageError for a pack that has no images of 8 or 16 bits.
+    """
+    if size is None and store != "jpeg":
+        return None, None
+    option = "store jpeg" if size is None else f"size {size}"
     image = next((f.loaded for f in pack.fields if f.name == "image"), None)
     if image is None or not (image.ragged or image.pixels):
         found = (
@@ -506,7 +497,14 @@ def _pixels(pack: Pack, option: str) -> Field:
             else f"images {np.dtype(image.dtype).name}{list(image.shape or ())}"
         )
         raise UsageError(f"{option}: is about images of 8 or 16 bits; {pack.path} has {found}. Leave it out.")
-    return image
+    if size is None:
+        return None, None
+    rule = RowSize.parse(size)
+    if rule.ragged:
+        check_whole(pack, image, rule)
+    channels, dtype = pixel_options(image)
+    spec = PixelSpec((rule.height, rule.width), fit, channels, dtype=dtype)
+    return rule, None if image.shape is not None and image.shape[:2] == spec.size else spec
 
 
 def _task(

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from packer.convert.conversion_run import write_pack
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_run import part_writer, row_keys, seal
+from packer.convert.pack_run import part_writer, row_keys, seal, write_pack
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.filling_client import inodes
@@ -45,7 +44,7 @@ from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
-from packer.format.working_folder import clear_finished, difference
+from packer.format.working_folder import difference
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.remote.urls import is_url
@@ -106,8 +105,6 @@ class _Filling:
             if there or not os.path.lexists(out):
                 raise
             raise BusyError(f"{out}: another process has just made it. Look at it.") from None
-        with suppress(PackerError, OSError):
-            clear_finished(out)
         self.answer(sealed=self._server.made if self._server else 0, cleared=report.cleared)
 
     def _convert(self, *, resume: bool) -> Report:

@@ -48,7 +48,6 @@ _ENTRIES = frozenset(
 )
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
 _FILLING = frozenset(("header.json", "keys", "keys.offsets", "socket", "state"))
-_UNFINISHED = frozenset(("pack", "pack.packing", "staging", "old"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 
@@ -251,17 +250,6 @@ def locked(folder: str, out: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def clear_finished(out: str) -> None:
-    """Remove what a maker has left that was stopped between naming its pack and removing its folder. Raises OSError."""
-    path = out.rstrip("/") + PARTIAL_SUFFIX
-    if not os.path.isdir(path) or _UNFINISHED & {entry.name for entry in os.scandir(path)}:
-        return
-    _check_ours(path)
-    with locked(path, out):
-        if not _UNFINISHED & {entry.name for entry in os.scandir(path)}:
-            remove(path)
 
 
 def is_locked(folder: str) -> bool:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.conversion_run import Conversion, check_room, interrupted, write_pack
+from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
+from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes
 from packer.errors import SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from packer.arguments import choice, whole
-from packer.convert.conversion_run import Conversion, check_room, staging_folder, write_pack
+from packer.convert.conversion_run import Conversion, check_room, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
 from packer.convert.engines import published
+from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.errors import FormatError, UsageError

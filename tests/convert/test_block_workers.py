@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from packer.convert.conversion_run import write_pack
 from packer.convert.conversion_task import ConversionTask, RunOptions
+from packer.convert.pack_run import write_pack
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError

@@ -36,7 +36,8 @@ def made(rows: PackRows, sample: int) -> dict[str, Any]:
 
 
 def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
-    pack, classes, numbers = together(packs)
+    pack, numbers = together(packs)
+    classes = pack.header.classes
     assert (pack.rows, len(pack.parts)) == (32, 3)
     assert pack.path == " + ".join(p.path for p in packs)
     assert classes == ("blue", "green", "red")
@@ -45,7 +46,7 @@ def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
 
 
 def test_rows_are_found_in_their_parts(packs: list[Pack]):
-    pack, _, numbers = together(packs)
+    pack, numbers = together(packs)
     rows = PackRows(pack, numbers, None, jpeg=False)
     assert [f.name for f in rows.fields] == ["image", "label"]
     assert rows.ragged_bytes == 0
