@@ -42,7 +42,8 @@ def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
     assert pack.path == " + ".join(p.path for p in packs)
     assert classes == ("blue", "green", "red")
     assert [n.tolist() for n in numbers] == [[0, 1], [0, 1], [1, 2]]
-    assert together(packs[:1])[1:] == (("blue", "green"), [])
+    pack, numbers = together(packs[:1])
+    assert (pack.header.classes, numbers) == (("blue", "green"), [])
 
 
 def test_rows_are_found_in_their_parts(packs: list[Pack]):
