@@ -87,55 +87,47 @@ class PackRows(RowMaker):
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = RowReader(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
-        self._image = next((f for f in pack.fields if f.name == "image"), None)
+        self._image = image = next((f for f in pack.fields if f.name == "image"), None)
         self._anew = spec is not None or whole is not None  # heights and widths are others, or there are none
-        loaded = None if self._image is None else self._image.loaded
-        self._own = None if self._image is None else self._image.own_size
-        self._passed = (
-            (jpeg or self._own is not None)
-            and spec is None
-            and self._image is not None
-            and self._image.ragged
-        )
-        if loaded is not None and loaded.compressed:
-            loaded = replace(loaded, codec=None)
-        if spec is not None and loaded is not None:
-            _check_shrinks(pack, loaded, spec)
-            self._pixels = DecodeResize(spec, rgba=loaded.about.get("color") == "rgba")
-            about = {k: v for k, v in loaded.about.items() if k not in _OWN}
-            dtype = np.dtype(spec.dtype).newbyteorder("<").str
-            loaded = replace(
-                loaded, dtype=dtype, shape=spec.shape, about={**about, "fit": spec.fit}, codec=None
-            )
-        elif loaded is not None and loaded.ragged and not self._passed:
-            raise UsageError(
-                f"{pack.path}: its images have sizes of their own; they need one to be stored as "
-                f"pixels. Pass {Option('size')}."
-            )
-        if whole is not None:
-            loaded = whole.image
+        self._own = None if image is None else image.own_size
+        ragged = image is not None and image.ragged
+        self._passed = ragged and spec is None and (jpeg or self._own is not None)
+        made = None if image is None else self._made_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
-            self._made(f, loaded) for f in pack.fields if f.name != "key" and not (self._anew and f.measures)
+            self._made(f, made) for f in pack.fields if f.name != "key" and not (self._anew and f.measures)
         )
         self.fields += whole.sizes if whole is not None else ()
         # Of images of sizes of their own that are passed on, the new pack has mean and deviation if this one has.
-        self._counted = loaded is not None and loaded.ragged and "image" in pack.header.statistics
-        decoded = loaded is not None and not loaded.ragged and self._image is not None and self._image.ragged
-        made = {"image"} if self._anew or self._counted or decoded else set()
-        made |= {f.name for f in self.fields if self._anew and (f.measures or self._moved(f))}
-        self._bulk = [f for f in self.fields if f.name not in made]
+        self._counted = made is not None and made.ragged and "image" in pack.header.statistics
+        decoded = made is not None and not made.ragged and ragged
+        names = {"image"} if self._anew or self._counted or decoded else set()
+        names |= {f.name for f in self.fields if self._anew and (f.measures or self._moved(f))}
+        self._bulk = [f for f in self.fields if f.name not in names]
         self.ragged_bytes = 0
-        if loaded is None or loaded.ragged:
-            ragged = [
-                f.name
-                for f in pack.fields
-                if f.ragged
-                and f.name != "key"
-                and (loaded is None or f.own_size is not None or f.name == "image")
-            ]
-            nbytes = sum(e.nbytes for name in ragged for e in pack.header.extents[name]) // pack.rows
-            nbytes += 8 * len(ragged) if pack.header.table is not None else 0
+        if made is None or made.ragged:
+            own = [f for f in pack.fields if f.ragged and f.name != "key"]
+            if made is not None:
+                own = [f for f in own if f.own_size is not None or f.name == "image"]
+            nbytes = sum(e.nbytes for f in own for e in pack.header.extents[f.name]) // pack.rows
+            nbytes += 8 * len(own) if pack.header.table is not None else 0
             self.ragged_bytes = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+
+    def _made_image(self, loaded: Field) -> Field:
+        """Return the field of images as it is made. loaded: as it is loaded. Raises UsageError."""
+        if loaded.compressed:
+            loaded = replace(loaded, codec=None)
+        if (spec := self._spec) is not None:
+            _check_shrinks(self.pack, loaded, spec)
+            self._pixels = DecodeResize(spec, rgba=loaded.about.get("color") == "rgba")
+            about = {**{k: v for k, v in loaded.about.items() if k not in _OWN}, "fit": spec.fit}
+            dtype = np.dtype(spec.dtype).newbyteorder("<").str
+            loaded = replace(loaded, dtype=dtype, shape=spec.shape, about=about, codec=None)
+        elif loaded.ragged and not self._passed:
+            raise UsageError(
+                f"{self.pack.path}: its images have sizes of their own; they need one to be stored as "
+                f"pixels. Pass {Option('size')}."
+            )
+        return loaded if self._whole is None else self._whole.image
 
     @property
     def remade(self) -> bool:

@@ -255,17 +255,11 @@ def locked(folder: str, out: str) -> Iterator[None]:
 def is_locked(folder: str) -> bool:
     """Return True if somebody is making what a folder is for."""
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        os.close(_lock(folder, folder, shared=True, patience=0))
+    except BusyError:
         return True
     except OSError:
-        pass  # a file system without locks
-    finally:
-        os.close(fd)
+        pass
     return False
 
 
@@ -328,17 +322,20 @@ def _is_journal(name: str) -> bool:
     return name == "journal" or _PART.fullmatch(name) is not None
 
 
-def _lock(path: str, out: str, *, shared: bool = False) -> int:
-    """Lock an existing folder for this process; the lock dies with it. shared: with others that ask so. Returns the lock's descriptor."""
+def _lock(path: str, out: str, *, shared: bool = False, patience: float = _DYING_SECONDS) -> int:
+    """Lock an existing folder for this process; the lock dies with it.
+
+    shared: with others that ask so; patience: seconds to wait for another to end. Returns the lock's descriptor. Raises BusyError, OSError.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe has no writer
-    patience = time.monotonic() + _DYING_SECONDS
+    end = time.monotonic() + patience
     try:
         while True:
             try:
                 fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > patience:
+                if time.monotonic() > end:
                     raise
                 time.sleep(0.02)
         # A maker that ended between open and flock has removed the folder: it is no longer ours to take.
