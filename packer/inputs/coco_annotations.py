@@ -19,8 +19,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,11 @@ from packer.inputs.label_csv import read_whole
 from packer.inputs.label_options import Labels
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
+_LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
+"""Lists of a file -> what messages call an entry."""
+_ABSENT, _UNKNOWN = -1, -2
+_NO_BOX = (math.nan,) * 4
+_MOST = 1e9
 
 
 class CocoPart(NamedTuple):
@@ -83,163 +88,48 @@ def read_coco(
     Returns: boxes and their labels; int64 [N], the part that lists each image, 0 of those that none lists.
     Raises: SourceError.
     """
-    reading = _Reading(keys, findings)
-    classes = reading.add(0, parts[0])
-    for number, part in enumerate(parts[1:], 1):
-        if reading.add(number, part) != classes:
+    paths, listed = [part.path for part in parts], np.full(len(keys), -1, np.int64)
+    sizes, left_out = np.zeros((len(keys), 2), np.int64), Counter[str]()
+    classes: list[str] = []
+    columns = []
+    for number, part in enumerate(parts):
+        entries = _entries(part.path)
+        ids, names = _categories(part.path, entries["categories"])
+        if number and names != classes:
             raise SourceError(
-                f"{part.path}: has other categories than {parts[0].path}; the files of one data set have equal ones. Correct it."
+                f"{part.path}: has other categories than {paths[0]}; the files of one data set have equal ones. Correct it."
             )
-    return reading.targets(classes)
-
-
-class _Reading:
-    """The annotations read so far."""
-
-    def __init__(self, keys: Sequence[str], findings: Findings) -> None:
-        self._keys, self._findings = keys, findings
-        self._corners = array("d")
-        self._owners, self._labels, self._ids = array("q"), array("q"), array("q")
-        self._parts = np.full(len(keys), -1, np.int64)
-        self._sizes = np.zeros((len(keys), 2), np.int64)
-        self._paths: list[str] = []
-        self._left_out = {"of crowds": 0, "whose boxes have no area": 0}
-
-    def add(self, number: int, part: CocoPart) -> list[str]:
-        """Read a file, and return its classes. Raises: SourceError."""
-        path = part.path
-        self._paths.append(path)
-        told = _told(path)
-        ids, classes = _categories(path, told["categories"])
-        images = self._images(number, part, told["images"])
-        for place, entry in _dictionaries(path, "annotation", told["annotations"]):
-            identity = entry.get("id")
-            name = identity if type(identity) is int and -(2**63) <= identity < 2**63 else place
-            self._annotation(path, name, entry, images, ids)
-        return classes
-
-    def _images(self, number: int, part: CocoPart, entries: list[Any]) -> dict[Any, int]:
-        """Note which images are listed. Returns: id -> index of the image, -1 of one that is not there."""
-        below = {
-            key[len(part.folder) :]: k for k, key in enumerate(self._keys) if key.startswith(part.folder)
-        }
-        by_name: dict[str, int] = {}
-        for key, index in below.items():
-            last = key.rpartition("/")[2]
-            by_name[last] = -1 if last in by_name else index
-        images: dict[Any, int] = {}
-        for place, entry in _dictionaries(part.path, "image", entries):
-            identity, name = entry.get("id"), entry.get("file_name")
-            if not _is_id(identity) or not isinstance(name, str) or not name:
-                missing = "file_name" if _is_id(identity) else "id"
+        classes, images = names, _images(part, keys, entries["images"], sizes, findings)
+        for index in [index for index in images.values() if index != _ABSENT]:
+            if listed[index] >= 0:
                 raise SourceError(
-                    f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
-                )
-            if identity in images:
-                raise SourceError(
-                    f"{part.path}: two images have the id {shorten(str(identity))}; each has its own. Correct it."
-                )
-            normal = os.path.normpath(name)
-            index = below.get(normal, -1)
-            if index < 0:
-                index = by_name.get(normal.rpartition("/")[2], -1)
-            images[identity] = index
-            if index < 0:
-                found = f"is called {shorten(name)}, and no file is, or several are"
-                self._leave_out(part.path, f"image {place}", found)
-                continue
-            if self._parts[index] >= 0:
-                raise SourceError(
-                    f"{part.path}: {shorten(self._keys[index])} is listed twice, here or in {self._paths[self._parts[index]]}; "
+                    f"{part.path}: {shorten(keys[index])} is listed twice, here or in {paths[listed[index]]}; "
                     "each image is listed once. Correct it."
                 )
-            self._parts[index] = number
-            height, width = entry.get("height"), entry.get("width")
-            if type(height) is type(width) is int and 0 < min(height, width) <= max(height, width) < 2**31:
-                self._sizes[index] = height, width
-        return images
-
-    def _leave_out(self, path: str, called: str, found: str, image: int = -1) -> None:
-        """Refuse the image of an entry, or leave out the entry of none. Raises SourceError unless such are skipped."""
-        file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
-        if image < 0:
-            self._findings.leave_out(f"{file} {called}", f"{found}.", error)
-        else:
-            self._findings.refuse(image, f"its {called} ({file}) {found}.", error)
-
-    def _annotation(
-        self,
-        path: str,
-        name: int,
-        entry: Mapping[str, Any],
-        images: Mapping[Any, int],
-        ids: Mapping[Any, int],
-    ) -> None:
-        image, category = entry.get("image_id"), entry.get("category_id")
-        index = images.get(image) if _is_id(image) else None
-        label = ids.get(category) if _is_id(category) else None
-        corners = _corners(entry.get("bbox"))
-        found = ""
-        if index is None:
-            found = f"has the image_id {shorten(str(image))}, which no image has"
-        elif label is None:
-            found = f"has the category_id {shorten(str(category))}, which no category has"
-        elif corners is None:
-            found = "has no bbox of four finite numbers"
-        if index is None or label is None or corners is None:
-            if index is None or index >= 0:
-                self._leave_out(path, f"annotation {name}", found, -1 if index is None else index)
-        elif index < 0:
-            return
-        elif entry.get("iscrowd"):
-            self._left_out["of crowds"] += 1
-        elif corners[2] <= corners[0] or corners[3] <= corners[1]:
-            self._left_out["whose boxes have no area"] += 1
-        else:
-            self._corners.extend(corners)
-            self._owners.append(index)
-            self._labels.append(label)
-            self._ids.append(name)
-
-    def targets(self, classes: list[str]) -> tuple[ImageTargets, NDArray[np.int64]]:
-        """Return what `read_coco` does."""
-        subject = " and ".join(self._paths)
-        unlisted = np.flatnonzero(self._parts < 0).tolist()
-        more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
-        for index in unlisted:
-            self._findings.refuse(
-                index,
-                f"is not listed in {' and '.join(map(os.path.basename, self._paths))}.",
-                f"{subject}: does not list {self._keys[index]}{more}; images without objects are listed, too. Add them",
-            )
-        owners = np.array(self._owners, np.int64)
-        boxes = Boxes(
-            subject,
-            np.array(self._corners).reshape(-1, 4),
-            owners,
-            np.array(self._ids, np.int64),
-            np.array(self._labels, np.int64),
-            len(self._keys),
-            unit="annotation",
-            sizes=self._sizes,
+            listed[index] = number
+        columns.append(_boxes(part.path, entries["annotations"], images, ids, findings, left_out))
+    subject, unlisted = " and ".join(paths), np.flatnonzero(listed < 0).tolist()
+    more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
+    for index in unlisted:
+        findings.refuse(
+            index,
+            f"is not listed in {' and '.join(map(os.path.basename, paths))}.",
+            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them",
         )
-        listed = len(self._keys) - len(unlisted)
-        self._findings.notes.append(
-            f"Read as COCO's annotations: {len(owners):,} boxes of {len(classes):,} classes on {listed:,} images, "
-            f"{listed - len(np.unique(owners)):,} of them without any; segmentations and keypoints are left out."
-        )
-        for what, count in self._left_out.items():
-            if count:
-                self._findings.notes.append(f"{count:,} annotations {what} are left out.")
-        targets = ImageTargets(None, classes, boxes=boxes, findings=self._findings)
-        return targets, np.maximum(self._parts, 0)
+    xyxy, owners, labels, lines = map(np.concatenate, zip(*columns, strict=True))
+    boxes = Boxes(subject, xyxy, owners, lines, labels, len(keys), unit="annotation", sizes=sizes)
+    images_listed = len(keys) - len(unlisted)
+    findings.notes.append(
+        f"Read as COCO's annotations: {len(owners):,} boxes of {len(classes):,} classes on {images_listed:,} images, "
+        f"{images_listed - len(np.unique(owners)):,} of them without any; segmentations and keypoints are left out."
+    )
+    findings.notes += [
+        f"{count:,} annotations {what} are left out." for what, count in left_out.items() if count
+    ]
+    return ImageTargets(None, classes, boxes=boxes, findings=findings), np.maximum(listed, 0)
 
 
-def _is_id(value: object) -> bool:
-    return type(value) in (int, str)
-
-
-def _told(path: str) -> dict[str, list[Any]]:
+def _entries(path: str) -> dict[str, list[dict[str, Any]]]:
     """Return the lists of a file. Raises: SourceError."""
     try:
         told = json.loads(read_whole(path, "COCO's annotations are needed"))
@@ -247,26 +137,23 @@ def _told(path: str) -> dict[str, list[Any]]:
         raise SourceError(
             f"{path}: a damaged or truncated JSON; COCO's annotations are needed. Get it again."
         ) from None
-    lists = ("images", "annotations", "categories")
-    wrong = [name for name in lists if not isinstance(told, dict) or not isinstance(told.get(name), list)]
-    if wrong:
-        raise SourceError(
-            f"{path}: has no list {wrong[0]}; COCO's annotations are needed, which hold images, annotations and categories. Check it."
-        )
-    return {name: told[name] for name in lists}
+    for name, called in _LISTS.items():
+        if not isinstance(told, dict) or not isinstance(told.get(name), list):
+            raise SourceError(
+                f"{path}: has no list {name}; COCO's annotations are needed, which hold images, annotations and categories. Check it."
+            )
+        for place, entry in enumerate(told[name], 1):
+            if not isinstance(entry, dict):
+                raise SourceError(
+                    f"{path}: {called} {place} is no object with names; COCO's are. Correct it."
+                )
+    return {name: told[name] for name in _LISTS}
 
 
-def _dictionaries(path: str, what: str, entries: list[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for place, entry in enumerate(entries, 1):
-        if not isinstance(entry, dict):
-            raise SourceError(f"{path}: {what} {place} is no object with names; COCO's are. Correct it.")
-        yield place, entry
-
-
-def _categories(path: str, entries: list[Any]) -> tuple[dict[Any, int], list[str]]:
+def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int], list[str]]:
     """Return id -> number of the class, and the names of the classes, in the order of their ids."""
     found: dict[Any, str] = {}
-    for place, entry in _dictionaries(path, "category", entries):
+    for place, entry in enumerate(entries, 1):
         identity, name = entry.get("id"), entry.get("name")
         if not _is_id(identity) or not isinstance(name, str) or not name.strip():
             raise SourceError(f"{path}: category {place} has no id or no name; each has both. Correct it.")
@@ -278,18 +165,104 @@ def _categories(path: str, entries: list[Any]) -> tuple[dict[Any, int], list[str
     if not found:
         raise SourceError(f"{path}: has no categories; the labels of boxes number them. Add them.")
     order = sorted(found, key=lambda identity: (isinstance(identity, str), identity))
-    return {identity: number for number, identity in enumerate(order)}, [
-        found[identity] for identity in order
-    ]
+    return {identity: number for number, identity in enumerate(order)}, [found[key] for key in order]
 
 
-def _corners(box: Any) -> tuple[float, float, float, float] | None:
-    """Return left, top, right, bottom of a box given as left, top, width, height; None unless these are four finite numbers."""
-    if not isinstance(box, list) or len(box) != 4 or not all(type(side) in (int, float) for side in box):
-        return None
-    try:
-        left, top, width, height = map(float, box)
-    except OverflowError:
-        return None
-    corners = left, top, left + width, top + height
-    return corners if all(map(math.isfinite, corners)) and max(map(abs, corners)) < 1e9 else None
+def _images(
+    part: CocoPart,
+    keys: Sequence[str],
+    entries: list[dict[str, Any]],
+    sizes: NDArray[np.int64],
+    findings: Findings,
+) -> dict[Any, int]:
+    """Return id -> index of the image, _ABSENT of one that is not there. sizes: are filled with height and width, where they are told."""
+    below = {key[len(part.folder) :]: k for k, key in enumerate(keys) if key.startswith(part.folder)}
+    by_name: dict[str, int] = {}
+    for key, index in below.items():
+        last = key.rpartition("/")[2]
+        by_name[last] = _ABSENT if last in by_name else index
+    images: dict[Any, int] = {}
+    for place, entry in enumerate(entries, 1):
+        identity, name = entry.get("id"), entry.get("file_name")
+        if not _is_id(identity) or not isinstance(name, str) or not name:
+            missing = "file_name" if _is_id(identity) else "id"
+            raise SourceError(
+                f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
+            )
+        if identity in images:
+            raise SourceError(
+                f"{part.path}: two images have the id {shorten(str(identity))}; each has its own. Correct it."
+            )
+        normal = os.path.normpath(name)
+        index = images[identity] = below.get(normal, by_name.get(normal.rpartition("/")[2], _ABSENT))
+        if index == _ABSENT:
+            _refuse(
+                findings,
+                part.path,
+                f"image {place}",
+                f"is called {shorten(name)}, and no file is, or several are",
+            )
+        height, width = entry.get("height"), entry.get("width")
+        if index >= 0 and type(height) is type(width) is int and 0 < height < 2**31 and 0 < width < 2**31:
+            sizes[index] = height, width
+    return images
+
+
+def _boxes(
+    path: str,
+    entries: list[dict[str, Any]],
+    images: Mapping[Any, int],
+    classes: Mapping[Any, int],
+    findings: Findings,
+    left_out: Counter[str],
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return left, top, right and bottom of the boxes that are packed, their images, classes and ids; count those left out."""
+    owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
+    ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
+    xyxy = np.array([_corners(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
+    xyxy[:, 2:] += xyxy[:, :2]
+    wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(xyxy[:, 0])))
+    for row in np.flatnonzero(wrong).tolist():
+        found = "has no bbox of four finite numbers"
+        for what, numbers in (("category", labels), ("image", owners)):
+            if numbers[row] == _UNKNOWN:
+                found = (
+                    f"has the {what}_id {shorten(str(entries[row].get(f'{what}_id')))}, which no {what} has"
+                )
+        _refuse(findings, path, f"annotation {ids[row]}", found, int(owners[row]))
+    there = (owners >= 0) & ~wrong
+    crowds = there & np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
+    flat = there & ~crowds & (xyxy[:, 2:] <= xyxy[:, :2]).any(axis=1)
+    left_out.update({"of crowds": int(crowds.sum()), "whose boxes have no area": int(flat.sum())})
+    packed = there & ~crowds & ~flat
+    return xyxy[packed], owners[packed], labels[packed], ids[packed]
+
+
+def _refuse(findings: Findings, path: str, called: str, found: str, image: int = _ABSENT) -> None:
+    """Refuse the image of an entry, or leave out the entry of none. Raises SourceError unless such are skipped."""
+    file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
+    if image < 0:
+        findings.leave_out(f"{file} {called}", f"{found}.", error)
+    else:
+        findings.refuse(image, f"its {called} ({file}) {found}.", error)
+
+
+def _is_id(value: object) -> bool:
+    return type(value) in (int, str)
+
+
+def _line(identity: object, place: int) -> int:
+    """Return the number by which messages call an annotation: its id if that is an int64, else its place in the list."""
+    return identity if type(identity) is int and -(2**63) <= identity < 2**63 else place
+
+
+def _numbers(entries: list[dict[str, Any]], name: str, known: Mapping[Any, int]) -> NDArray[np.int64]:
+    """Return the numbers that the ids in a column stand for, _UNKNOWN of those that nothing has."""
+    column = (entry.get(name) for entry in entries)
+    return np.array([known.get(value, _UNKNOWN) if _is_id(value) else _UNKNOWN for value in column], np.int64)
+
+
+def _corners(box: Any) -> Sequence[float]:
+    """Return left, top, width and height, if a box is four finite numbers that may be pixels."""
+    plain = isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)
+    return box if plain and all(abs(side) < _MOST for side in box) else _NO_BOX
