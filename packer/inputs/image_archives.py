@@ -19,14 +19,16 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import IO, Any
+from typing import IO, NamedTuple
 
-from packer.errors import ImageError, SourceError, SpaceError, UsageError
+import numpy as np
+
+from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
 from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten, suffix_of
 from packer.source_kinds import ARCHIVES, COMPRESSED_TARS
@@ -67,49 +69,44 @@ def open_archive(
     path: str,
     inside: str = "",
     spool_dir: str | None = None,
-    also: Callable[[str], bool] | None = None,
+    also: Callable[[str], bool] = lambda name: False,
 ) -> Archive:
     """List an archive, or one folder in it.
 
     path: a file for which `is_archive` holds; inside: a folder in it, "/"-separated, or "" for everything.
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
-    also: tells of the name of a file that is no image whether `read_other` is to give it; of tars.
+    also: tells of the name of a file that is no image whether `read_other` is to give it.
     Raises: SourceError when the archive is damaged or holds images that cannot be packed; SpaceError when there is no room to
         decompress it; UsageError when it has no such folder.
     """
-    lower = path.lower()
-    archive: Archive
+    damaged = SourceError(f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again.")
     try:
-        if lower.endswith(".zip"):
-            archive = ZipArchive(path, inside)
-        else:
-            module = next((name for end, name in COMPRESSED_TARS.items() if lower.endswith(end)), None)
-            opens = None if module is None else import_module(module).open
-            archive = TarArchive(path, inside, opens, spool_dir, also)
+        return Archive(path, inside, spool_dir, also)
+    except PackerError:
+        raise
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            folder = spool_dir or tempfile.gettempdir()
-            raise SpaceError(
-                f"{path}: no space left in {folder} to decompress it; its images must fit. "
-                "Make room there, or decompress the archive yourself."
-            ) from None
         if error.errno is None:
-            raise _damaged(path) from None
+            raise damaged from None
         raise SourceError(f"{path}: cannot be read ({error.strerror}); an archive is needed.") from None
     except _DAMAGE:
-        raise _damaged(path) from None
+        raise damaged from None
     except MemoryError:
         raise SourceError(f"{path}: its listing needs more memory than there is. Unpack it.") from None
+
+
+@contextmanager
+def spooled(path: str, spool_dir: str | None) -> Iterator[IO[bytes]]:
+    """Open a temporary file without a name for what the file `path` holds. Raises SpaceError where there is no room for it."""
     try:
-        archive.check_inside()
-    except UsageError:
-        archive.close()
-        raise
-    return archive
-
-
-def _damaged(path: str) -> SourceError:
-    return SourceError(f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again.")
+        with tempfile.TemporaryFile(dir=spool_dir) as spool:
+            yield spool
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise SpaceError(
+            f"{path}: no space left in {spool_dir or tempfile.gettempdir()} for a temporary copy of its images, which cannot be read "
+            "at random where they are. Make room there."
+        ) from None
 
 
 def archive_stem(path: str) -> str:
@@ -118,11 +115,16 @@ def archive_stem(path: str) -> str:
     return name[: -max(len(end) for end in ARCHIVES if name.lower().endswith(end))]
 
 
-class Archive(ABC):
+def path_parts(name: str) -> list[str]:
+    """Split a member's name into its folders and its last part, without empty ones and dots."""
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+class Archive:
     """The images of one archive, or of one folder in it. Made by `open_archive`."""
 
-    def __init__(self, path: str, inside: str, also: Callable[[str], bool] | None = None) -> None:
-        """Open ``path``, and start an empty list of what it holds below ``inside``; also: as `open_archive` has it."""
+    def __init__(self, path: str, inside: str, spool_dir: str | None, also: Callable[[str], bool]) -> None:
+        """List ``path``; arguments: as `open_archive` has them. Raises whatever Python's modules raise of damaged files, too."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._status = os.fstat(self._fd)
@@ -130,28 +132,35 @@ class Archive(ABC):
         """When the archive was changed last, in nanoseconds since 1970."""
         self.keys: list[str] = []
         """The images, as paths below ``inside``, in the archive's order."""
-        self.sizes = array("q")
-        """Bytes of each image file."""
         self.folders: set[str] = set()
         """Every folder below ``inside`` that is not hidden, as a path, down to the third level."""
-        self.loose: set[str] = set()
-        """The folders that hold files of any kind, directly or below the third level; "" stands for ``inside`` itself."""
-        self.others: dict[str, tuple[int, int]] = {}
-        """Files that are no images and were asked for: path -> place and bytes, in the archive's order."""
+        self.others: dict[str, tuple[int, ...]] = {}
+        """Files that are no images and were asked for: path -> bytes and place, in the archive's order."""
         self.left_out: Counter[str] = Counter()
         """Files that are not hidden and no images, by `suffix_of` their names."""
-        self._inside, self._also = inside, also
+        self._prefix, self._also = path_parts(inside), also
+        self._loose: set[str] = (
+            set()
+        )  # folders that hold files, directly or below the third level; "": inside itself
         self._tops: set[str] = set()
-        self._seen: set[str] = set()
+        try:
+            self._list(spool_dir)
+            if inside and not self.folders and not self._loose:
+                tops = ", ".join(sorted(self._tops)) or "no folders"
+                raise UsageError(
+                    f"{path}/{inside}: no such folder in the archive; its top holds {tops}. Pass a folder that it holds."
+                )
+        except BaseException:
+            self.close()
+            raise
 
-    @abstractmethod
     def read(self, index: int) -> bytes:
         """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
+        return self._read(*self._places[index].tolist())
 
     def read_other(self, path: str) -> bytes:
         """Read a file of ``others``; thread-safe. Raises: ImageError without its name."""
-        offset, size = self.others[path]
-        return self._pread(size, offset)
+        return self._read(*self.others[path])
 
     def close(self) -> None:
         """Close the archive; closing again does nothing."""
@@ -159,76 +168,81 @@ class Archive(ABC):
             fd, self._fd = self._fd, -1
             os.close(fd)
 
-    def holds_only(self, folder: str) -> bool:
-        """Say whether everything that is listed lies in one folder at the top, and that folder is called so."""
-        return "" not in self.loose and {path.partition("/")[0] for path in self.folders} == {folder}
-
     @property
     def base(self) -> str:
-        """The folder of the archive's own name that it was made of, a slash behind it; "" if it was made of something else."""
+        """The folder of the archive's own name that everything lies in, a slash behind it; "" if there is no such folder."""
         stem = as_text(archive_stem(self.path))
-        return f"{stem}/" if not self._inside and self.holds_only(stem) else ""
+        only = "" not in self._loose and {path.partition("/")[0] for path in self.folders} == {stem}
+        return f"{stem}/" if only and not self._prefix else ""
 
-    def check_inside(self) -> None:
-        """Raise UsageError when a folder was asked for and the archive has none of that name."""
-        if self._inside and not self.folders and not self.loose:
-            tops = ", ".join(sorted(self._tops)) or "no folders"
-            raise UsageError(
-                f"{self.path}/{self._inside}: no such folder in the archive; its top holds {tops}. "
-                "Pass a folder that it holds."
-            )
-        self._seen.clear()
+    def _list(self, spool_dir: str | None) -> None:
+        """List the members, a compressed tar's in a decompressed copy."""
+        seen, places, width = set[str](), array("q"), 1
+        ending = next((end for end in ARCHIVES if self.path.lower().endswith(end)), "")
+        if ending in COMPRESSED_TARS:
+            self._decompress(COMPRESSED_TARS[ending], spool_dir)
+        for member in (_zip_members if ending == ".zip" else _tar_members)(self.path, self._fd):
+            key = self._key(member)
+            if key is None:
+                continue
+            if key in seen:
+                raise SourceError(
+                    f"{self.path}: {shorten(member.name)} occurs twice; each image needs a name of its own. Make the archive anew."
+                )
+            seen.add(key)
+            if is_image(key):
+                self.keys.append(key)
+                places.extend(member.place)
+                width = len(member.place)
+            else:
+                self.others[key] = member.place
+        self._places = np.array(places, np.int64).reshape(-1, width)
+        self.sizes = self._places[:, 0]
+        """Bytes of each image file, int64."""
 
-    def _key(self, name: str, is_folder: bool, refused: str | None) -> str | None:
-        """Note one member and say under which key it is listed, None if it is not listed.
+    def _decompress(self, module: str, spool_dir: str | None) -> None:
+        with (
+            spooled(self.path, spool_dir) as spool,
+            open(self._fd, "rb", closefd=False) as packed,
+            import_module(module).open(packed) as stream,
+        ):
+            shutil.copyfileobj(stream, spool, _SEEN)
+            spool.flush()
+            self._check_unchanged()
+            os.dup2(spool.fileno(), self._fd, inheritable=False)
+        self._status = os.fstat(self._fd)
 
-        name: as the archive has it; refused: why it could not be read if it were wanted, else None.
-        """
-        if len(name) > _LONGEST_NAME:
-            if is_folder or not is_image(name[-_LONGEST_NAME:].rpartition("/")[2]):
-                return None
-            raise SourceError(
-                f"{self.path}: {shorten(name)} is longer than {_LONGEST_NAME:,} bytes; no system has such paths. "
-                "Make the archive without it."
-            )
-        parts = path_parts(name)
+    def _key(self, member: _Member) -> str | None:
+        """Note one member and say under which key it is listed, None if it is not listed."""
+        name, refused = member.name, member.refused
+        parts = path_parts(name[-_LONGEST_NAME:])
         if not parts or any(is_hidden(part) for part in parts if part != ".."):
             return None
-        wanted = not is_folder and (is_image(parts[-1]) or (self._also is not None and self._also(parts[-1])))
-        if name.startswith("/") or ".." in parts:
+        wanted = not member.is_folder and (is_image(parts[-1]) or self._also(parts[-1]))
+        if len(name) > _LONGEST_NAME:
+            refused = f"is longer than {_LONGEST_NAME:,} bytes"
+        elif name.startswith("/") or ".." in parts:
             refused = "leads out of the archive"
+        if refused and wanted:
+            raise SourceError(
+                f"{self.path}: {shorten(name)} {refused}; images must be ordinary members. Make the archive without it."
+            )
         if refused:
-            if wanted:
-                raise SourceError(
-                    f"{self.path}: {shorten(name)} {refused}; images must be ordinary members. "
-                    "Make the archive without it."
-                )
             return None
-        if is_folder or len(parts) > 1:
+        if member.is_folder or len(parts) > 1:
             self._tops.add(parts[0])
-        prefix = path_parts(self._inside)
-        if parts[: len(prefix)] != prefix:
+        if parts[: len(self._prefix)] != self._prefix:
             return None
-        parts = parts[len(prefix) :]
-        within = parts if is_folder else parts[:-1]
-        folder = "/".join(within[:_LEVELS])
-        if not is_folder and parts:
-            self.loose.add(folder)
+        parts = parts[len(self._prefix) :]
+        folder = "/".join((parts if member.is_folder else parts[:-1])[:_LEVELS])
+        if parts and not member.is_folder:
+            self._loose.add(folder)
+            if not wanted:
+                self.left_out[suffix_of(parts[-1])] += 1
         while folder and folder not in self.folders:
             self.folders.add(folder)
             folder = folder.rpartition("/")[0]
-        if not is_folder and not wanted and parts:
-            self.left_out[suffix_of(parts[-1])] += 1
-        if not wanted or not parts:
-            return None
-        key = "/".join(parts)
-        if key in self._seen:
-            raise SourceError(
-                f"{self.path}: {shorten(name)} occurs twice; each image needs a name of its own. "
-                "Make the archive anew."
-            )
-        self._seen.add(key)
-        return key
+        return "/".join(parts) if wanted and parts else None
 
     def _pread(self, size: int, offset: int) -> bytes:
         try:
@@ -246,10 +260,45 @@ class Archive(ABC):
         if (status.st_size, status.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
             raise changed(self.path)
 
+    def _read(self, size: int, start: int, *zipped: int) -> bytes:
+        """Read a member at its place."""
+        if not zipped:
+            return self._pread(size, start)
+        packed, method, *sums = zipped
+        if size > max(_LARGE, _MOST_RATIO * packed):
+            raise ImageError(
+                f"{size:,} bytes, made of {packed:,} in the archive; above {_LARGE:,} at most {_MOST_RATIO} times as many"
+                " are. Unpack the archive if it is meant."
+            )
+        header = self._pread(_ZIP_LOCAL_HEADER.size, start)
+        signature, flags, own_method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
+        data = self._pread(name_bytes + extra_bytes + packed, start + _ZIP_LOCAL_HEADER.size)
+        name, data = data[:name_bytes], data[name_bytes + extra_bytes :]
+        told = signature, flags & _ZIP_ENCRYPTED, own_method, zlib.crc32(name)
+        if told != (b"PK\3\4", 0, method, sums[0]):
+            raise ImageError("is another member where it lies than in the archive's directory.")
+        try:
+            if method == zipfile.ZIP_DEFLATED:
+                # One byte more than announced is enough to see a lie, and no bomb gets further.
+                data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
+        except zlib.error:
+            data = b""
+        if len(data) != size or zlib.crc32(data) != sums[1]:
+            raise ImageError("damaged inside the archive.")
+        return data
 
-def path_parts(name: str) -> list[str]:
-    """Split a member's name into its folders and its last part, without empty ones and dots."""
-    return [part for part in name.split("/") if part not in ("", ".")]
+
+class _Member(NamedTuple):
+    """A member as an archive lists it.
+
+    refused: why it cannot be an image, in words that follow its name, or None.
+    place: its bytes, and its offset; in a zip file that of its header, its bytes there, its method, checksums of its name and itself.
+    """
+
+    name: str
+    is_folder: bool
+    refused: str | None
+    place: tuple[int, ...]
 
 
 class _TarHeaders(io.BufferedReader):
@@ -261,126 +310,53 @@ class _TarHeaders(io.BufferedReader):
         return super().read(size)
 
 
-class TarArchive(Archive):
-    """A tar file, read at its members' offsets; a compressed one through a temporary file."""
-
-    def __init__(
-        self,
-        path: str,
-        inside: str,
-        opens: Callable[[IO[bytes]], Any] | None,
-        spool_dir: str | None,
-        also: Callable[[str], bool] | None,
-    ) -> None:
-        """List ``path``; ``opens`` gives the decompressed stream of a compressed one; also: as `open_archive` has it."""
-        super().__init__(path, inside, also)
-        self._offsets = array("q")
-        try:
-            if opens is not None:
-                with (
-                    open(self._fd, "rb", closefd=False) as packed,
-                    opens(packed) as stream,
-                    tempfile.TemporaryFile(dir=spool_dir) as spool,
-                ):
-                    shutil.copyfileobj(stream, spool, _SEEN)
-                    spool.flush()
-                    self._check_unchanged()
-                    fd, self._fd = self._fd, os.dup(spool.fileno())
-                    os.close(fd)
-                self._status = os.fstat(self._fd)
-            with _TarHeaders(io.FileIO(self._fd, closefd=False)) as file:
-                file.seek(0)
-                with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
-                    while (member := tar.next()) is not None:
-                        # The list would grow to 1 KB a member; tarfile needs it only to find members by name.
-                        tar.members.clear()  # type: ignore[attr-defined]
-                        if member.size < 0 or len(tar.pax_headers) > _TAR_GLOBAL_RECORDS:
-                            raise tarfile.ReadError("a hostile header")
-                        self._add(member)
-                file.seek(tar.offset)
-                # tarfile takes damaged, cut off or missing headers for the end, which a block of zeros is.
-                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                    raise tarfile.ReadError("no end")
-                if file.read(_SEEN).strip(b"\0"):
-                    raise SourceError(
-                        f"{path}: goes on behind its end, as several archives in one file do; one is read. Unpack it with tar "
-                        "--ignore-zeros, or make it anew."
-                    )
-        except BaseException:
-            self.close()
-            raise
-
-    def _add(self, member: tarfile.TarInfo) -> None:
-        refused = None
-        if member.issym() or member.islnk():
-            refused = "is a link"
-        elif member.issparse() or not member.isreg():
-            refused = "is not an ordinary file"
-        key = self._key(member.name, member.isdir(), None if member.isdir() else refused)
-        if key is None:
-            return
-        if not is_image(key):
-            self.others[key] = member.offset_data, member.size
-            return
-        self.keys.append(key)
-        self._offsets.append(member.offset_data)
-        self.sizes.append(member.size)
-
-    def read(self, index: int) -> bytes:
-        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
-        return self._pread(self.sizes[index], self._offsets[index])
+def _tar_members(path: str, fd: int) -> Iterator[_Member]:
+    """List the members of a plain tar."""
+    with _TarHeaders(io.FileIO(fd, closefd=False)) as file:
+        file.seek(0)
+        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
+            while (member := tar.next()) is not None:
+                # The list would grow to 1 KB a member; tarfile needs it only to find members by name.
+                tar.members.clear()  # type: ignore[attr-defined]
+                if member.size < 0 or len(tar.pax_headers) > _TAR_GLOBAL_RECORDS:
+                    raise tarfile.ReadError("a hostile header")
+                refused = None
+                if member.issym() or member.islnk():
+                    refused = "is a link"
+                elif not member.isdir() and (member.issparse() or not member.isreg()):
+                    refused = "is not an ordinary file"
+                yield _Member(member.name, member.isdir(), refused, (member.size, member.offset_data))
+        file.seek(tar.offset)
+        # tarfile takes damaged, cut off or missing headers for the end, which a block of zeros is.
+        if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("no end")
+        if file.read(_SEEN).strip(b"\0"):
+            raise SourceError(
+                f"{path}: goes on behind its end, as several archives in one file do; one is read. Unpack it with tar "
+                "--ignore-zeros, or make it anew."
+            )
 
 
-def _zip_name(member: zipfile.ZipInfo) -> str:
-    """Return the name of a member: where it is not marked as UTF-8, it is that all the same if its bytes are (macOS marks none)."""
-    name = member.orig_filename  # unlike filename not cut off at a NUL
-    if member.flag_bits & _ZIP_UTF8:
-        return name
-    try:
-        return name.encode("cp437").decode("utf-8")
-    except UnicodeError:
-        return name
-
-
-class ZipArchive(Archive):
-    """A zip file, read at its members' offsets."""
-
-    def __init__(self, path: str, inside: str) -> None:
-        """List ``path``."""
-        super().__init__(path, inside)
-        self._headers, self._packed, self._sums = array("q"), array("q"), array("L")
-        self._names = array("L")  # checksums of the names as the archive has them
-        self._deflated = bytearray()
-        try:
-            with open(self._fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as listing:
-                members = listing.infolist()
-                self._check_places(members)
-                for member in members:
-                    self._add(member)
-        except BaseException:
-            self.close()
-            raise
-
-    def _check_places(self, members: list[zipfile.ZipInfo]) -> None:
-        """Raise SourceError where members lie outside the archive, or two share bytes, as those of bombs do."""
-        end, last = 0, ""
-        for member in sorted(members, key=lambda member: member.header_offset):
-            name = shorten(member.orig_filename)
-            if member.header_offset < end:
-                raise SourceError(
-                    f"{self.path}: {last} and {name} share bytes of it; each member has its own. Make the archive anew."
-                )
-            end = member.header_offset + _ZIP_LOCAL_HEADER.size + member.compress_size
-            if member.header_offset < 0 or end > self._status.st_size:
-                raise SourceError(
-                    f"{self.path}: {name} would lie behind its end; a whole archive is needed. Fetch it again."
-                )
-            last = name
-
-    def _add(self, member: zipfile.ZipInfo) -> None:
-        """List one member."""
+def _zip_members(path: str, fd: int) -> Iterator[_Member]:
+    """List the members of a zip file. Raises SourceError where they lie outside it, or two share bytes, as those of bombs do."""
+    with open(fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as listing:
+        members = listing.infolist()
+    nbytes, end, last = os.fstat(fd).st_size, 0, ""
+    for member in sorted(members, key=lambda member: member.header_offset):
+        name = shorten(member.orig_filename)
+        if member.header_offset < end:
+            raise SourceError(
+                f"{path}: {last} and {name} share bytes of it; each member has its own. Make the archive anew."
+            )
+        end, last = member.header_offset + _ZIP_LOCAL_HEADER.size + member.compress_size, name
+        if member.header_offset < 0 or end > nbytes:
+            raise SourceError(
+                f"{path}: {name} would lie behind its end; a whole archive is needed. Fetch it again."
+            )
+    for member in members:
         kind = stat.S_IFMT(member.external_attr >> 16)
         name = member.orig_filename  # unlike filename not cut off at a NUL
+        encoded = name.encode("utf-8" if member.flag_bits & _ZIP_UTF8 else "cp437")
         refused = None
         if kind == stat.S_IFLNK:
             refused = "is a link"
@@ -392,45 +368,9 @@ class ZipArchive(Archive):
             refused = "is encrypted"
         elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             refused = f"is compressed by method {member.compress_type}, not stored or deflated"
-        key = self._key(_zip_name(member), member.is_dir(), refused)
-        if key is None:
-            return
-        self.keys.append(key)
-        self.sizes.append(member.file_size)
-        self._headers.append(member.header_offset)
-        self._packed.append(member.compress_size)
-        self._sums.append(member.CRC)
-        self._names.append(zlib.crc32(name.encode("utf-8" if member.flag_bits & _ZIP_UTF8 else "cp437")))
-        self._deflated.append(member.compress_type == zipfile.ZIP_DEFLATED)
-
-    def read(self, index: int) -> bytes:
-        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
-        start, size = self._headers[index], self.sizes[index]
-        if size > max(_LARGE, _MOST_RATIO * self._packed[index]):
-            raise ImageError(
-                f"{size:,} bytes, made of {self._packed[index]:,} in the archive; above {_LARGE:,} at most {_MOST_RATIO} times as many"
-                " are. Unpack the archive if it is meant."
-            )
-        header = self._pread(_ZIP_LOCAL_HEADER.size, start)
-        signature, flags, method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
-        start += _ZIP_LOCAL_HEADER.size
-        data = self._pread(name_bytes + extra_bytes + self._packed[index], start)
-        name, data = data[:name_bytes], data[name_bytes + extra_bytes :]
-        deflated = self._deflated[index]
-        told = (signature, flags & _ZIP_ENCRYPTED, method, zlib.crc32(name))
-        if told != (
-            b"PK\3\4",
-            0,
-            zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED,
-            self._names[index],
-        ):
-            raise ImageError("is another member where it lies than in the archive's directory.")
-        try:
-            if deflated:
-                # One byte more than announced is enough to see a lie, and no bomb gets further.
-                data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
-        except zlib.error:
-            data = b""
-        if len(data) != size or zlib.crc32(data) != self._sums[index]:
-            raise ImageError("damaged inside the archive.")
-        return data
+        with suppress(
+            UnicodeError
+        ):  # names that are not marked as UTF-8 are it if their bytes are: macOS marks none
+            name = encoded.decode("utf-8")
+        place = member.file_size, member.header_offset, member.compress_size, member.compress_type
+        yield _Member(name, member.is_dir(), refused, (*place, zlib.crc32(encoded), member.CRC))

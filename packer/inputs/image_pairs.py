@@ -28,7 +28,7 @@ from packer.inputs.file_names import as_text, is_hidden, on_disk
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, file_state, split_archive, unlistable
-from packer.inputs.opened_source import ArchiveImages, ImageFiles
+from packer.inputs.opened_source import ArchiveImages, ImageSource
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.sentence import Sentence
@@ -64,14 +64,14 @@ def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
 class Pair:
     """The partners of a list of images. A context manager; made by `open_pair`.
 
-    sizes: int64 [N], bytes of the files; times, newest: as ImageFiles has them.
+    sizes: int64 [N], bytes of the files; times, newest: as ImageSource has them.
     """
 
     def __init__(
         self,
         name: str,
         place: str,
-        images: ImageFiles,
+        images: ImageSource,
         spec: PixelSpec,
         like: Field | None,
         findings: Findings,
@@ -207,7 +207,7 @@ def open_pair(
         place, pattern = os.path.split(place)
         pattern = as_text(pattern)
     findings = findings or Findings()
-    files: ImageFiles
+    files: ImageSource
     with ExitStack() as stack:
         if os.path.isdir(place):
             own: Collection[str] = ()  # files that are images lie in the same folder

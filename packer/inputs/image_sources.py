@@ -43,7 +43,7 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
-from packer.inputs.opened_source import ArchiveImages, ImageFiles, ImageSource, SourceOptions, arrange
+from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, arrange
 from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
@@ -158,7 +158,7 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
             options.findings.notes.append(
                 f"{len(found.images.keys) - len(own):,} images lie in other folders than the annotations', and are left out."
             )
-        return ImageSource(name, images, targets, splits, labelled=True)
+        return images.describe(name, targets, splits, labelled=True)
     if packed and not found.images.keys:
         files = [os.fsdecode(on_disk(os.path.join(as_text(name), path))) for path in sorted(packed)]
         tars = [path for path in files if path.lower().endswith(TARS)]
@@ -167,12 +167,12 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
         if find_images(files[0]):
             return read_parquet(name, files, options)
     targets, splits = arrange(name, found.images.keys, found.folders, options)
-    source = ImageSource(name, found.images, targets, splits, labelled=options.labelled)
+    source = found.images.describe(name, targets, splits, labelled=options.labelled)
     source.findings.notes += note_left_out(found.left_out)
     return source
 
 
-class FolderImages(ImageFiles):
+class FolderImages(ImageSource):
     """Files below a folder, read where they are as they were when they were listed. A path of "" stands for none."""
 
     def taken(self, indices: NDArray[np.int64]) -> FolderImages:
@@ -181,7 +181,7 @@ class FolderImages(ImageFiles):
         return FolderImages(keys, self.sizes[indices], self.times[indices], folder=self.folder)
 
     def read(self, index: int) -> bytes:
-        """See ImageFiles."""
+        """See ImageSource."""
         listed = int(self.sizes[index]), int(self.times[index])
         return _read_file(on_disk(f"{self.folder}/{self.keys[index]}"), listed)
 
@@ -314,8 +314,8 @@ def split_archive(name: str) -> tuple[str | None, str]:
 
 
 def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> ImageSource:
-    asked = None if options.labelled else is_label(options.label)
-    archive = open_archive(path, as_text(inside), options.spool_dir, asked)
+    tar = path.lower().endswith(TARS) and not options.labelled
+    archive = open_archive(path, as_text(inside), options.spool_dir, is_label(options.label, asked=tar))
     try:
         beside = {split_sample(other)[0] for other in archive.others}
         if any(split_sample(key)[0] in beside for key in archive.keys):
@@ -330,7 +330,7 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
     except BaseException:
         archive.close()
         raise
-    source = ImageSource(name, images, targets, splits, labelled=options.labelled)
+    source = images.describe(name, targets, splits, labelled=options.labelled)
     source.findings.notes += note_left_out(archive.left_out)
     return source
 
@@ -383,7 +383,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     folder = _common_folder(root, list(seen))
     keys = [path[len(folder) :] for path in seen]
     images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=folder)
-    return ImageSource(name, images, targets, {}, labelled=options.labelled)
+    return images.describe(name, targets, {}, labelled=options.labelled)
 
 
 def _common_folder(root: str, paths: list[str]) -> str:

@@ -51,13 +51,23 @@ class SourceOptions:
         return ImageTargets(labels, classes, findings=self.findings)
 
 
-class ImageFiles:
-    """The bytes of images, by index; thread-safe, in any order.
+class ImageSource:
+    """Images to be packed: their bytes by index, and what is known of each; thread-safe, in any order. A context manager.
+
+    Made by `open_source` (image_sources.py): where the images lie, a class of its own reads them, and `describe` says what they are.
 
     keys: paths below the source's folder, "/"-separated, as `as_text` has them. sizes: int64 [N], bytes of each file.
     times: int64, when each file was changed last, in nanoseconds since 1970: [N], or of each of `files`.
     folder: where the keys are files, as `as_text` has it; None where they are not. files: in which the keys are then, such as archives.
     """
+
+    name: str
+    """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
+    targets: ImageTargets
+    """What the source itself says of each image."""
+    splits: Splits
+    label_chosen: bool
+    """True if it took its labels from the column that was asked for."""
 
     def __init__(
         self,
@@ -73,6 +83,17 @@ class ImageFiles:
         self.newest = newest_file(list(map(os.path.basename, files)) or keys, times)
         """The file that was changed last: tells whether one has been changed since."""
 
+    def describe(
+        self, name: str, targets: ImageTargets, splits: Splits, *, labelled: bool, label_chosen: bool = False
+    ) -> ImageSource:
+        """Set what is known of the images, and note what the user may not expect. labelled: nothing is to be said of missing labels."""
+        self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
+        self.findings = targets.findings
+        foldered = targets.classes if "label" in targets.fixed else None
+        self.findings.notes += notes_on(self.keys, labelled or targets.labelled, foldered)
+        self.findings.notes += notes_on_classes(targets.classes or ())
+        return self
+
     def read(self, index: int) -> bytes:
         """Read an image file, whole. Raises: ImageError without the file's name."""
         raise NotImplementedError
@@ -83,8 +104,20 @@ class ImageFiles:
     def close(self) -> None:
         """Close what is open; closing again does nothing."""
 
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.keys)
 
-class ArchiveImages(ImageFiles):
+    def __enter__(self) -> ImageSource:
+        """Give the source itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+class ArchiveImages(ImageSource):
     """Members of archives.
 
     owners, members: int64 [N], the archive of each image, and its index in that; -1, of archive 0, of a key that has none.
@@ -98,67 +131,20 @@ class ArchiveImages(ImageFiles):
         members: NDArray[np.int64],
     ) -> None:
         self._archives, self._owners, self._members = archives, owners, members
-        held = [np.asarray(archive.sizes, np.int64) for archive in archives]
+        held = [archive.sizes for archive in archives]
         firsts = np.cumsum([0, *map(len, held)])[owners]
         sizes = np.concatenate([*held, np.zeros(1, np.int64)])[firsts + members]
         times = np.array([archive.time for archive in archives])
         super().__init__(keys, sizes, times, files=[archive.path for archive in archives])
 
     def read(self, index: int) -> bytes:
-        """See ImageFiles."""
-        archive = self._archives[int(self._owners[index])]
-        return archive.read(int(self._members[index]))
+        """See ImageSource."""
+        return self._archives[int(self._owners[index])].read(int(self._members[index]))
 
     def close(self) -> None:
         """Close the archives."""
         for archive in self._archives:
             archive.close()
-
-
-class ImageSource:
-    """Images to be packed: their names, labels and bytes. A context manager; made by `open_source` (image_sources.py).
-
-    name: what the user called it; perhaps an absolute path, so it belongs in messages and not in packs.
-    images: the files, whose keys, sizes, times ... are the source's.
-    targets: what the source itself says of each image. label_chosen: it took its labels from the column that was asked for.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        images: ImageFiles,
-        targets: ImageTargets,
-        splits: Splits,
-        *,
-        labelled: bool = False,
-        label_chosen: bool = False,
-    ) -> None:
-        """Note what the user may not expect. labelled: nothing needs to be said where there are no labels."""
-        self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
-        self.keys, self.sizes, self.times, self.newest = (
-            images.keys,
-            images.sizes,
-            images.times,
-            images.newest,
-        )
-        self.folder, self.files = images.folder, images.files
-        self.read, self.ahead, self.close = images.read, images.ahead, images.close
-        self.findings = targets.findings
-        foldered = targets.classes if "label" in targets.fixed else None
-        self.findings.notes += notes_on(self.keys, labelled or targets.labelled, foldered)
-        self.findings.notes += notes_on_classes(targets.classes or ())
-
-    def __len__(self) -> int:
-        """Count the images."""
-        return len(self.keys)
-
-    def __enter__(self) -> ImageSource:
-        """Give the source itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
 
 def arrange(

@@ -9,23 +9,23 @@ cannot be read at random, so the encoded images are copied once into an unnamed 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import tempfile
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import ImageError, MissingDependencyError, SourceError, SpaceError, UsageError
+from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
 from packer.format.file_io import pread_all
 from packer.inputs.file_names import changed, file_splits, is_hidden, shorten, split_of
+from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions, Splits
+from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
 from packer.pixels.image_decoder import format_of_image
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
@@ -35,14 +35,31 @@ _BUFFER = 1 << 20
 _HEAD = 32
 """Bytes by which an image's format is told."""
 _NAMES = ("image", "img")
-_LABELS = ("int", "float", "text")
+_KINDS = {
+    **dict.fromkeys(("binary", "large_binary"), "image"),
+    **dict.fromkeys(("bool", "string", "large_string", "string_view"), "text"),  # False and True are classes
+    **dict.fromkeys(("halffloat", "float", "double"), "float"),
+    **{f"{sign}int{bits}": "int" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""Type of Arrow -> "image" of one that may hold the bytes of images, or what a label of that type is."""
 
 Arrow = Any  # what pyarrow makes; it has no types
 
 
 def find_images(path: str) -> list[str]:
-    """Return the columns of images of a Parquet file. Raises: SourceError for a damaged one, MissingDependencyError."""
-    return _image_columns(path, _opened(path))
+    """Return the columns of images of a Parquet file: called so by the schema, or whose first value begins as an image file.
+
+    Raises: SourceError for a damaged file, MissingDependencyError.
+    """
+    file = _opened(path)
+    features, found = _features(file.schema_arrow), []
+    for field in file.schema_arrow:
+        if _kind(field.type) == "image":
+            told = features.get(field.name)
+            named = told["_type"] == "Image" if isinstance(told, dict) and "_type" in told else None
+            if named or (named is None and _begins(path, file, field.name)):
+                found.append(field.name)
+    return found
 
 
 def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> ImageSource:
@@ -52,33 +69,45 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     Raises: SourceError for what is damaged or cannot be used, SpaceError, UsageError, MissingDependencyError.
     """
     times = np.array([os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths])
-    try:
-        with tempfile.TemporaryFile(dir=options.spool_dir) as spool:
-            rows = _ParquetRows(spool, paths[0], options)
-            for path in paths:
-                rows.add(path)
-            spool.flush()
-            if not rows.sizes:
-                raise SourceError(f"{name}: holds no rows; images are needed. Check it.")
-            splits = file_splits(paths, [split_of(path) for path in paths], np.array(rows.owners, np.int64))
-            targets = rows.targets(name)
-            sizes = np.array(rows.sizes, np.int64)
-            images = SpooledImages(rows.keys(splits), sizes, times, files=paths)
-            images.fd = os.dup(spool.fileno())
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        folder = options.spool_dir or tempfile.gettempdir()
-        raise SpaceError(
-            f"{paths[0]}: no space left in {folder} for a copy of its images, as its rows cannot be read at random. Make room there."
-        ) from None
+    columns, findings = _Columns.of(paths[0], options), options.findings
+    sizes, owners, rows = array("q"), array("q"), array("q")
+    named: list[str | None] = []
+    endings: list[str] = []
+    labels: list[Any] = []
+    with spooled(paths[0], options.spool_dir) as spool:
+        for owner, path in enumerate(paths):
+            for row, (data, own, label) in enumerate(columns.rows(path), 1):
+                if data is None:
+                    reason = "holds no image"
+                    if own is not None:  # its last part alone, as paths of a machine do not go into packs
+                        reason = (
+                            f"holds the name of an image ({shorten(os.path.basename(own))}) and not its bytes"
+                        )
+                    error = f"{path} row {row}: {reason}; the bytes of image files are read. Embed them"
+                    findings.refuse(len(sizes), f"{reason}.", error)
+                    data = b""
+                spool.write(data)
+                sizes.append(len(data))
+                endings.append(IMAGES.get(format_of_image(bytes(data[:_HEAD]))[0], (".bin",))[0])
+                owners.append(owner)
+                rows.append(row)
+                named.append(own)
+                labels.append(label)
+        spool.flush()
+        if not sizes:
+            raise SourceError(f"{name}: holds no rows; images are needed. Check it.")
+        splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
+        targets = columns.targets(name, labels, rows, options)
+        keys = _keys(named, endings, splits)
+        images = SpooledImages(keys, np.array(sizes, np.int64), times, files=paths)
+        images.fd = os.dup(spool.fileno())
     files = "a Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
-    named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
-    options.findings.notes.insert(0, f"Read as images in {files}: {len(sizes):,} rows{named}.")
-    return ImageSource(name, images, targets, splits, labelled=True, label_chosen=True)
+    among = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
+    findings.notes.insert(0, f"Read as images in {files}: {len(sizes):,} rows{among}.")
+    return images.describe(name, targets, splits, labelled=True, label_chosen=True)
 
 
-class SpooledImages(ImageFiles):
+class SpooledImages(ImageSource):
     """Images one after another in a file without a name. fd: its descriptor, closed with it."""
 
     fd = -1
@@ -88,7 +117,7 @@ class SpooledImages(ImageFiles):
         return np.cumsum(self.sizes)
 
     def read(self, index: int) -> bytes:
-        """See ImageFiles."""
+        """See ImageSource."""
         size = int(self.sizes[index])
         data = pread_all(self.fd, size, int(self._ends[index]) - size)
         if len(data) < size:
@@ -102,121 +131,20 @@ class SpooledImages(ImageFiles):
             os.close(fd)
 
 
-class _ParquetRows:
-    """The rows read so far: the images in a temporary file, everything else in memory.
-
-    first: the file that decides which columns are read, those of one image and one label.
-    """
-
-    def __init__(self, spool: IO[bytes], first: str, options: SourceOptions) -> None:
-        self._spool, self._first, self._options = spool, first, options
-        self.sizes: list[int] = []
-        self.owners: list[int] = []
-        self._paths: list[str | None] = []
-        self._endings: list[str] = []
-        self._labels: list[Any] = []
-        self._rows: list[int] = []
-        self._files = 0
-        file = _opened(first)
-        schema = self._schema = file.schema_arrow
-        self._image = _image_column(first, file)
-        others = [field.name for field in schema if field.name != self._image]
-        self._usable = [name for name in others if _kind(schema.field(name).type) in _LABELS]
-        self._label = None if options.labelled else _label_column(first, schema, self._usable, options.label)
-        self._left_out = [name for name in others if name != self._label]
-
-    def add(self, path: str) -> None:
-        """Read a file. Raises: SourceError, OSError for a full disk, SpaceError."""
-        file, before = _opened(path), os.stat(path)
-        wanted = [self._image, *([self._label] if self._label else [])]
-        for name in wanted:
-            if _column(file.schema_arrow, name) != _column(self._schema, name):
-                raise SourceError(
-                    f"{path}: its column {name!r} is not as that of {self._first}, or is not there; files of one data set have equal "
-                    "columns. Pass those that belong together."
-                )
-        row = 0
-        with _reading(path):
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
-                row = self._take(path, batch, row)
-        after = os.stat(path)
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise changed(path)
-        self._files += 1
-
-    def _take(self, path: str, batch: Arrow, row: int) -> int:
-        column = batch.column(self._image)
-        count = len(column)
-        paths: list[str | None] = [None] * count
-        if str(column.type).startswith("struct<"):
-            # flatten() gives null where the whole struct is null.
-            parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
-            column = parts["bytes"]
-            if "path" in parts and _kind(parts["path"].type) == "text":
-                paths = parts["path"].to_pylist()
-        for named, value in zip(paths, column, strict=True):
-            data = value.as_buffer()
-            row += 1
-            if data is None:
-                self._refuse(path, row, named)
-            head = b"" if data is None else data[:_HEAD].to_pybytes()
-            self._spool.write(data or b"")
-            self.sizes.append(0 if data is None else data.size)
-            self._endings.append(IMAGES.get(format_of_image(head)[0], (".bin",))[0])
-            self._rows.append(row)
-        self._paths += paths
-        self.owners += [self._files] * count
-        if self._label:
-            self._labels += batch.column(self._label).to_pylist()
-        return row
-
-    def _refuse(self, path: str, row: int, named: str | None) -> None:
-        # Only the last part of the path, as those of a machine do not go into packs.
-        name = "" if named is None else shorten(os.path.basename(named))
-        found = (
-            "holds no image" if named is None else f"holds the name of an image ({name}) and not its bytes"
-        )
-        error = f"{path} row {row}: {found}; the bytes of image files are read. Embed them"
-        self._options.findings.refuse(len(self.sizes), f"{found}.", error)
-
-    def targets(self, subject: str) -> ImageTargets:
-        """Return the labels, and note which columns are taken. Raises: SourceError."""
-        options, column, notes = self._options, self._label, self._options.findings.notes
-        targets = ImageTargets(findings=options.findings)
-        if column is not None:
-            kind, names = _column(self._schema, column)
-            label_as = options.label_as if names is None else "auto"
-            if label_as == "auto" and kind == "float":
-                label_as = "float"
-            texts = ["" if value is None else str(value).strip() for value in self._labels]
-            more = {"column": column, "label_as": label_as, "names": names}
-            targets = options.number(subject, texts, self._rows, "row", **more)
-        elif not options.labelled:
-            usable = shorten(", ".join(self._usable)) or "none"
-            said = "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
-            notes.append(Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."))
-        if left_out := shorten(", ".join(self._left_out)):
-            notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
-        return targets
-
-    def keys(self, splits: Splits) -> list[str]:
-        """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""
-        below = [""] * len(self.sizes)
-        for name, members in splits.items():
-            for index in members.tolist():
-                below[index] = f"{name}/"
-        width = max(6, len(str(len(self.sizes))))
-        keys = [str(path) for path in self._paths]
-        if None in self._paths or not all(map(_is_plain, keys)):
-            keys = [f"{n:0{width}d}{ending}" for n, ending in enumerate(self._endings)]
-        if not all(map(str.startswith, keys, below)):
-            keys = list(map(str.__add__, below, keys))
-        if len(set(keys)) < len(keys):
-            keys = [
-                f"{split}{n:0{width}d}{end}"
-                for n, (split, end) in enumerate(zip(below, self._endings, strict=True))
-            ]
-        return keys
+def _keys(paths: Sequence[str | None], endings: Sequence[str], splits: Splits) -> list[str]:
+    """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""
+    below = [""] * len(paths)
+    for name, members in splits.items():
+        for index in members.tolist():
+            below[index] = f"{name}/"
+    width = max(6, len(str(len(paths))))
+    numbers = [f"{number:0{width}d}{ending}" for number, ending in enumerate(endings)]
+    keys = [path for path in paths if path is not None and _is_plain(path)]
+    if len(keys) == len(paths):
+        keys = keys if all(map(str.startswith, keys, below)) else list(map(str.__add__, below, keys))
+        if len(set(keys)) == len(keys):
+            return keys
+    return list(map(str.__add__, below, numbers))
 
 
 def _is_plain(path: str) -> bool:
@@ -228,21 +156,94 @@ def _is_plain(path: str) -> bool:
 # Columns
 
 
-def _image_columns(path: str, file: Arrow) -> list[str]:
-    """Return the columns of images: called so by the schema, or whose first value begins as an image file."""
-    features = _features(file.schema_arrow)
-    found = []
-    for field in file.schema_arrow:
-        told = features.get(field.name)
-        if _kind(field.type) != "image":
-            continue
-        if (
-            told["_type"] == "Image"
-            if isinstance(told, dict) and "_type" in told
-            else _begins(path, file, field.name)
-        ):
-            found.append(field.name)
-    return found
+class _Columns(NamedTuple):
+    """The columns that are read, as the first file decides: those of one image and one label.
+
+    label: None without one; wanted: column -> its kind, and the names of classes that it numbers; usable, left_out: of the others.
+    """
+
+    first: str
+    image: str
+    label: str | None
+    wanted: dict[str, tuple[str, list[str] | None]]
+    usable: list[str]
+    left_out: list[str]
+
+    @classmethod
+    def of(cls, path: str, options: SourceOptions) -> _Columns:
+        """Choose among the columns of a file. Raises: SourceError, UsageError."""
+        schema, images = _opened(path).schema_arrow, find_images(path)
+        image = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
+        if len(image) != 1:
+            raise SourceError(
+                f"{path}: its columns of images are: {shorten(', '.join(images)) or 'none'}; one is packed, of the bytes of image files, "
+                "as binary or struct<bytes, path>. Call it image, or drop the others."
+            )
+        others = [field.name for field in schema if field.name != image[0]]
+        usable = [name for name in others if _kind(schema.field(name).type) in ("int", "float", "text")]
+        label = options.label
+        if options.labelled:
+            label = None
+        elif label is None:
+            named = [name for name in usable if names_of(schema, name) is not None]
+            label = "label" if "label" in usable else named[0] if len(named) == 1 else None
+        elif label not in usable:
+            raise UsageError(
+                f"{path}: has no column {label} of integers, numbers or texts; {shorten(', '.join(usable)) or 'none'} can be labels. "
+                "Pass one of them."
+            )
+        wanted = {name: _column(schema, name) for name in (image[0], label) if name is not None}
+        return cls(path, image[0], label, wanted, usable, [name for name in others if name != label])
+
+    def rows(self, path: str) -> Iterator[tuple[memoryview | bytes | None, str | None, Any]]:
+        """Yield the bytes, the path and the label of each row of a file, None of what is not there. Raises: SourceError."""
+        file, before = _opened(path), os.stat(path)
+        for name, column in self.wanted.items():
+            if _column(file.schema_arrow, name) != column:
+                raise SourceError(
+                    f"{path}: its column {name!r} is not as that of {self.first}, or is not there; files of one data set have equal "
+                    "columns. Pass those that belong together."
+                )
+        with _reading(path):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.wanted), use_threads=False):
+                column = batch.column(self.image)
+                paths = labels = [None] * len(column)
+                if str(column.type).startswith("struct<"):
+                    # flatten() gives null where the whole struct is null.
+                    parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+                    column = parts["bytes"]
+                    if "path" in parts and _kind(parts["path"].type) == "text":
+                        paths = parts["path"].to_pylist()
+                if self.label is not None:
+                    labels = batch.column(self.label).to_pylist()
+                for value, own, label in zip(column, paths, labels, strict=True):
+                    data = value.as_buffer()
+                    yield None if data is None else memoryview(data), own, label
+        after = os.stat(path)
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise changed(path)
+
+    def targets(
+        self, subject: str, labels: Sequence[Any], rows: Sequence[int], options: SourceOptions
+    ) -> ImageTargets:
+        """Return the labels, and note which columns are taken. Raises: SourceError."""
+        targets, notes = ImageTargets(findings=options.findings), options.findings.notes
+        if self.label is not None:
+            kind, names = self.wanted[self.label]
+            label_as = options.label_as if names is None else "auto"
+            if label_as == "auto" and kind == "float":
+                label_as = "float"
+            texts = ["" if value is None else str(value).strip() for value in labels]
+            targets = options.number(
+                subject, texts, rows, "row", column=self.label, label_as=label_as, names=names
+            )
+        elif not options.labelled:
+            usable = shorten(", ".join(self.usable)) or "none"
+            said = "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
+            notes.append(Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."))
+        if left_out := shorten(", ".join(self.left_out)):
+            notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
+        return targets
 
 
 def _begins(path: str, file: Arrow, name: str) -> bool:
@@ -254,28 +255,6 @@ def _begins(path: str, file: Arrow, name: str) -> bool:
                 if data:
                     return format_of_image(bytes(data[:_HEAD]))[1] is not None
     return False
-
-
-def _image_column(path: str, file: Arrow) -> str:
-    images = _image_columns(path, file)
-    named = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
-    if len(named) != 1:
-        raise SourceError(
-            f"{path}: its columns of images are: {shorten(', '.join(images)) or 'none'}; one is packed, of the bytes of image files, as "
-            "binary or struct<bytes, path>. Call it image, or drop the others."
-        )
-    return named[0]
-
-
-def _label_column(path: str, schema: Arrow, usable: list[str], chosen: str | None) -> str | None:
-    """Return the column that was chosen, or is called label, or alone names classes; None without one. Raises: UsageError."""
-    if chosen is not None and chosen not in usable:
-        raise UsageError(
-            f"{path}: has no column {chosen} of integers, numbers or texts; {shorten(', '.join(usable)) or 'none'} can be labels. "
-            "Pass one of them."
-        )
-    classes = [name for name in usable if names_of(schema, name) is not None]
-    return chosen or ("label" if "label" in usable else classes[0] if len(classes) == 1 else None)
 
 
 def _column(schema: Arrow, name: str) -> tuple[str, list[str] | None]:
@@ -301,18 +280,11 @@ def names_of(schema: Arrow, column: str) -> list[str] | None:
 
 
 def _kind(kind: Arrow) -> str:
-    """Return "image" of a type that may hold the bytes of images, "int", "float" or "text" of one that a label may have, else ""."""
+    """Return what `_KINDS` says of a type, of a struct's bytes, or of texts in a dictionary; "" of any other."""
     text = str(kind)
     if text.startswith("struct<") and kind.get_field_index("bytes") >= 0:
         return "image" if _kind(kind.field("bytes").type) == "image" else ""
-    if text in ("binary", "large_binary"):
-        return "image"
-    text = text.removeprefix("dictionary<values=")
-    if text == "bool" or text.startswith(("string", "large_string")):
-        return "text"  # False and True are classes
-    if text in ("float", "double", "halffloat"):
-        return "float"
-    return "int" if str(kind).startswith(("int", "uint")) else ""
+    return "text" if text.startswith("dictionary<values=string,") else _KINDS.get(text, "")
 
 
 # Files
@@ -339,7 +311,5 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise  # of the temporary file
         said = (str(error).strip().splitlines() or ["nothing is said why"])[0].rstrip(".")
         raise SourceError(f"{path}: cannot be read ({shorten(said)}). Check it, or write it again.") from None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
 from packer.inputs.file_names import image_order, is_hidden, is_image, note_left_out, suffix_of
-from packer.inputs.opened_source import ImageFiles, ImageSource, SourceOptions, arrange
+from packer.inputs.opened_source import ImageSource, SourceOptions, arrange
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
@@ -38,7 +38,7 @@ def open_remote_folder(url: str, options: SourceOptions) -> ImageSource:
     infos = [listed[key] for key in keys]
     folders = {top for key in listed for top in list(accumulate(key.split("/")[:-1], "{}/{}".format))[:_TOPS]}
     targets, splits = arrange(url, keys, folders, options)
-    source = ImageSource(url, RemoteImages(url, keys, infos), targets, splits, labelled=options.labelled)
+    source = RemoteImages(url, keys, infos).describe(url, targets, splits, labelled=options.labelled)
     source.findings.notes += note_left_out(Counter(suffix_of(key) for key in listed if not is_image(key)))
     return source
 
@@ -50,7 +50,7 @@ def _nanoseconds(modified: str) -> int:
         return 0
 
 
-class RemoteImages(ImageFiles):
+class RemoteImages(ImageSource):
     """Images in a store. Thread-safe; a forked child begins with none asked for."""
 
     def __init__(self, url: str, keys: list[str], infos: list[ObjectInfo]) -> None:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 
 import numpy as np
 
 from packer.errors import ImageError, SourceError
-from packer.inputs.file_names import as_text, file_splits, shorten, split_of
+from packer.inputs.file_names import as_text, file_splits, no_images, shorten, split_of
 from packer.inputs.image_archives import Archive, archive_stem, open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
@@ -33,12 +33,13 @@ _LARGEST_LABEL = 16 << 20
 """Bytes of a .cls, .json or .txt."""
 _TEXTS = ("cls", "txt")
 """Last words of fields whose text is a label."""
+_REMEDY = "Make the tar anew"
 
 
-def is_label(label: str | None) -> Callable[[str], bool]:
-    """Return what tells whether a member may hold a label. label: the column that was asked for, or None."""
+def is_label(label: str | None, asked: bool = True) -> Callable[[str], bool]:
+    """Return what tells whether a member may hold a label. label: the column that was asked for, or None; asked: False: none does."""
     ending = f".{_last(label_field(label))}"
-    return lambda name: name.lower().endswith(ending)
+    return lambda name: asked and name.lower().endswith(ending)
 
 
 def label_field(label: str | None) -> str:
@@ -63,19 +64,13 @@ def split_sample(path: str) -> tuple[str, str]:
     return f"{folder}{slash}{stem}", ending.lower()
 
 
-def open_tars(paths: Sequence[str], options: SourceOptions) -> list[Archive]:
-    """List several tars. Raises: SourceError, SpaceError."""
-    with ExitStack() as stack:
-        archives = []
-        for path in paths:
-            archives.append(open_archive(path, "", options.spool_dir, is_label(options.label)))
-            stack.callback(archives[-1].close)
-        stack.pop_all()
-    return archives
+def open_tars(paths: Sequence[str], options: SourceOptions) -> Iterator[Archive]:
+    """List tars, one after the other. Raises: SourceError, SpaceError."""
+    return (open_archive(path, "", options.spool_dir, is_label(options.label)) for path in paths)
 
 
 def open_samples(
-    name: str, archives: Sequence[Archive], options: SourceOptions, folder: str | None = None
+    name: str, archives: Iterable[Archive], options: SourceOptions, folder: str | None = None
 ) -> ImageSource:
     """Put images and labels of the same name together; the archives are closed with the source, or where it is not made.
 
@@ -83,131 +78,117 @@ def open_samples(
     options: images without a label are refused, and labels without an image left out.
     Raises: SourceError.
     """
+    findings, targets = options.findings, ImageTargets(findings=options.findings)
+    keys: list[str] = []
+    texts: list[str] = []
+    owners, members = array("q"), array("q")
     with ExitStack() as stack:
-        for archive in archives:
-            stack.callback(archive.close)
-        source = _TarSamples(name, archives, options).source(folder)
-        stack.pop_all()
-    return source
-
-
-class _TarSamples:
-    """The images of tars, one a sample, with the texts of their labels."""
-
-    def __init__(self, name: str, archives: Sequence[Archive], options: SourceOptions) -> None:
-        self._name, self._archives, self._options = name, archives, options
-        self._keys: list[str] = []
-        self._texts: list[str] = []
-        self._owners, self._members = array("q"), array("q")
-        self._parts = 0
-        for number, archive in enumerate(archives):
-            self._add(number, archive)
-
-    def _add(self, number: int, archive: Archive) -> None:
-        """Take the samples of one tar."""
-        field, findings = label_field(self._options.label), self._options.findings
-        labels: dict[str, str] = {}
-        images: dict[str, int] = {}
-        fields = {split_sample(path)[1] for path in archive.others}
-        for path in () if self._options.labelled else archive.others:
-            sample, found = split_sample(path)
-            if found == field:
-                self._check_alone(archive, labels.setdefault(sample, path), path, "labels")
-        for index, key in enumerate(archive.keys):
-            sample, found = split_sample(key)
-            if "." in found:
-                self._parts += 1
-            else:
-                self._check_alone(archive, archive.keys[images.setdefault(sample, index)], key, "images")
-        remedy = "Make the tar anew"
-        for sample, path in labels.items():
-            if sample not in images:
-                reason = "is the label of no image."
-                error = f"{archive.path}: {shorten(path)} {reason} {remedy}"
-                findings.leave_out(f"{os.path.basename(archive.path)}/{path}", reason, error)
-        there = ""
-        if fields and field not in fields:
-            there = f" (there are .{shorten(', .'.join(sorted(fields)))})"
-        for sample, index in images.items():
-            key = archive.keys[index]
-            if not self._options.labelled:
-                text, reason = "", f"has no .{field} beside it{there}."
-                if sample in labels:
-                    text, reason = _label(archive, labels[sample], self._options.label)
-                if reason:
-                    error = f"{archive.path}: {shorten(key)} {reason} {remedy}"
-                    findings.refuse(len(self._keys), reason, error)
-                self._texts.append(text)
-            self._keys.append(key)
-            self._owners.append(number)
-            self._members.append(index)
-
-    def _check_alone(self, archive: Archive, first: str, path: str, what: str) -> None:
-        """Raise SourceError where a sample has two members of one kind."""
-        if first != path:
-            raise SourceError(
-                f"{archive.path}: {shorten(first)} and {shorten(path)} are two {what} of one sample; one is packed. "
-                "Make the tar without one of them, or call it otherwise (a.left.png)."
-            )
-
-    def source(self, folder: str | None) -> ImageSource:
-        """Return the images of all tars."""
-        options, archives = self._options, self._archives
-        findings, targets = options.findings, ImageTargets(findings=options.findings)
-        if self._texts:
+        tars = [stack.enter_context(closing(archive)) for archive in archives]
+        for owner, tar in enumerate(tars):
+            samples, read = _samples(tar, options)
+            for sample, index in samples.items():
+                if not options.labelled:
+                    texts.append("")
+                    try:
+                        texts[-1] = read(sample)
+                    except ImageError as error:
+                        called = f"{tar.path}: {shorten(tar.keys[index])} {error} {_REMEDY}"
+                        findings.refuse(len(keys), str(error), called)
+                keys.append(tar.keys[index])
+                owners.append(owner)
+                members.append(index)
+        if not keys:
+            raise no_images(name)
+        if texts:
             path = os.path.join(folder or "", CLASSES_FILE)
             names = read_classes(path) if folder is not None and os.path.isfile(path) else None
             column = options.label or "the .cls"
-            lines = range(1, len(self._texts) + 1)
-            targets = options.number(self._name, self._texts, lines, "sample", column=column, names=names)
-        paths = [archive.path for archive in archives]
-        owners, members = np.array(self._owners, np.int64), np.array(self._members, np.int64)
-        splits = file_splits(paths, [split_of(path) for path in paths], owners)
-        images = ArchiveImages(self._unique_keys(), archives, owners, members)
-        tars = "a tar" if len(archives) == 1 else f"{len(archives):,} tars"
+            lines = range(1, len(texts) + 1)
+            targets = options.number(name, texts, lines, "sample", column=column, names=names)
+        paths, called = [tar.path for tar in tars], "a tar" if len(tars) == 1 else f"{len(tars):,} tars"
+        splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
         named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
-        findings.notes.insert(0, f"Read as WebDataset: {len(owners):,} samples of {tars}{named}.")
-        if self._parts:
+        findings.notes.insert(0, f"Read as WebDataset: {len(keys):,} samples of {called}{named}.")
+        if parts := sum(len(tar.keys) for tar in tars) - len(keys):
             findings.notes.append(
-                f"{self._parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
+                f"{parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
             )
-        return ImageSource(self._name, images, targets, splits, labelled=options.labelled, label_chosen=True)
-
-    def _unique_keys(self) -> list[str]:
-        """Return the images' paths, below the tars' names where several tars hold the same. Raises: SourceError."""
-        keys = self._keys
-        if len(set(keys)) < len(keys):
-            stems = [as_text(archive_stem(archive.path)) for archive in self._archives]
-            keys = [f"{stems[owner]}/{key}" for key, owner in zip(keys, self._owners, strict=True)]
-        if len(set(keys)) < len(keys):
-            raise SourceError(
-                f"{self._name}: several tars of one name hold images of one name; each image needs a path of its own. Rename the tars."
-            )
-        return keys
+        places = np.array([owners, members], np.int64)
+        images = ArchiveImages(_unique(name, keys, tars, owners), tars, *places)
+        stack.pop_all()
+    return images.describe(name, targets, splits, labelled=options.labelled, label_chosen=True)
 
 
-def _label(archive: Archive, path: str, label: str | None) -> tuple[str, str]:
-    """Return the label of a sample as text, and "" or why it has none, in words that follow the image's name."""
-    field = label_field(label)
-    called = path.rpartition("/")[2]
-    if archive.others[path][1] > _LARGEST_LABEL:
-        return "", f"has a {called} of {archive.others[path][1]:,} bytes, and {_LARGEST_LABEL:,} are read."
+def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Callable[[str], str]]:
+    """Return the images of a tar, sample -> index, and what reads a sample's label; leave out labels of no image. Raises: SourceError."""
+    field = label_field(options.label)
+    labels: dict[str, str] = {}
+    images: dict[str, int] = {}
+    for path in () if options.labelled else tar.others:
+        sample, found = split_sample(path)
+        if found == field:
+            _check_alone(tar, labels.setdefault(sample, path), path, "labels")
+    for index, key in enumerate(tar.keys):
+        sample, found = split_sample(key)
+        if "." not in found:
+            _check_alone(tar, tar.keys[images.setdefault(sample, index)], key, "images")
+    for sample, path in labels.items():
+        if sample not in images:
+            reason = "is the label of no image."
+            error = f"{tar.path}: {shorten(path)} {reason} {_REMEDY}"
+            options.findings.leave_out(f"{os.path.basename(tar.path)}/{path}", reason, error)
+    fields = {split_sample(path)[1] for path in tar.others}
+    there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields and field not in fields else ""
+
+    def read(sample: str) -> str:
+        if sample not in labels:
+            raise ImageError(f"has no .{field} beside it{there}.")
+        return _label(tar, labels[sample], options.label)
+
+    return images, read
+
+
+def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
+    """Raise SourceError where a sample has two members of one kind."""
+    if first != path:
+        raise SourceError(
+            f"{tar.path}: {shorten(first)} and {shorten(path)} are two {what} of one sample; one is packed. "
+            "Make the tar without one of them, or call it otherwise (a.left.png)."
+        )
+
+
+def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: Sequence[int]) -> list[str]:
+    """Return the images' paths, below the tars' names where several tars hold the same. Raises: SourceError."""
+    if len(set(keys)) < len(keys):
+        stems = [as_text(archive_stem(tar.path)) for tar in tars]
+        keys = [f"{stems[owner]}/{key}" for key, owner in zip(keys, owners, strict=True)]
+    if len(set(keys)) < len(keys):
+        raise SourceError(
+            f"{name}: several tars of one name hold images of one name; each image needs a path of its own. Rename the tars."
+        )
+    return keys
+
+
+def _label(tar: Archive, path: str, label: str | None) -> str:
+    """Return the label of a sample as text. Raises ImageError without one, in words that follow the image's name."""
+    called, (nbytes, *_) = path.rpartition("/")[2], tar.others[path]
+    if nbytes > _LARGEST_LABEL:
+        raise ImageError(f"has a {called} of {nbytes:,} bytes, and {_LARGEST_LABEL:,} are read.")
     try:
-        text = archive.read_other(path).decode("utf-8").strip()
+        text = tar.read_other(path).decode("utf-8").strip()
+        told = json.loads(text) if label_field(label) == "json" else {label: text}
     except ImageError as error:
-        return "", f"has a {called} that {error}"
+        raise ImageError(f"has a {called} that {error}") from None
     except UnicodeDecodeError:
-        return "", f"has a {called} that is no text of UTF-8."
-    if field != "json":
-        return (text, "") if text else ("", f"has an empty {called}.")
-    try:
-        told = json.loads(text)
+        raise ImageError(f"has a {called} that is no text of UTF-8.") from None
     except (ValueError, RecursionError):
-        return "", f"has a {called} that is no JSON."
-    value = told.get(label or "") if isinstance(told, dict) else None
+        raise ImageError(f"has a {called} that is no JSON.") from None
+    value = told.get(label) if isinstance(told, dict) else None
+    if value == "" and value == text:
+        raise ImageError(f"has an empty {called}.")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
-        return "", f"has a {called} without a number or text called {label}."
-    return str(value).strip(), ""
+        raise ImageError(f"has a {called} without a number or text called {label}.")
+    return str(value).strip()
 
 
 def read_classes(path: str) -> list[str]:

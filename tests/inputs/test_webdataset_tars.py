@@ -343,3 +343,10 @@ def test_tars_of_webdataset_itself(tmp_path: Path) -> None:
     with open_source(place) as source:
         assert [source.read(index) for index in range(8)] == PNG
         assert source.targets.fixed["label"].tolist() == [n % 3 for n in range(8)]
+
+
+def test_tars_without_an_image_are_one_sentence(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"0.cls": b"1"})
+    write_tar(tmp_path / "b.tar", {"1.seg.png": PNG[0]})
+    with pytest.raises(SourceError, match="no images found"):
+        convert_images([tmp_path / "a.tar", tmp_path / "b.tar"], tmp_path / "out.h5", on_error="skip")
