@@ -1,9 +1,9 @@
 """Images to be packed, and what is known of each of them.
 
     image_sources.py   opens a folder, list or archive of images, or a data set in a layout of its own
-    opened_source.py   what that gives: keys, bytes, sizes, labels of images, wherever they lie
+    opened_source.py   ImageSource: keys, bytes, sizes, labels of images, wherever they lie
     findings.py        what is refused, left out or noted while all this is listed
-    image_archives.py  opens archives of images, and reads tars and zip files at their members' places
+    image_archives.py  Archive: lists tars and zip files, and reads them at their members' places
     remote_images.py   a folder of images in a store, read ahead
     webdataset_tars.py WebDataset's tars: labels beside images of the same name
     parquet_images.py  Parquet files with a column of images, as Hugging Face's datasets writes them

@@ -307,7 +307,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = usual(tmp_path / "a.parquet")
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
     assert refused(path, spool_dir=str(tmp_path)) == (
-        f"{path}: no space left in {tmp_path} for a temporary copy of its images, which cannot be read at random where they are. Make room there."
+        f"{path}: no space left in {tmp_path} for a temporary copy of its images, "
+        "which cannot be read at random where they are. Make room there."
     )
     assert os.listdir(tmp_path) == ["a.parquet"]
 
