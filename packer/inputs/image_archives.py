@@ -212,7 +212,7 @@ class Archive:
             os.dup2(spool.fileno(), self._fd, inheritable=False)
         self._status = os.fstat(self._fd)
 
-    def _key(self, member: _Member) -> str | None:
+    def _key(self, member: _ArchiveMember) -> str | None:
         """Note one member and say under which key it is listed, None if it is not listed."""
         name, refused = member.name, member.refused
         parts = path_parts(name[-_LONGEST_NAME:])
@@ -288,7 +288,7 @@ class Archive:
         return data
 
 
-class _Member(NamedTuple):
+class _ArchiveMember(NamedTuple):
     """A member as an archive lists it.
 
     refused: why it cannot be an image, in words that follow its name, or None.
@@ -310,7 +310,7 @@ class _TarHeaders(io.BufferedReader):
         return super().read(size)
 
 
-def _tar_members(path: str, fd: int) -> Iterator[_Member]:
+def _tar_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
     """List the members of a plain tar."""
     with _TarHeaders(io.FileIO(fd, closefd=False)) as file:
         file.seek(0)
@@ -325,7 +325,7 @@ def _tar_members(path: str, fd: int) -> Iterator[_Member]:
                     refused = "is a link"
                 elif not member.isdir() and (member.issparse() or not member.isreg()):
                     refused = "is not an ordinary file"
-                yield _Member(member.name, member.isdir(), refused, (member.size, member.offset_data))
+                yield _ArchiveMember(member.name, member.isdir(), refused, (member.size, member.offset_data))
         file.seek(tar.offset)
         # tarfile takes damaged, cut off or missing headers for the end, which a block of zeros is.
         if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
@@ -337,7 +337,7 @@ def _tar_members(path: str, fd: int) -> Iterator[_Member]:
             )
 
 
-def _zip_members(path: str, fd: int) -> Iterator[_Member]:
+def _zip_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
     """List the members of a zip file. Raises SourceError where they lie outside it, or two share bytes, as those of bombs do."""
     with open(fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as listing:
         members = listing.infolist()
@@ -373,4 +373,4 @@ def _zip_members(path: str, fd: int) -> Iterator[_Member]:
         ):  # names that are not marked as UTF-8 are it if their bytes are: macOS marks none
             name = encoded.decode("utf-8")
         place = member.file_size, member.header_offset, member.compress_size, member.compress_type
-        yield _Member(name, member.is_dir(), refused, (*place, zlib.crc32(encoded), member.CRC))
+        yield _ArchiveMember(name, member.is_dir(), refused, (*place, zlib.crc32(encoded), member.CRC))
