@@ -5,7 +5,7 @@
               part-1-of-8 the journal of those that make some of the shards, at once with others
               attempts/   shards that others are making, each in a folder of its own
               blocks/     blocks of fields whose stored size is not known beforehand (block_files.py)
-              staging/    of a table: its rows in raw form, before their number is known
+              staging/    of a table, or of samples: rows in raw form, before their number is known
               pack.packing/  of a table: such a folder again, of its pack
               old         the pack that is being replaced, for the time of two renames
               header.json, keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)

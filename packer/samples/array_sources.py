@@ -128,7 +128,7 @@ def _opened(path: str) -> list[Column]:
         raise SourceError(f"{path}: holds one value; an array [N, ...] is needed. Check the file.")
     if mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
         extent = Extent("", int(mapped.offset), len(mapped), mapped.nbytes // len(mapped))
-        return [FileColumn.of_file(stem, path, path, mapped.dtype, mapped.shape, (extent,))]
+        return [FileColumn(stem, path, path, mapped.dtype, mapped.shape, (extent,))]
     return [ArrayColumn(stem, path, mapped)]
 
 
@@ -137,7 +137,7 @@ def _of_hdf5(path: str, one: Hdf5Array) -> Column:
     if one.text:
         return ListColumn(one.name, where, list(read_array(path, one.name)))
     if one.extents is not None and one.shape[0]:
-        return FileColumn.of_file(one.name, where, path, one.dtype, one.shape, one.extents)
+        return FileColumn(one.name, where, path, one.dtype, one.shape, one.extents)
     column = DecodedColumn(where, path, one.name, one.dtype, one.shape)
     if column.row_bytes * column.shape[0] <= _DECODED_BYTES:
         return ArrayColumn(one.name, where, np.asarray(read_array(path, one.name)))

@@ -94,36 +94,27 @@ class ArrayColumn(Column):
 
 
 class FileColumn(Column):
-    """A field of rows that lie in a file as those of a pack do: read by the reader that packs are read by.
+    """A column whose rows lie raw in a file, one after the other or in stretches: read by the reader that packs are read by."""
 
-    pack: that holds the rows, or describes where they are; ragged rows are bytes.
-    """
-
-    def __init__(self, name: str, where: str, pack: Pack, field: Field) -> None:
-        super().__init__(name, where, np.dtype(field.dtype), (pack.rows, *(field.shape or ())))
-        self._field, self._reader = field, RowReader(pack, [field])
-
-    @classmethod
-    def of_file(
-        cls,
+    def __init__(
+        self,
         name: str,
         where: str,
         path: str,
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         extents: tuple[Extent, ...],
-    ) -> FileColumn:
-        """Return the column whose rows lie raw in a file, one after the other or in stretches."""
-        field = Field("data", dtype.str, shape[1:])
-        return cls(name, where, Pack(path, Header(shape[0], 1, (field,), {"data": extents}), b""), field)
+    ) -> None:
+        super().__init__(name, where, dtype, shape)
+        self._field = Field("data", dtype.str, shape[1:])
+        pack = Pack(path, Header(shape[0], 1, (self._field,), {"data": extents}), b"")
+        self._reader = RowReader(pack, [self._field])
 
     def take(self, samples: NDArray[np.int64]) -> Any:
         """See Column."""
         runs = consecutive(samples)
         if len(runs.starts) > 1:
             self._reader.willneed(self._field.name, runs)
-        if self._field.ragged:
-            return self._reader.read_ragged(self._field.name, runs)
         return self._reader.array(self._field, runs)
 
     def part(self, start: int, stop: int) -> NDArray[Any]:
@@ -148,7 +139,7 @@ class DecodedColumn(Column):
         file.flush()
         extent = Extent("", 0, self.shape[0], self.row_bytes)
         path = f"/dev/fd/{file.fileno()}"  # macOS has it, too
-        self._column = FileColumn.of_file(self.name, self.where, path, self.dtype, self.shape, (extent,))
+        self._column = FileColumn(self.name, self.where, path, self.dtype, self.shape, (extent,))
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """See Column; before `decode`, each call decodes them."""
@@ -176,17 +167,6 @@ class ColumnField:
     ) -> None:
         self.plan, self.column, self._values = plan, column, values
         self.row_bytes = row_bytes or sum(map(len, values)) / max(1, len(values))
-
-    @classmethod
-    def staged(cls, rows: Pack) -> dict[str, ColumnField]:
-        """Return the fields of staged rows."""
-        totals = {f.name: sum(e.nbytes for e in rows.header.extents[f.name]) for f in rows.fields if f.ragged}
-        return {
-            f.name: cls(
-                FieldPlan(f), FileColumn(f.name, f.name, rows, f), (), totals.get(f.name, 0) / rows.rows
-            )
-            for f in rows.fields
-        }
 
     @classmethod
     def of(cls, name: str, column: Column, declared: Declared) -> ColumnField:
@@ -275,10 +255,14 @@ class ColumnSamples(RowMaker):
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return all fields."""
-        rows = {name: column.rows(samples) for name, column in self._columns.items()}
+        rows = self.taken(samples)
         if self._classes is not None and LABEL in rows:
             check_labels(np.asarray(rows[LABEL]), samples, len(self._classes))
         return rows
+
+    def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
+        """Return the rows of some samples, unchecked."""
+        return {name: column.rows(samples) for name, column in self._columns.items()}
 
     def name(self, sample: int) -> str:
         """Return its number."""

@@ -10,26 +10,19 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes
-from packer.errors import SourceError, UsageError
+from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
-from packer.format.file_io import pwrite_all
-from packer.format.header import OFFSETS, Extent, Field, Header
-from packer.format.pack import Pack
-from packer.format.working_folder import WorkingFolder, check_output, failure
-from packer.samples.columns import ColumnField, ColumnSamples
+from packer.format.working_folder import WorkingFolder, check_output, writing
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of
+from packer.samples.staged_samples import SampleStaging, StagedSamples
 from packer.samples.values import ValueRefusedError, as_array, plain
-
-FOLDER = "staging"  # in the working folder
-_BUFFER_BYTES = 4 << 20
 
 
 class PackBuilder:
@@ -49,15 +42,14 @@ class PackBuilder:
     def __init__(self, run: Conversion, options: PackingOptions, notes: Sequence[str] = ()) -> None:
         self._run, self._options = run, options
         self._plans: dict[str, FieldPlan] = {}
-        self._staging: RowStaging | None = None
+        self._staging: SampleStaging | None = None
         self._notes = list(notes)
         self.skipped: tuple[dict[str, str], ...] = ()
-        self._subject = run.out
         self.report: Report | None = None
         self._ended = False
         check_output(run.out, overwrite=run.running.overwrite)
         self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
-        self._opened: list[RowStaging] = []
+        self._opened: list[SampleStaging] = []
         self.in_block = False
         # A builder that is dropped, as in a notebook's cell that failed, holds neither its folder nor its files.
         self._abandon = weakref.finalize(self, _abandon, os.getpid(), self._place, self._opened)
@@ -65,7 +57,7 @@ class PackBuilder:
     @property
     def rows(self) -> int:
         """Samples written so far."""
-        return 0 if self._staging is None else self._staging.rows
+        return 0 if self._staging is None else self._staging.samples
 
     def write(self, **values: Any) -> None:
         """Append one sample.
@@ -160,35 +152,36 @@ class PackBuilder:
         """
         self._check_open()
         self._ended = True
-        run, options = self._run, self._options
-        try:
-            with run.bar, interrupted(run.out):
-                if self._staging is None:
-                    raise SourceError(
-                        f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
-                    )
-                nbytes = self._staging.nbytes
-                try:
-                    staged = self._staging.finish()
-                except OSError as error:
-                    raise failure(run.out, error) from error
-                options = options.for_fields(None, staged.fields)
-                maker = ColumnSamples(ColumnField.staged(staged), staged.rows, options.classes)
-                maker.check_pixels(run.out)
-                task = replace(options.task(maker, staged.rows, self._subject, None), skipped=self.skipped)
-                check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
-                run.bar.start(staged.rows, "rows")
-                within = replace(run.running, resume=False, overwrite=True)
-                written = write_pack(task, self._place.pack, within, run.out)
-                try:
-                    self._place.publish()
-                except OSError as error:
-                    raise failure(run.out, error) from error
-        except BaseException:
-            self._place.close(keep=False)
-            raise
-        self.report = run.report(replace(written, bytes_read=nbytes), self._notes)
+        run = self._run
+        with run.bar, interrupted(run.out):
+            try:
+                written = self._lay_out()
+            except BaseException:
+                self._place.close(keep=False)
+                raise
+        self.report = run.report(written, self._notes)
         return self.report
+
+    def _lay_out(self) -> Report:
+        """Write the staged rows in their order."""
+        run, staged = self._run, self._staging
+        if staged is None:
+            raise SourceError(
+                f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
+            )
+        staged.flush()
+        options = self._options.for_fields(None, staged.fields)
+        maker = StagedSamples(staged, options.classes)
+        maker.check_pixels(run.out)
+        order, running = options.order(maker, staged.rows), replace(run.running, resume=False, overwrite=True)
+        check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
+        run.bar.start(staged.rows, "rows")
+        with maker.in_order(order, shuffled=options.shuffle, workers=running.workers):
+            task = replace(options.task(maker, order, run.out, None), skipped=self.skipped)
+            written = write_pack(task, self._place.pack, running, run.out)
+        with writing(run.out):
+            self._place.publish()
+        return replace(written, bytes_read=staged.nbytes)
 
     def discard(self) -> None:
         """Remove what was written; called again, or after finish, it does nothing."""
@@ -213,10 +206,7 @@ class PackBuilder:
         self._plans = dict(plans)
         fields = [plan.field for plan in plans.values()]
         self._options.for_fields(None, fields)
-        try:
-            self._staging = RowStaging(os.path.join(self._place.path, FOLDER), fields)
-        except OSError as error:
-            raise failure(self._run.out, error) from error
+        self._staging = SampleStaging(self._place, fields, self._run.out)
         self._opened.append(self._staging)
 
     def add_rows(self, rows: Mapping[str, Any]) -> None:
@@ -245,10 +235,10 @@ class PackBuilder:
         assert self._staging is not None
         try:
             self._staging.add(rows, count)
-        except OSError as error:
+        except PackerError:
             self.discard()
-            raise failure(self._run.out, error) from error
-        self._run.bar.move(self._staging.rows)
+            raise
+        self._run.bar.move(self._staging.samples)
 
     def _check_open(self) -> None:
         if self._ended:
@@ -257,97 +247,10 @@ class PackBuilder:
             )
 
 
-class RowStaging:
-    """Files that rows are appended to: of a fixed field its rows, of a ragged one its bytes and the offsets of the rows in them.
-
-    For one thread. rows: so far. Writing raises OSError.
-    """
-
-    def __init__(self, folder: str, fields: Sequence[Field]) -> None:
-        """folder: is made."""
-        os.makedirs(folder)
-        self.folder, self.fields, self.rows = folder, tuple(fields), 0
-        self._files: dict[str, _StagedFile] = {}
-        for f in fields:
-            self._files[f.name] = _StagedFile(os.path.join(folder, f.name))
-            if f.ragged:
-                self._files[f.name + OFFSETS] = offsets = _StagedFile(os.path.join(folder, f.name + OFFSETS))
-                offsets.add(np.zeros(1, "<i8"))
-
-    def add(self, rows: Mapping[str, NDArray[Any] | Sequence[bytes]], count: int) -> None:
-        """Append `count` rows: of fixed fields [count, *shape] of their dtype, of ragged ones the bytes of each."""
-        for f in self.fields:
-            values = rows[f.name]
-            if f.ragged:
-                blob = self._files[f.name]
-                sizes = np.array([len(value) for value in values], "<i8")
-                ends = blob.nbytes + np.cumsum(sizes)
-                for value in values:
-                    blob.add(np.frombuffer(value, np.uint8))
-                self._files[f.name + OFFSETS].add(ends)
-            else:
-                self._files[f.name].add(np.ascontiguousarray(values))
-        self.rows += count
-
-    def finish(self) -> Pack:
-        """Write what is left in buffers. Returns the rows as a pack, of which nothing but the rows may be asked."""
-        extents: dict[str, tuple[Extent, ...]] = {}
-        for f in self.fields:
-            self._files[f.name].flush()
-            if f.ragged:
-                self._files[f.name + OFFSETS].flush()
-                extents[f.name] = (Extent(f.name, 0, self._files[f.name].nbytes, 1),)
-                extents[f.name + OFFSETS] = (Extent(f.name + OFFSETS, 0, self.rows + 1, 8),)
-            else:
-                extents[f.name] = (Extent(f.name, 0, self.rows, f.row_bytes),)
-        self.close()
-        return Pack(self.folder, Header(self.rows, 1, self.fields, extents), b"")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows so far."""
-        return sum(file.nbytes for file in self._files.values())
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
-
-
-class _StagedFile:
-    """A file that is appended to through a buffer. nbytes: of the file, the buffer's included."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._buffer = bytearray()
-        self.nbytes = 0
-
-    def add(self, data: NDArray[Any]) -> None:
-        if not data.nbytes:
-            return
-        view = memoryview(data.reshape(-1).view(np.uint8))
-        if len(self._buffer) + len(view) > _BUFFER_BYTES:
-            self.flush()
-        if len(view) >= _BUFFER_BYTES:
-            pwrite_all(self._fd, view, self.nbytes)
-        else:
-            self._buffer += view
-        self.nbytes += len(view)
-
-    def flush(self) -> None:
-        pwrite_all(self._fd, memoryview(self._buffer), self.nbytes - len(self._buffer))
-        self._buffer = bytearray()
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-
 _building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # of create, by path
 
 
-def _abandon(made_in: int, place: WorkingFolder, opened: Sequence[RowStaging]) -> None:
+def _abandon(made_in: int, place: WorkingFolder, opened: Sequence[SampleStaging]) -> None:
     """Close and remove what a builder has left, except in a forked child. made_in: the process that made it."""
     if os.getpid() == made_in:
         for staging in opened:

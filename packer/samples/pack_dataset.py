@@ -260,7 +260,7 @@ class _Job:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)
-            task = options.task(maker, source.rows, source.subject, identity)
+            task = options.task(maker, options.order(maker, source.rows), source.subject, identity)
             return self._write(task, notes, source.nbytes)
 
     def dataset(self, dataset: Dataset, key: str | None) -> Report:
@@ -285,7 +285,8 @@ class _Job:
             nbytes = maker.pack_bytes(count)
             self._begin(subject, maker.fields, count, nbytes, notes, nbytes)
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
-            return self._write(options.task(maker, count, subject, told_of, forks=forks), notes)
+            order = options.order(maker, count)
+            return self._write(options.task(maker, order, subject, told_of, forks=forks), notes)
 
     def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
         """Write the pack, unless it is there already."""

@@ -13,7 +13,7 @@ from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
-from packer.convert.sample_order import arrange, members_of, parse_spans, parse_split, stratified
+from packer.convert.sample_order import SampleOrder, arrange, members_of, parse_spans, parse_split, stratified
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import Field
@@ -168,10 +168,22 @@ class PackingOptions:
             )
         return self if self.classes is not None or not numbers else replace(self, classes=found)
 
+    def order(self, maker: RowMaker, count: int) -> SampleOrder:
+        """Return which sample stands in which row. Raises UsageError."""
+        labels = maker.labels() if self.split is not None else None
+        if labels is not None and len(np.unique(labels)) > _MOST_STRATA:
+            labels = None
+        members = {"": np.arange(count)}
+        if self.split is not None:
+            members = stratified(labels, count, self.split, self.seed)
+        elif self.spans is not None:
+            members = members_of(self.spans, count)
+        return arrange(members, shuffle=self.shuffle, seed=self.seed)
+
     def task(
         self,
         maker: RowMaker,
-        count: int,
+        order: SampleOrder,
         subject: str,
         source: Mapping[str, Any] | None,
         *,
@@ -182,15 +194,6 @@ class PackingOptions:
         source: what tells whether they are still the same, recorded; None: nothing does, and an interrupted run is not gone on with.
         forks: the maker's rows are looked at in a forked process. Raises UsageError.
         """
-        labels = maker.labels() if self.split is not None else None
-        if labels is not None and len(np.unique(labels)) > _MOST_STRATA:
-            labels = None
-        members = {"": np.arange(count)}
-        if self.split is not None:
-            members = stratified(labels, count, self.split, self.seed)
-        elif self.spans is not None:
-            members = members_of(self.spans, count)
-        order = arrange(members, shuffle=self.shuffle, seed=self.seed)
         storing = self.storing
         if storing.shard_bytes is not None:
             row = in_child(lambda: estimate(maker, storing, order), forks=forks)
@@ -213,7 +216,7 @@ class PackingOptions:
             maker,
             order,
             storing,
-            provenance(options, {"rows": count} if source is None else source, storing),
+            provenance(options, {"rows": len(order.samples)} if source is None else source, storing),
             None if source is None else {},
             self.classes,
             options["seed"],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
 from packer.sentence import Option, Sentence
-from packer.tables.staging import Staged
+from packer.tables.staging import StagedTable
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.column_types import as_category, is_missing
 from packer.tables.transform.table_transform import TableTransform
@@ -39,7 +39,7 @@ class MeasuredRows(NamedTuple):
 
 
 def measure(
-    staged: Staged,
+    staged: StagedTable,
     order: SampleOrder,
     plan: TableTransform,
     *,
@@ -60,7 +60,7 @@ def measure(
     counts = np.zeros(len(order.samples), np.bool_)  # which rows are of fit
     counts[order.samples[first:stop]] = True
     sums = ColumnSums(plan)
-    dtype = staged.layout.dtype
+    dtype = staged.dtype
 
     def part(start: int) -> tuple[PartialSums, NDArray[np.float64], list[int]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))

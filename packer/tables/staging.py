@@ -1,15 +1,12 @@
-"""The first half of converting a table: its rows in raw form, in the input's order, in one file beside the output.
+"""The first half of converting a table: its rows in raw form, in the input's order, in files beside the output.
 
 Only when all rows are there is it known how many there are, what fills a missing cell, and which categories a column has. So they
-are read once, in parallel, into `staging/records` (packed structures, see ``packer/tables/transform/records.py``) and `staging/texts` (the
-bytes of kept texts), and everything else is done from there, at the speed of memory. Each piece of the input is journalled when it
-is down: an interrupted conversion goes on behind the last one whose bytes are as they were written.
+are read once, in parallel, into records (packed structures, see ``packer/tables/transform/records.py``) and the bytes of kept texts
+(``packer/convert/staged_rows.py``), and everything else is done from there, at the speed of memory.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,35 +18,32 @@ from numpy.typing import NDArray
 
 from packer.convert.conversion_run import Conversion
 from packer.convert.row_maker import RowMaker
+from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
-from packer.format.checksums import block_checksum
-from packer.format.file_io import pread_all, pwrite_all
 from packer.format.pack_writer import Rows
-from packer.format.working_folder import WorkingFolder, check_space, failure
+from packer.format.working_folder import WorkingFolder, check_space
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
-from packer.tables.table_order import ShuffledFile
 from packer.tables.transform.column_sums import check_categories
 from packer.tables.transform.column_types import as_category
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
-FOLDER = "staging"  # in the workplace
 MAX_SKIPPED = 1000  # listed in the header; all are counted
 _SHORT = 40  # characters of a text that may mean missing
 _AHEAD = 2  # pieces of the input read ahead, a worker
 
 
-def stage(source: TableSource, plan: TableTransform, place: WorkingFolder, run: Conversion) -> Staged:
+def stage(source: TableSource, plan: TableTransform, place: WorkingFolder, run: Conversion) -> StagedTable:
     """Read a table, or the rest of it, into the workplace. run: its options, and the bar that shows the bytes of input read.
 
     Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
     """
     run.bar.start(source.nbytes, "B")
-    staged = Staged(source, plan, place, run.running.skip)
+    staged = StagedTable(source, plan, place, run)
     try:
-        after, done = staged.take_over()
+        after, done = staged.resume()
         if done or staged.resumed:
             run.running.progress(staged.bytes_done)
         if not done:
@@ -60,8 +54,6 @@ def stage(source: TableSource, plan: TableTransform, place: WorkingFolder, run: 
     except SourceError:
         staged.check_unchanged()
         raise
-    except OSError as error:
-        raise failure(place.out, error) from error
     finally:
         staged.close()
     return staged
@@ -111,28 +103,23 @@ def _pieces(
                 future.cancel()
 
 
-class Staged:
+class StagedTable(StagedRows):
     """Rows of a table: put down as they are read, in order, with a note of how far that came; then all of them.
 
-    path: of the records; texts: path of the blob that text members point into; layout: of the records; rows: how many;
-    dictionaries: column number -> the texts that its codes mean; skipped: at most MAX_SKIPPED of the rows that were left out;
-    reasons: why, and how many for each reason; bytes_read: of the inputs, this time; resumed: rows taken over.
+    layout: of the records; dictionaries: column number -> the texts that its codes mean; skipped: at most MAX_SKIPPED of the rows that
+    were left out; reasons: why, and how many for each reason; bytes_read: of the inputs, this time; resumed: rows taken over.
     """
 
-    def __init__(self, source: TableSource, plan: TableTransform, place: WorkingFolder, skip: bool) -> None:
-        """skip: leave bad rows out, else the first one ends the run."""
-        self._source, self._plan, self._place, self._skip = source, plan, place, skip
-        folder = os.path.join(place.path, FOLDER)
-        os.makedirs(folder, exist_ok=True)
-        self.path, self.texts = os.path.join(folder, "records"), os.path.join(folder, "texts")
-        self._records, self._blob = (
-            os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for path in (self.path, self.texts)
-        )
-        self.layout, self._size = plan.layout, plan.layout.dtype.itemsize
-        self.rows = self.resumed = self.bytes_read = self.bytes_done = 0
+    def __init__(
+        self, source: TableSource, plan: TableTransform, place: WorkingFolder, run: Conversion
+    ) -> None:
+        super().__init__(place, plan.layout.dtype, run.out)
+        self._source, self._plan, self._skip = source, plan, run.running.skip
+        self.layout = plan.layout
+        self.resumed = self.bytes_read = self.bytes_done = 0
         self.skipped: list[dict[str, str]] = []
         self.reasons: Counter[str] = Counter()
-        self._pieces = self._text_bytes = self._lines = 0
+        self._lines = 0
         self._input = ""
         self._codes: dict[int, dict[str, int]] = {
             w.index: dict(plan.known.get(w.index, {}))
@@ -149,30 +136,16 @@ class Staged:
         """Return what was left out, as the header tells it."""
         return {"rows": self.reasons.total(), "reasons": dict(self.reasons), "first": self.skipped}
 
-    def take_over(self) -> tuple[list[Any] | None, bool]:
-        """Replay what an interrupted run has journalled, as far as its bytes are there.
+    def resume(self) -> tuple[list[Any] | None, bool]:
+        """Go on with what an interrupted run has read, up to the first bad row unless those are left out: it is told then.
 
         Returns: where the next piece begins, None for the beginning; and whether all of them are there.
         """
-        pieces: list[dict[str, Any]] = []
-        done = False
-        for record in self._place.resumed:
-            if record == "staged":
-                done = True
-            elif isinstance(record, dict) and "piece" in record:
-                done = False
-                del pieces[record["piece"] :]  # written anew since
-                pieces.append(record)
-        after: list[Any] | None = None
-        for number, piece in enumerate(pieces):
-            if not self._same(piece) or (piece["reasons"] and not self._skip):
-                done = False  # from here on it is read again: a bad row is then told
-                break
-            after = piece["after"]
-            self._pieces = number + 1
+        pieces, done = self.take_over(lambda piece: self._skip or not piece["reasons"])
+        for piece in pieces:
             self._note(piece)
         self.resumed = self.rows
-        return after, done and self._pieces == len(pieces)
+        return pieces[-1]["after"] if pieces else None, done
 
     def add(self, chunk: TableChunk, parsed: ParsedRows, reasons: Counter[str]) -> None:
         """Write one piece, and journal it. Raises SourceError for a bad row, UsageError for too many categories."""
@@ -180,21 +153,8 @@ class Staged:
         bad = [self._told(b) for b in parsed.bad]
         if bad and not self._skip:
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
-        fresh = self._merge(parsed)
-        records = parsed.records
-        for w in self.layout.members:
-            if w.column.type == "text":
-                records[w.name]["at"] += self._text_bytes
-        nbytes = records.nbytes
-        data = records.view(np.uint8).reshape(-1) if nbytes else np.empty(0, np.uint8)
-        pwrite_all(self._records, data.data, self.rows * self._size)
-        if parsed.texts:
-            pwrite_all(self._blob, parsed.texts, self._text_bytes)
-        piece = {
-            "piece": self._pieces,
-            "rows": len(records),
-            "sum": block_checksum(data),
-            "texts": [len(parsed.texts), block_checksum(np.frombuffer(parsed.texts, np.uint8))],
+        fresh, first = self._merge(parsed), not self.rows
+        note = {
             "after": chunk.after,
             "input": chunk.name,
             "lines": parsed.lines,
@@ -203,12 +163,13 @@ class Staged:
             "skipped": bad[: max(0, MAX_SKIPPED - len(self.skipped))],
             "reasons": dict(reasons),
         }
-        self._place.record(piece)
-        if not self._pieces:
-            self._check_room(len(records), parsed.nbytes)
-        self._pieces += 1
+        self.append(parsed.records, parsed.texts, note)
+        self._note(note)
         self.bytes_read += parsed.nbytes
-        self._note(piece)
+        if first:
+            # As if the other rows were like these: records, and at least half as much again for the pack.
+            expected = self.rows * self._source.nbytes / max(1, parsed.nbytes)
+            check_space(self._name, round(1.5 * self.dtype.itemsize * (expected - self.rows)))
 
     def finish(self) -> None:
         """Record that all pieces are there. Raises SourceError if no row is, or the files have been changed."""
@@ -221,7 +182,7 @@ class Staged:
             raise SourceError(
                 f"{names}: none of its rows can be taken; {first}{why}. Check the columns' types."
             )
-        self._place.record("staged")
+        super().finish()
 
     def check_unchanged(self) -> None:
         """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
@@ -230,17 +191,6 @@ class Staged:
         except SourceError:
             self._place.recorded = False
             raise
-
-    def _check_room(self, rows: int, nbytes: int) -> None:
-        """Refuse early when the disk has less room than all rows take, if the others are like those of the first piece."""
-        expected = rows * self._source.nbytes / max(1, nbytes)
-        # Records, and at least half as much again for the pack.
-        check_space(self._place.out, round(1.5 * self._size * (expected - rows)))
-
-    def close(self) -> None:
-        """Let go of the files."""
-        os.close(self._records)
-        os.close(self._blob)
 
     def _enter(self, name: str) -> None:
         """Count lines anew where another input begins."""
@@ -252,21 +202,11 @@ class Staged:
         self._enter(piece["input"])
         self._lines += piece["lines"]
         self.bytes_done += piece["nbytes"]
-        self._text_bytes += piece["texts"][0]
-        self.rows += piece["rows"]
         self.skipped += piece["skipped"]
         self.reasons.update(piece["reasons"])
         for index, texts in piece["new"].items():
             codes = self._codes[int(index)]
             codes.update({text: len(codes) + i for i, text in enumerate(texts)})
-
-    def _same(self, piece: Mapping[str, Any]) -> bool:
-        """Tell whether a journalled piece's bytes are those that were written."""
-        size = self._size
-        data = pread_all(self._records, piece["rows"] * size, self.rows * size)
-        texts = pread_all(self._blob, piece["texts"][0], self._text_bytes)
-        sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, texts)]
-        return sums == [piece["sum"], piece["texts"][1]] and len(data) == piece["rows"] * size
 
     def _merge(self, parsed: ParsedRows) -> dict[int, list[str]]:
         """Give the piece's categories their numbers in the whole table; returns those that are new, by column."""
@@ -319,25 +259,19 @@ _WAYS: Mapping[str, str] = {
 class TableRows(RowMaker):
     """Rows from staged ones; samples are their numbers in the order of the input."""
 
-    def __init__(self, staged: Staged, records: ShuffledFile, mapper: RowMapper) -> None:
+    def __init__(self, staged: StagedTable, records: ShuffledFile, mapper: RowMapper) -> None:
         """records: of `staged`, prepared."""
-        self._records, self._mapper = records, mapper
-        self._dtype = staged.layout.dtype
+        self._records, self._mapper, self._texts = records, mapper, staged.mapped_blob()
+        self._dtype = staged.dtype
         # A label that all files lack (with `like`) is no field; a kept column neither.
         made = mapper.map(np.zeros(0, self._dtype)).fields
         self.fields = tuple(f for f in mapper.transform.fields() if f.name in made)
-        size = os.path.getsize(staged.texts)
-        self._texts: bytes | mmap.mmap = b""
-        if size:
-            with open(staged.texts, "rb") as file:
-                self._texts = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        ragged = sum(1 for f in self.fields if f.ragged)
-        self.ragged_bytes = size // staged.rows + 8 * ragged
+        self.ragged_bytes = staged.blob_bytes // staged.rows + 8 * sum(1 for f in self.fields if f.ragged)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return all fields of these rows. Raises UsageError if a number does not fit its field."""
         records = self._records.take(samples).view(self._dtype).reshape(-1)
-        mapped = self._mapper.map(records, memoryview(self._texts))
+        mapped = self._mapper.map(records, self._texts)
         if mapped.beyond is not None:
             record, name = mapped.beyond
             raise UsageError(

@@ -26,7 +26,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_space
 from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
-from packer.tables.staging import Staged, stage
+from packer.tables.staging import StagedTable, stage
 from packer.tables.table_options import Encode, names, read_alike, value
 from packer.tables.table_order import parse_parts
 from packer.tables.table_run import TableJob, source_notes, store_rows
@@ -377,7 +377,7 @@ def _plan(job: TableJob) -> TablePlan:
 def _report(
     job: TableJob,
     written: Report,
-    staged: Staged | None = None,
+    staged: StagedTable | None = None,
     notes: Sequence[str] = (),
     *,
     already: bool = False,

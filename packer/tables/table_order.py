@@ -1,20 +1,8 @@
-"""The order of the rows of a table in its pack, and the staged rows read in it.
-
-The order is an array of row numbers, splits one after the other, in a file of its own where there are many. The rows are records of
-one size in a file (ShuffledFile), copied in bounded memory. While all of them fit into it, or are wanted as they lie, they are copied
-one by one from a mapping of the file: 45 ns each for 116 bytes (3 million, one core of a Xeon). When they do not, that would be a trip
-to the disk for each. Then they are first dealt to buckets: the file is read once from its beginning to its end, and each record goes
-to the bucket of the rows in the new order that it belongs to, in a second file. A bucket fits, and is read as a whole.
-"""
+"""The order of the rows of a table in its pack: an array of row numbers, splits one after the other, in a file of its own."""
 
 from __future__ import annotations
 
-import mmap
-import os
-import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -22,8 +10,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
-from packer.errors import SourceError, UsageError
-from packer.format.file_io import pread_into, pwrite_all, remove, reserve
+from packer.errors import UsageError
 
 Numbers = NDArray[np.int64]
 _DRAWN = 1 << 20  # row numbers drawn at once
@@ -146,134 +133,3 @@ def _deal(parts: Mapping[str, float | str], rows: int, split: object) -> dict[st
                 f"split {split}: none of {rows:,} rows falls to {name}. Pass a larger share, or fewer rows for the others."
             )
     return dealt
-
-
-_DEAL_COST = 48  # bytes held a record beside it and its copy, while it is dealt
-_LEAST_SHARES = 8  # a bucket is this part of the memory, or less: a few workers, each at one of its own, fit
-_MOST_BUCKETS = 1 << 15  # which a stable sort of 16 bits does without comparing
-_KEPT = 2  # buckets a process keeps: workers that are threads are not all in the same one where one ends
-
-
-class ShuffledFile(AbstractContextManager["ShuffledFile"]):
-    """A file of records, read in the order of a SampleOrder; a context manager that removes its own file.
-
-    prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
-    OSError is raised as it comes (the disk may be full).
-    """
-
-    def __init__(
-        self,
-        path: str,
-        itemsize: int,
-        samples: Numbers,
-        *,
-        rising: bool,
-        memory: int,
-        work: str,
-        mapped: int = 0,
-        workers: int = 1,
-    ) -> None:
-        """path: of the records, of itemsize bytes each; samples: the record of each row, each record once.
-
-        rising: the records are wanted about as they lie; memory: bytes to hold at most, about, in all workers together; mapped: bytes
-        of a file that may be read in any order where they lie, if that is more: in pages that the kernel can let go of; work: path of
-        the second file, if one is needed; workers: threads that deal, and processes or threads that will read.
-        """
-        self.itemsize, self.rows, self._samples, self._rising = itemsize, len(samples), samples, rising
-        self._path, self._work, self._workers = path, work, workers
-        nbytes = self.rows * itemsize
-        self.direct = rising or nbytes <= max(memory, mapped)
-        share = memory // max(_LEAST_SHARES, 2 * workers)
-        self._bucket_rows = max(1, share // (itemsize + 8), -(-self.rows // _MOST_BUCKETS))
-        self._deal_rows = max(1, memory // (2 * workers * (2 * itemsize + _DEAL_COST)))
-        self._kept: dict[int, tuple[Numbers, NDArray[Any]]] = {}
-        self._lock = threading.Lock()
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if os.fstat(self._fd).st_size < nbytes:
-            os.close(self._fd)
-            raise _cut_short(path)
-
-    def __exit__(self, *raised: object) -> None:
-        os.close(self._fd)
-        remove(self._work)
-
-    def prepare(self) -> None:
-        """Deal the records to buckets, unless they fit into the memory as they are."""
-        if self.direct:
-            mapping = mmap.mmap(self._fd, self.rows * self.itemsize, prot=mmap.PROT_READ)
-            if not self._rising:
-                mapping.madvise(mmap.MADV_WILLNEED)
-            self._whole: NDArray[Any] = np.frombuffer(mapping, f"V{self.itemsize}")
-            return
-        self._owners = np.empty(self.rows, np.uint16)
-        for number, start in enumerate(range(0, self.rows, self._bucket_rows)):
-            self._owners[self._samples[start : start + self._bucket_rows]] = number
-        fd = os.open(self._work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            if not reserve(fd, 0, self.rows * self.itemsize):
-                os.ftruncate(fd, self.rows * self.itemsize)
-            self._deal(fd)
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(self._fd)
-        self._fd, self._path = fd, self._work
-
-    def take(self, samples: Numbers) -> NDArray[np.uint8]:
-        """Return these records, uint8 [n, itemsize]. Neighbours in the order are fast; others cost a bucket each."""
-        out = np.empty(len(samples), f"V{self.itemsize}")
-        if self.direct:
-            np.take(self._whole, samples, out=out, mode="clip")
-        else:
-            owners = self._owners[samples]
-            for number in np.unique(owners).tolist():
-                at = np.flatnonzero(owners == number)
-                held, records = self._bucket(number)
-                out[at] = records[np.searchsorted(held, samples[at])]
-        return out.view(np.uint8).reshape(len(out), self.itemsize)
-
-    def _bucket(self, number: int) -> tuple[Numbers, NDArray[Any]]:
-        """Return which records a bucket holds, rising, and them."""
-        with self._lock:
-            if number not in self._kept:
-                while len(self._kept) >= _KEPT:
-                    self._kept.pop(next(iter(self._kept)))
-                first = number * self._bucket_rows
-                held = np.sort(self._samples[first : first + self._bucket_rows])
-                self._kept[number] = held, self._read(first, len(held))
-            return self._kept[number]
-
-    def _deal(self, fd: int) -> None:
-        """Put each record behind those of its bucket that stand before it in the first file."""
-        filled = np.arange(0, self.rows, self._bucket_rows)
-
-        def grouped(start: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-            records = self._read(start, min(self._deal_rows, self.rows - start))
-            owners = self._owners[start : start + len(records)]
-            order = np.argsort(owners, kind="stable")
-            return np.take(records, order), np.bincount(owners, minlength=len(filled))
-
-        with ThreadPoolExecutor(self._workers, thread_name_prefix="packer-deal") as pool:
-            step = self._deal_rows * self._workers
-            for begin in range(0, self.rows, step):
-                for records, counts in pool.map(
-                    grouped, range(begin, min(begin + step, self.rows), self._deal_rows)
-                ):
-                    low = 0
-                    for number in np.flatnonzero(counts).tolist():
-                        high = low + int(counts[number])
-                        data = records[low:high].view(np.uint8).data
-                        pwrite_all(fd, data, int(filled[number]) * self.itemsize)
-                        low = high
-                    filled += counts
-
-    def _read(self, first: int, count: int) -> NDArray[Any]:
-        """Return records of the file, by their places in it. Raises SourceError if it ends before."""
-        out = np.empty(count, f"V{self.itemsize}")
-        if pread_into(self._fd, out.view(np.uint8), first * self.itemsize) < out.nbytes:
-            raise _cut_short(self._path)
-        return out
-
-
-def _cut_short(path: str) -> SourceError:
-    return SourceError(f"{path}: has been cut short while it was read. Run the same command again.")

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from packer import machine, native, units
+from packer import native, units
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
-from packer.format.file_io import remove
-from packer.format.working_folder import failure
+from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import TRAIN, measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
-from packer.tables.staging import Staged, TableRows
-from packer.tables.table_order import ShuffledFile, table_order
+from packer.tables.staging import StagedTable, TableRows
+from packer.tables.table_order import table_order
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
 _NAMED = 6  # columns, in a note
-_SHUFFLED = "shuffled-"
-SHUFFLE_BYTES = 256 << 20  # of rows that are held at once while they are put in order
-_MAPPED_SHARE = (
-    4  # of the available memory, for rows that lie in the page cache meanwhile: the pack takes as much again
-)
 
 
 @dataclass(frozen=True)
@@ -69,7 +61,7 @@ class TableJob:
         }
 
 
-def _fit(job: TableJob, staged: Staged, order: SampleOrder) -> tuple[TableTransform, list[str]]:
+def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableTransform, list[str]]:
     """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
     notes: list[str] = []
     all_rows, workers = job.like is not None, job.run.running.workers
@@ -123,7 +115,7 @@ def _named(columns: Sequence[str]) -> str:
 
 def store_rows(
     job: TableJob,
-    staged: Staged,
+    staged: StagedTable,
     store: Callable[[ConversionTask, int], Report],
     table: Mapping[str, Any] | None = None,
 ) -> tuple[Report, list[str]]:
@@ -131,35 +123,15 @@ def store_rows(
 
     store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
     """
-    layout, folder = job.plan.layout, os.path.dirname(staged.path)
     source = {**job.provenance["source"], "digests": job.table.digests()}
-    for name in os.listdir(folder):
-        if name.startswith(_SHUFFLED):  # of a run that was killed; processes of its may still read it
-            remove(os.path.join(folder, name))
-    work = os.path.join(folder, _SHUFFLED + uuid.uuid4().hex)
-    try:
-        order = table_order(
-            staged.rows, split=job.split, shuffle=job.shuffle, seed=job.seed, path=f"{work}.order"
-        )
-    except OSError as error:
-        raise failure(job.run.out, error) from error
+    with writing(job.run.out):
+        path = staged.scratch("order")
+        order = table_order(staged.rows, split=job.split, shuffle=job.shuffle, seed=job.seed, path=path)
     transform, notes = _fit(job, staged, order)
     job.run.bar.start(staged.rows, "rows")
-    with ShuffledFile(
-        staged.path,
-        layout.dtype.itemsize,
-        order.samples,
-        rising=not job.shuffle,
-        memory=SHUFFLE_BYTES,
-        mapped=mapped_bytes(),
-        work=work,
-        workers=job.run.running.workers,
-    ) as records:
-        try:
-            records.prepare()
-        except OSError as error:
-            raise failure(job.run.out, error) from error
-        maker = TableRows(staged, records, RowMapper(transform, layout, staged.dictionaries))
+    workers = job.run.running.workers
+    with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
+        maker = TableRows(staged, records, RowMapper(transform, staged.layout, staged.dictionaries))
         task = ConversionTask(
             job.table.names[0],
             maker,
@@ -173,11 +145,6 @@ def store_rows(
             keyed=False,
         )
         return store(task, maker.pack_bytes(staged.rows)), notes
-
-
-def mapped_bytes() -> int:
-    """Return the bytes of staged rows that may lie in the page cache while they are put in order."""
-    return machine.available_memory() // _MAPPED_SHARE
 
 
 def source_notes(job: TableJob) -> list[str]:

@@ -21,16 +21,16 @@ import pytest
 from PIL import Image
 
 from packer.cli.console import in_options
+from packer.convert import staged_rows
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
-from packer.tables import apply, staging
+from packer.tables import apply
 from packer.tables.reading import text_table as text
 from packer.tables.reading.table_source import Csv
 from packer.tables.table_conversion import append_table, convert_table
 from packer.tables.table_options import Encode
-from packer.tables.table_run import SHUFFLE_BYTES
 from tests.convert.test_engines import content
 
 ROWS = 3000
@@ -272,10 +272,9 @@ def test_the_pack_does_not_depend_on_workers_pieces_or_memory(
     convert_table(mixed, tmp_path / "a.h5", workers=1, **options)
     monkeypatch.setattr(text, "PIECE", 1 << 20)
     convert_table(mixed, tmp_path / "b.h5", workers=3, **options)
-    monkeypatch.setattr("packer.tables.table_run.SHUFFLE_BYTES", 1 << 14)
-    monkeypatch.setattr("packer.tables.table_run.mapped_bytes", lambda: 0)
+    monkeypatch.setattr(staged_rows, "SHUFFLE_BYTES", 1 << 14)
+    monkeypatch.setattr("packer.machine.available_memory", lambda: 0)
     convert_table(mixed, tmp_path / "c.h5", workers=2, **options)
-    assert SHUFFLE_BYTES > 1 << 20
     packs = [(tmp_path / name).read_bytes() for name in ("a.h5", "b.h5", "c.h5")]
     assert packs[0] == packs[1] == packs[2]
 
@@ -332,7 +331,7 @@ def test_a_killed_conversion_goes_on(tmp_path: Path) -> None:
     )
     command, place = [sys.executable, "-c", convert], tmp_path / "out.packing"
     subprocess.run([*command, "one"], check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
-    for begun in (place / "staging/texts", place / "pack.packing/pack/00002.h5"):
+    for begun in (place / "staging/blob", place / "pack.packing/pack/00002.h5"):
         run = subprocess.Popen([*command, "out"], stdout=subprocess.DEVNULL, cwd=tmp_path)
         while run.poll() is None and not (begun.exists() and begun.stat().st_size > 1 << 20):
             time.sleep(0.01)
@@ -360,7 +359,7 @@ def test_pieces_that_were_damaged_are_read_again(mixed: Path, tmp_path: Path):
     out = tmp_path / "out.h5"
     with pytest.raises(_StopError):
         convert_table(mixed, out, **options, **stop_after(6, "reading"))
-    records = tmp_path / "out.h5.packing" / staging.FOLDER / "records"
+    records = tmp_path / "out.h5.packing" / "staging" / "records"
     with open(records, "r+b") as file:
         file.seek(records.stat().st_size // 2)
         file.write(b"\xff" * 8)

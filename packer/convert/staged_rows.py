@@ -1,0 +1,285 @@
+"""Rows whose number is not known beforehand: appended in the order in which they come, then read in the order of their pack.
+
+They lie in two files of the working folder: records of one size, and the bytes of values that have no fixed size, of which a record
+holds the place. Where the folder keeps a journal each piece is noted there when it is down: an interrupted run goes on behind the last
+one whose bytes are as they were written.
+
+The order of the pack is an array of row numbers (ShuffledFile). While all records fit into memory, or are wanted as they lie, they are
+copied one by one from a mapping of the file: 45 ns each for 116 bytes (3 million, one core of a Xeon). When they do not, that would be
+a trip to the disk for each. Then they are first dealt to buckets: the file is read once from its beginning to its end, and each record
+goes to the bucket of the rows in the new order that it belongs to, in a second file. A bucket fits, and is read as a whole.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import machine
+from packer.errors import SourceError
+from packer.format.checksums import block_checksum
+from packer.format.file_io import pread_all, pread_into, pwrite_all, remove, reserve
+from packer.format.working_folder import WorkingFolder, writing
+
+Numbers = NDArray[np.int64]
+SHUFFLE_BYTES = 256 << 20
+"""Bytes of records that are held at once while they are put in order."""
+_MAPPED_SHARE = 4  # of the available memory, for records that lie in the page cache meanwhile: the pack takes as much again
+
+
+class StagedRows:
+    """Rows as they come: `append` writes them, `in_order` reads them. For one thread.
+
+    dtype: of the records; a member with the members `at` and `length` is the place of a value among the bytes; path, blob: the two
+    files; rows, blob_bytes: so far.
+    """
+
+    def __init__(self, place: WorkingFolder, dtype: np.dtype[Any], name: str) -> None:
+        """name: of the output in messages. Raises PackerError."""
+        self._place, self.dtype, self._name = place, dtype, name
+        self._placed = [member for member in dtype.names or () if dtype[member].names]
+        folder = os.path.join(place.path, "staging")
+        self.path, self.blob = os.path.join(folder, "records"), os.path.join(folder, "blob")
+        with writing(name):
+            os.makedirs(folder, exist_ok=True)
+            self._fds = [
+                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for path in (self.path, self.blob)
+            ]
+        self.rows = self.blob_bytes = self._pieces = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.rows * self.dtype.itemsize + self.blob_bytes
+
+    def take_over(self, accepts: Callable[[Mapping[str, Any]], bool]) -> tuple[list[dict[str, Any]], bool]:
+        """Go on behind the pieces that an interrupted run has journalled, as far as their bytes are there and `accepts` says so.
+
+        Returns: what was noted of them; and whether no further piece is to come.
+        """
+        pieces: list[dict[str, Any]] = []
+        done = False
+        for record in self._place.resumed:
+            if record == "staged":
+                done = True
+            elif isinstance(record, dict) and "piece" in record:
+                done = False
+                del pieces[record["piece"] :]  # written anew since
+                pieces.append(record)
+        for number, piece in enumerate(pieces):
+            if not self._same(piece) or not accepts(piece):
+                return pieces[:number], False
+            self._count(piece["rows"], piece["blob"])
+        return pieces, done
+
+    def append(
+        self, records: NDArray[Any], blob: bytes | bytearray, note: Mapping[str, Any] | None = None
+    ) -> None:
+        """Append a piece. records: [n], whose places are counted from the beginning of `blob`; they are changed.
+
+        note: journalled with it; None: no run goes on with these rows. Raises SpaceError, PackerError.
+        """
+        for member in self._placed:
+            records[member]["at"] += self.blob_bytes
+        data = records.view(np.uint8) if len(records) else np.empty(0, np.uint8)
+        with writing(self._name):
+            pwrite_all(self._fds[0], data.data, self.rows * self.dtype.itemsize)
+            pwrite_all(self._fds[1], memoryview(blob), self.blob_bytes)
+        if note is not None:
+            sums = [block_checksum(data), block_checksum(np.frombuffer(blob, np.uint8))]
+            piece = {"piece": self._pieces, "rows": len(records), "blob": len(blob), "sums": sums}
+            self._place.record({**piece, **note})
+        self._count(len(records), len(blob))
+
+    def finish(self) -> None:
+        """Record that all pieces are there."""
+        self._place.record("staged")
+
+    def close(self) -> None:
+        """Close the files; closing again does nothing."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def scratch(self, name: str) -> str:
+        """Return the path of a further file, which is not there: processes of a run that was killed may still read theirs."""
+        path = f"{self.path}.{name}"
+        remove(path)
+        return path
+
+    @contextmanager
+    def in_order(self, samples: Numbers, *, shuffled: bool, workers: int) -> Iterator[ShuffledFile]:
+        """Give the records, to be read in the order of a pack: `samples`, each row once. Raises SourceError, SpaceError, PackerError."""
+        with ShuffledFile(
+            self.path,
+            self.dtype.itemsize,
+            samples,
+            rising=not shuffled,
+            memory=SHUFFLE_BYTES,
+            mapped=machine.available_memory() // _MAPPED_SHARE,
+            work=self.scratch("shuffled"),
+            workers=workers,
+        ) as records:
+            with writing(self._name):
+                records.prepare()
+            yield records
+
+    def mapped_blob(self) -> memoryview:
+        """Return the bytes that places point into. Raises SourceError."""
+        if os.path.getsize(self.blob) < self.blob_bytes:
+            raise _cut_short(self.blob)
+        if not self.blob_bytes:
+            return memoryview(b"")
+        with open(self.blob, "rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), self.blob_bytes, access=mmap.ACCESS_READ))
+
+    def _count(self, rows: int, blob_bytes: int) -> None:
+        self.rows += rows
+        self.blob_bytes += blob_bytes
+        self._pieces += 1
+
+    def _same(self, piece: Mapping[str, Any]) -> bool:
+        """Tell whether a journalled piece's bytes are those that were written."""
+        size = self.dtype.itemsize
+        data = pread_all(self._fds[0], piece["rows"] * size, self.rows * size)
+        blob = pread_all(self._fds[1], piece["blob"], self.blob_bytes)
+        sums = [block_checksum(np.frombuffer(part, np.uint8)) for part in (data, blob)]
+        return len(data) == piece["rows"] * size and bool(sums == piece["sums"])
+
+
+_DEAL_COST = 48  # bytes held a record beside it and its copy, while it is dealt
+_LEAST_SHARES = 8  # a bucket is this part of the memory, or less: a few workers, each at one of its own, fit
+_MOST_BUCKETS = 1 << 15  # which a stable sort of 16 bits does without comparing
+_KEPT = 2  # buckets a process keeps: workers that are threads are not all in the same one where one ends
+
+
+class ShuffledFile(AbstractContextManager["ShuffledFile"]):
+    """A file of records, read in the order of a SampleOrder; a context manager that removes its own file.
+
+    prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
+    OSError is raised as it comes (the disk may be full).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        itemsize: int,
+        samples: Numbers,
+        *,
+        rising: bool,
+        memory: int,
+        work: str,
+        mapped: int = 0,
+        workers: int = 1,
+    ) -> None:
+        """path: of the records, of itemsize bytes each; samples: the record of each row, each record once.
+
+        rising: the records are wanted about as they lie; memory: bytes to hold at most, about, in all workers together; mapped: bytes
+        of a file that may be read in any order where they lie, if that is more: in pages that the kernel can let go of; work: path of
+        the second file, if one is needed; workers: threads that deal, and processes or threads that will read.
+        """
+        self.itemsize, self.rows, self._samples, self._rising = itemsize, len(samples), samples, rising
+        self._path, self._work, self._workers = path, work, workers
+        nbytes = self.rows * itemsize
+        self.direct = rising or nbytes <= max(memory, mapped)
+        share = memory // max(_LEAST_SHARES, 2 * workers)
+        self._bucket_rows = max(1, share // (itemsize + 8), -(-self.rows // _MOST_BUCKETS))
+        self._deal_rows = max(1, memory // (2 * workers * (2 * itemsize + _DEAL_COST)))
+        self._kept: dict[int, tuple[Numbers, NDArray[Any]]] = {}
+        self._lock = threading.Lock()
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if os.fstat(self._fd).st_size < nbytes:
+            os.close(self._fd)
+            raise _cut_short(path)
+
+    def __exit__(self, *raised: object) -> None:
+        os.close(self._fd)
+        remove(self._work)
+
+    def prepare(self) -> None:
+        """Deal the records to buckets, unless they fit into the memory as they are."""
+        if self.direct:
+            mapping = mmap.mmap(self._fd, self.rows * self.itemsize, prot=mmap.PROT_READ)
+            if not self._rising:
+                mapping.madvise(mmap.MADV_WILLNEED)
+            self._whole: NDArray[Any] = np.frombuffer(mapping, f"V{self.itemsize}")
+            return
+        self._owners = np.empty(self.rows, np.uint16)
+        for number, start in enumerate(range(0, self.rows, self._bucket_rows)):
+            self._owners[self._samples[start : start + self._bucket_rows]] = number
+        fd = os.open(self._work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            if not reserve(fd, 0, self.rows * self.itemsize):
+                os.ftruncate(fd, self.rows * self.itemsize)
+            self._deal(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(self._fd)
+        self._fd, self._path = fd, self._work
+
+    def take(self, samples: Numbers) -> NDArray[np.uint8]:
+        """Return these records, uint8 [n, itemsize]. Neighbours in the order are fast; others cost a bucket each."""
+        out = np.empty(len(samples), f"V{self.itemsize}")
+        if self.direct:
+            np.take(self._whole, samples, out=out, mode="clip")
+        else:
+            owners = self._owners[samples]
+            for number in np.unique(owners).tolist():
+                at = np.flatnonzero(owners == number)
+                held, records = self._bucket(number)
+                out[at] = records[np.searchsorted(held, samples[at])]
+        return out.view(np.uint8).reshape(len(out), self.itemsize)
+
+    def _bucket(self, number: int) -> tuple[Numbers, NDArray[Any]]:
+        """Return which records a bucket holds, rising, and them."""
+        with self._lock:
+            if number not in self._kept:
+                while len(self._kept) >= _KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                first = number * self._bucket_rows
+                held = np.sort(self._samples[first : first + self._bucket_rows])
+                self._kept[number] = held, self._read(first, len(held))
+            return self._kept[number]
+
+    def _deal(self, fd: int) -> None:
+        """Put each record behind those of its bucket that stand before it in the first file."""
+        filled = np.arange(0, self.rows, self._bucket_rows)
+
+        def grouped(start: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+            records = self._read(start, min(self._deal_rows, self.rows - start))
+            owners = self._owners[start : start + len(records)]
+            order = np.argsort(owners, kind="stable")
+            return np.take(records, order), np.bincount(owners, minlength=len(filled))
+
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="packer-deal") as pool:
+            step = self._deal_rows * self._workers
+            for begin in range(0, self.rows, step):
+                for records, counts in pool.map(
+                    grouped, range(begin, min(begin + step, self.rows), self._deal_rows)
+                ):
+                    low = 0
+                    for number in np.flatnonzero(counts).tolist():
+                        high = low + int(counts[number])
+                        data = records[low:high].view(np.uint8).data
+                        pwrite_all(fd, data, int(filled[number]) * self.itemsize)
+                        low = high
+                    filled += counts
+
+    def _read(self, first: int, count: int) -> NDArray[Any]:
+        """Return records of the file, by their places in it. Raises SourceError if it ends before."""
+        out = np.empty(count, f"V{self.itemsize}")
+        if pread_into(self._fd, out.view(np.uint8), first * self.itemsize) < out.nbytes:
+            raise _cut_short(self._path)
+        return out
+
+
+def _cut_short(path: str) -> SourceError:
+    return SourceError(f"{path}: has been cut short while it was read. Run the same command again.")

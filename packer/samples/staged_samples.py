@@ -1,0 +1,133 @@
+"""Samples whose number is not known beforehand: staged as records, then the rows of a pack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.convert.sample_order import SampleOrder
+from packer.convert.staged_rows import ShuffledFile, StagedRows
+from packer.format.header import Field
+from packer.format.pack_writer import Rows
+from packer.format.working_folder import WorkingFolder
+from packer.samples.columns import Column, ColumnField, ColumnSamples
+from packer.samples.field_plan import FieldPlan
+
+_BUFFER_BYTES = 4 << 20
+_RECORD_BYTES = (
+    1 << 16
+)  # rows of more bytes lie outside of the records: dealing them to buckets would only write them once more
+_PLACE = np.dtype([("at", "<i8"), ("length", "<i8")])
+
+
+class SampleStaging(StagedRows):
+    """Rows of samples, buffered and appended. fields: of the pack; sizes: field -> bytes of its rows among those that lie apart."""
+
+    def __init__(self, place: WorkingFolder, fields: Sequence[Field], name: str) -> None:
+        apart = {f.name for f in fields if f.ragged or f.row_bytes > _RECORD_BYTES}
+        members = [(f.name, _PLACE) if f.name in apart else (f.name, f.dtype, f.shape or ()) for f in fields]
+        super().__init__(place, np.dtype(members), name)
+        self.fields, self.sizes = tuple(fields), Counter(dict.fromkeys(apart, 0))
+        row_bytes = self.dtype.itemsize + sum(f.row_bytes for f in fields if f.name in apart and not f.ragged)
+        self._records = np.empty(max(1, _BUFFER_BYTES // row_bytes), self.dtype)
+        self._columns = {f.name: self._records[f.name] for f in fields}
+        self._bytes, self._held = bytearray(), 0
+
+    @property
+    def samples(self) -> int:
+        """Rows so far, those in the buffer included."""
+        return self.rows + self._held
+
+    def add(self, rows: Mapping[str, NDArray[Any] | Sequence[Any]], count: int) -> None:
+        """Append `count` rows: of fixed fields [count, *shape] of their dtype, of ragged ones the bytes of each."""
+        first = 0
+        while first < count:
+            step = min(count - first, len(self._records) - self._held)
+            part = slice(self._held, self._held + step)
+            for name, column in self._columns.items():
+                values = rows[name][first : first + step]
+                if name in self.sizes:
+                    self._add_apart(name, column[part], values)
+                else:
+                    column[part] = values
+            first, self._held = first + step, self._held + step
+            if self._held == len(self._records) or len(self._bytes) >= _BUFFER_BYTES:
+                self.flush()
+
+    def _add_apart(self, name: str, places: NDArray[Any], values: NDArray[Any] | Sequence[Any]) -> None:
+        begin = len(self._bytes)
+        for at, value in enumerate(values):
+            start = len(self._bytes)
+            self._bytes += (
+                value if isinstance(value, bytes) else memoryview(np.ascontiguousarray(value)).cast("B")
+            )
+            places[at] = start, len(self._bytes) - start
+        self.sizes[name] += len(self._bytes) - begin
+
+    def flush(self) -> None:
+        """Write what the buffer holds. Raises SpaceError, PackerError."""
+        self.append(self._records[: self._held], self._bytes)
+        self._bytes, self._held = bytearray(), 0
+
+
+class StagedColumn(Column):
+    """A field of staged samples, in the order in which they came."""
+
+    def __init__(self, field: Field, values: NDArray[Any], blob: memoryview) -> None:
+        super().__init__(field.name, field.name, np.dtype(field.dtype), (len(values), *(field.shape or ())))
+        self._field, self._values, self._blob = field, values, blob
+
+    def take(self, samples: NDArray[np.int64]) -> Any:
+        """See Column."""
+        return _rows_of(self._field, self._values[samples], self._blob)
+
+
+class StagedSamples(ColumnSamples):
+    """Rows from staged samples."""
+
+    def __init__(self, staged: SampleStaging, classes: Sequence[str] | None) -> None:
+        """staged: all of them, flushed; classes: that labels number, where they are checked."""
+        self._staged, self._blob = staged, staged.mapped_blob()
+        records = np.memmap(staged.path, staged.dtype, "r")
+        self._file: ShuffledFile | None = None
+        columns = {
+            f.name: ColumnField(
+                FieldPlan(f),
+                StagedColumn(f, records[f.name], self._blob),
+                (),
+                staged.sizes[f.name] / staged.rows if f.ragged else 0,
+            )
+            for f in staged.fields
+        }
+        super().__init__(columns, staged.rows, classes)
+
+    @contextmanager
+    def in_order(self, order: SampleOrder, *, shuffled: bool, workers: int) -> Iterator[None]:
+        """Read the rows in the order of their pack within the block."""
+        with self._staged.in_order(order.samples, shuffled=shuffled, workers=workers) as self._file:
+            yield
+
+    def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
+        """See ColumnSamples."""
+        assert self._file is not None
+        records = self._file.take(samples).view(self._staged.dtype).reshape(-1)
+        return {f.name: _rows_of(f, records[f.name], self._blob) for f in self.fields}
+
+
+def _rows_of(field: Field, values: NDArray[Any], blob: memoryview) -> Rows:
+    """Return rows as a pack's writer takes them. values: a member of records."""
+    if values.dtype.names is None:
+        return np.ascontiguousarray(values)
+    ends = (values["at"] + values["length"]).tolist()
+    parts = [blob[at:end] for at, end in zip(values["at"].tolist(), ends, strict=True)]
+    if field.ragged:
+        return [bytes(part) for part in parts]
+    rows = np.empty((len(parts), *(field.shape or ())), field.dtype)
+    for row, part in zip(rows, parts, strict=True):
+        row[...] = np.frombuffer(part, field.dtype).reshape(field.shape or ())
+    return rows
