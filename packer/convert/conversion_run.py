@@ -17,7 +17,7 @@ from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
 from packer.errors import BusyError, PackerError, UsageError
-from packer.format.file_io import InputFile, remove
+from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import (
@@ -217,15 +217,15 @@ def already(
             f"{out}: is a whole pack, but another than is asked for: {differs}. Pass "
             f"{Option('overwrite', True)}, or another name."
         )
+
+    def same(plan: Any) -> bool:
+        return not difference({name: plan.get(name) for name in provenance}, provenance)
+
+    # A run of the same was killed when it had given the pack its name; or it is at work, and replaces the pack.
     left = out.rstrip("/") + PARTIAL_SUFFIX
-    journal = os.path.join(left, "journal")
-    begun = read_journal(journal)[:1]
-    if begun and not difference({name: begun[0].get(name) for name in provenance}, provenance):
-        # A run of the same was killed just after it had given the pack its name; or it is at work, and replaces the pack.
+    if not clear_idle(out, same) and any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
         with locked(left, out):
-            remove(left)
-    elif not os.path.lexists(journal):
-        clear_idle(out)  # it was killed while it removed that folder, which no longer says what it is
+            pass
     return Report.of(header, resumed=header.rows)
 
 

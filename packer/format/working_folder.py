@@ -221,19 +221,23 @@ def parts_of(out: str) -> dict[str, list[Any]]:
     return {name: records for name, records in _journals(path).items() if name != "journal"}
 
 
-def clear_idle(out: str) -> bool:
+def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bool:
     """Remove the folder of a maker that was stopped before it had recorded anything; returns whether it is gone.
 
-    That of a maker at work is left alone, as is one that holds something to go on with.
+    That of a maker at work is left alone, as is one that holds something to go on with, or what is not packer's.
+    done: tells of the plan that a journal begins with whether what it planned is there, so that nobody goes on with it.
     """
     path = out.rstrip("/") + PARTIAL_SUFFIX
-    if not os.path.isdir(path):
+    if not os.path.lexists(path):
         return True
-    with suppress(PackerError), locked(path, out):
-        kept = (where for where, _, files in os.walk(path) if any(map(_is_journal, files)))
-        if not any(len(records) > 1 for where in kept for records in _journals(where).values()):
-            remove(path)
-            return True
+    with suppress(PackerError, OSError):
+        _check_ours(path)
+        with locked(path, out):
+            kept = (where for where, _, files in os.walk(path) if any(map(_is_journal, files)))
+            found = (records for where in kept for records in _journals(where).values())
+            if all(len(records) == 1 or done(records[0]) for records in found):
+                remove(path)
+                return True
     return False
 
 

@@ -23,7 +23,7 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, check_space
+from packer.format.working_folder import WorkingFolder, check_space, clear_idle
 from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import StagedTable, stage
@@ -277,6 +277,8 @@ def append_table(
     pack = open_pack(run.out)
     check_growable(pack, "append_table", names)
     known = {} if duplicates == "keep" else _known_files(pack, expand(names))
+    if known:  # perhaps by an append that was killed when it had listed them
+        clear_idle(adding(run.out), lambda plan: plan.get("pack") != pack.seal.hex())
     if duplicates == "error":
         refuse(f"{name}: {where}" for name, where in known.items())
     names = [name for name in expand(names) if name not in known]

@@ -156,6 +156,18 @@ def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
         convert(photo_folder, "s3://bucket/out", "1/2")  # type: ignore[arg-type]
 
 
+def test_what_is_left_of_parts_whose_pack_is_whole_goes(photo_folder: Path, tmp_path: Path) -> None:
+    """The listing was killed while it removed the folder, its own journal first."""
+    for part in ("1/2", "2/2"):
+        convert(photo_folder, tmp_path / "out", part)
+    left = (tmp_path / "out.packing/part-2-of-2").read_bytes()
+    merge_shards(tmp_path / "out")
+    (tmp_path / "out.packing").mkdir()
+    (tmp_path / "out.packing/part-2-of-2").write_bytes(left)
+    assert convert(photo_folder, tmp_path / "out", "1/2", resume=True).already
+    assert not (tmp_path / "out.packing").exists()
+
+
 def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: Path) -> None:
     """A part was killed between the two."""
     for part in ("1/2", "2/2"):

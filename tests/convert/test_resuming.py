@@ -576,6 +576,15 @@ def test_a_folder_that_was_being_removed_when_its_run_was_killed_goes(
     assert not (tmp_path / "p.h5.packing").exists()
 
 
+def test_a_folder_of_the_users_beside_a_whole_pack_stays(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=32)
+    own = tmp_path / "p.h5.packing" / "trip" / "photo.jpg"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"dear")
+    assert convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True).already
+    assert own.read_bytes() == b"dear"
+
+
 NEWER = (
     ": is a whole pack, but {name} was changed after it was made, or has a time in the future (touch it then); a pack that is newer"
     " than its inputs is left as it is. Pass overwrite=True to make it anew, or if no content has changed: touch {last}"

@@ -21,6 +21,7 @@ from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
+from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
 from packer.read.row_reader import RowReader
 from packer.tables import apply
@@ -427,6 +428,28 @@ def test_an_interrupted_addition_goes_on_and_the_pack_is_whole_meanwhile(
     append_table(shards, tables / "b.csv", workers=1)
     assert files_of(shards) == files_of(tables / "t")
     assert not list(tables.glob("*.packing"))
+
+
+def test_what_an_addition_left_that_was_killed_when_it_was_done_goes(
+    shards: Path, tables: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        close = WorkingFolder.close
+        patch.setattr(WorkingFolder, "close", lambda self, keep: close(self, keep=True))
+        append_table(shards, tables / "b.csv")
+    assert (tables / "s.adding.packing" / "journal").exists()
+    assert append_table(shards, tables / "b.csv", duplicates="skip").rows == 0
+    assert not (tables / "s.adding.packing").exists()
+
+
+def test_an_addition_that_waits_is_kept_while_another_is_refused(shards: Path, tables: Path):
+    (tables / "c.csv").write_text(csv(200, 5))
+    append_table(shards, tables / "b.csv")
+    with pytest.raises(_StopError):
+        append_table(shards, tables / "c.csv", workers=1, on_progress=stop_at(4))
+    with pytest.raises(UsageError, match="already"):
+        append_table(shards, tables / "b.csv")
+    assert append_table(shards, tables / "c.csv").resumed > 0
 
 
 def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards: Path, tables: Path):
