@@ -9,6 +9,7 @@ asked it to stop.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing.util
 import os
 import signal
@@ -29,6 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.02
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 # Keeps the current folder out of sys.path, where python -c puts it first. 3.10 has no -P; -I ignores PYTHONPATH as well, which
 # multiprocessing makes good: it hands its children this process's sys.path.
 _SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
@@ -56,6 +58,16 @@ def python_command(call: str, *arguments: str) -> list[str]:
     paths += [] if ours in paths else [ours]
     safe = ["-P"] if _SAFE_PATH == "-P" else []  # -I would ignore the user's PYTHONHASHSEED and the like
     return [sys.executable, *safe, "-c", f"import sys; sys.path[:] = {paths!a}; {call}", *arguments]
+
+
+def die_with(parent: int) -> None:
+    """Have Linux kill this process as soon as its parent, of that number, ends.
+
+    A forked worker whose parent was killed waits for its next work for ever, as it holds both ends of the queue.
+    """
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed before that
+        os._exit(1)
 
 
 def start_process(process: BaseProcess) -> None:

@@ -11,7 +11,6 @@ takes a dozen calls, and threads wait for each other around every one: 50,000 im
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import mmap
 import multiprocessing
@@ -42,13 +41,12 @@ from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError
 from packer.format.pack_writer import PackWriter, Rows
 from packer.sentence import Option
-from packer.starting import forks_safely, held_back
+from packer.starting import die_with, forks_safely, held_back
 
 _TICK_SECONDS = 0.1
 _AHEAD = (
     4  # blocks handed out a worker, so that none waits for the next and waiting costs the same for any number
 )
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
 _TRIAL_SECONDS = 60.0
 
@@ -190,9 +188,7 @@ def _adopt_in_process(run: WorkerState) -> None:
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # how the pool ends workers when one of them has died
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != run.parent:  # it was killed before that
-        os._exit(1)
+    die_with(run.parent)
     if run.maker.made:
         from packer.pixels.image_decoder import silence_process
 

@@ -27,7 +27,7 @@ from packer.samples.columns import check_labels
 from packer.samples.field_plan import LABEL
 from packer.samples.sample_layout import SamplePlan
 from packer.samples.values import ValueRefusedError, held, shown
-from packer.starting import ForkSafeLock
+from packer.starting import ForkSafeLock, die_with
 
 T = TypeVar("T")
 PROBED = 16  # samples that show what the fields are
@@ -209,7 +209,9 @@ def in_child(work: Callable[[], T], *, forks: bool) -> T:
         warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
         try:
             context = multiprocessing.get_context("fork")
-            with ProcessPoolExecutor(1, mp_context=context, initializer=_adopt, initargs=(work,)) as pool:
+            with ProcessPoolExecutor(
+                1, mp_context=context, initializer=_adopt, initargs=(work, os.getpid())
+            ) as pool:
                 found: T = pool.submit(_work).result()
                 return found
         except BrokenProcessPool:
@@ -223,7 +225,8 @@ def in_child(work: Callable[[], T], *, forks: bool) -> T:
 _adopted: list[Callable[[], Any]] = []
 
 
-def _adopt(work: Callable[[], Any]) -> None:
+def _adopt(work: Callable[[], Any], parent: int) -> None:
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     _adopted[:] = [work]
     settle_in_child()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -1035,3 +1037,28 @@ def test_a_value_whose_copy_takes_arguments_is_one_sentence(tmp_path: Path) -> N
 
     with pytest.raises(SourceError, match=r"field 'label' is of type Record; .* are stored\. Convert it"):
         pack_dataset(iter([{"label": Record()}]), tmp_path / "out.h5")
+
+
+DEADLY = """
+import os, signal, time
+from packer import pack_dataset
+class Deadly:
+    def __len__(self):
+        return 9
+    def __getitem__(self, index):
+        signal.alarm(60)  # should it live on
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(0.1)
+        return index
+pack_dataset(Deadly(), "d.h5", workers=2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="samples are asked for in a forked process")
+def test_the_process_that_looks_at_a_dataset_ends_with_its_parent(tmp_path: Path) -> None:
+    """Its output is closed by then: nobody holds it."""
+    done = subprocess.run(
+        [sys.executable, "-c", DEADLY], cwd=tmp_path, capture_output=True, timeout=20, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-9, b"", b"")
+    assert os.listdir(tmp_path) == []
