@@ -288,59 +288,45 @@ def _labels(
     table: LabelTable, names: list[str], separator: str | None, label_as: str
 ) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
     """Return the label of each image, the classes, and what there is to say about the field."""
-    columns = [table.columns[name] for name in names] or list(table.columns.values())
-    rows, checked = table.one_an_image(columns, "label"), table.checked()
-    called = names[0] if names else "the label"
+    columns = {name: table.columns[name] for name in names} or table.columns
+    texts, called = next(iter(columns.values())), names[0] if names else "the label"
+    rows = table.one_an_image(list(columns.values()), "label")
     if len(columns) > 1:
-        values = number_columns(checked, columns, names, label_as=label_as)
-        return values[rows], None, {"columns": names}
+        return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
     if separator is not None:
-        hot, numbered = multi_hot(table.path, columns[0], called, separator)
+        hot, numbered = multi_hot(table.subject, texts, called, separator)
         return hot[rows], numbered, {"columns": numbered}
-    values, found = number_labels(checked, columns[0], column=called, label_as=label_as)
+    values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}
 
 
 def _boxes(
-    table: LabelTable,
-    label: list[str],
-    corners: list[str],
-    images: int,
-    label_as: str,
+    table: LabelTable, label: list[str], corners: list[str], images: int, label_as: str
 ) -> tuple[Boxes, list[str] | None]:
     """Return the boxes, and the classes that their labels number."""
-    texts = [table.columns[name] for name in corners]
-    there = np.flatnonzero([any(cells) for cells in zip(*texts, strict=True)])
-    if not len(there):
-        raise SourceError(f"{table.path}: holds no boxes; some are needed. Check its columns.")
-    rows = table.checked(there)
-    sides = [
-        finite_numbers(rows, [t[row] for row in there.tolist()], n)
-        for t, n in zip(texts, corners, strict=True)
-    ]
-    xyxy = np.stack(sides, axis=1)
+    there = [any(cells) for cells in zip(*(table.columns[name] for name in corners), strict=True)]
+    if not any(there):
+        raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
+    table = table.taken(np.flatnonzero(there))
+    xyxy = finite_numbers(table, {name: table.columns[name] for name in corners})
     for low, high in ((0, 2), (1, 3)):
         for row in np.flatnonzero(xyxy[:, low] >= xyxy[:, high]).tolist():
             found = f"{corners[high]} is {xyxy[row, high]:.10g}, and {corners[low]} {xyxy[row, low]:.10g}"
-            rows.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
+            table.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
     labels, classes = None, None
     if label:
-        cells = table.columns[label[0]]
-        own = [cells[row] for row in there.tolist()]
-        labels, classes = number_labels(rows, own, column=label[0], regression=False, label_as=label_as)
-    return Boxes(table.path, xyxy, table.images[there], table.lines[there], labels, images), classes
+        own = table.columns[label[0]]
+        labels, classes = number_labels(table, own, column=label[0], regression=False, label_as=label_as)
+    return Boxes(table.subject, xyxy, table.images, table.lines, labels, images), classes
 
 
 def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
     """Return float64 [N, K, 2], NaN where both cells are empty."""
-    columns = [table.columns[name] for name in names]
-    rows, checked = table.one_an_image(columns, "keypoints"), table.checked()
-    points = np.empty((len(rows), len(names) // 2, 2))
-    for number, (column, name) in enumerate(zip(columns, names, strict=True)):
-        values = finite_numbers(checked, column, name, missing=True)
-        points[:, number // 2, number % 2] = values[rows]
+    columns = {name: table.columns[name] for name in names}
+    rows = table.one_an_image(list(columns.values()), "keypoints")
+    points = finite_numbers(table, columns, missing=True)[rows].reshape(len(rows), -1, 2)
     for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():
         given, empty = names[2 * point : 2 * point + 2][:: 1 if np.isnan(points[image, point, 1]) else -1]
         found = f"{empty} is empty, and {given} is not"
-        checked.refuse(int(rows[image]), found, "a point has both or neither. Correct it")
+        table.refuse(int(rows[image]), found, "a point has both or neither. Correct it")
     return points

@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from copy import copy
 from functools import cached_property
 from itertools import chain
 from typing import IO, Any
@@ -36,7 +37,7 @@ LONGEST = 16 << 20
 _UNKNOWN, _AMBIGUOUS = -1, -2
 
 
-class LabelTable:
+class LabelTable(CheckedRows):
     """The rows of a CSV: which image each is about, and the cells of the chosen columns."""
 
     def __init__(
@@ -53,54 +54,42 @@ class LabelTable:
         file_column: the column that names files; None: the first. findings: rows that are about no image, or cannot be read, are left
         out, and images refused that cannot be used.
         """
-        self.path, self._keys, self._findings = path, keys, findings or Findings()
+        super().__init__(path, array("q"), findings)
+        self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
         self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
         """The cells of each chosen column; "" for the one that was not chosen by name."""
-        images, lines = array("q"), array("q")
-        left_out = self._findings.skipped[:]
+        images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
         with closing(_rows(path)) as rows:
-            self._read(rows, chosen, file_column, images, lines)
-        self.images, self.lines = np.asarray(images, np.int64), np.asarray(lines, np.int64)
-        """int64 [rows]: index of the image, line in the file."""
-        if not len(images):
-            left_out = self._findings.skipped[len(left_out) :]
-            if left_out:
-                found = f"none of its {len(left_out):,} rows can be used; the first, {left_out[0]['key']}: {left_out[0]['reason']}"
-            else:
-                found = "holds no rows; one for each image is needed. Add them."
+            for line, image, cells in self._read(rows, chosen, file_column):
+                images.append(image)
+                lines.append(line)
+                for column, cell in zip(self.columns.values(), cells, strict=True):
+                    column.append(sys.intern(cell.strip()))
+        if not images:
+            found = "holds no rows; one for each image is needed. Add them."
+            if skipped := self.findings.skipped[left_out:]:
+                found = f"none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
             raise SourceError(f"{path}: {found}")
+        self.images, self.lines = np.array(images, np.int64), np.array(lines, np.int64)
 
     def _read(
-        self,
-        rows: Iterator[tuple[int, list[str]]],
-        chosen: Sequence[str],
-        file_column: str | None,
-        images: array[int],
-        lines: array[int],
-    ) -> None:
-        """Fill the columns, and the rows' images and lines."""
-        start, first = next(rows, (0, []))
-        if not start:
-            return
+        self, rows: Iterator[tuple[int, list[str]]], chosen: Sequence[str], file_column: str | None
+    ) -> Iterator[tuple[int, int, list[str]]]:
+        """Yield the line, the image and the chosen cells of each row that is about an image; leave out the others."""
+        start, first = next(rows, (0, [""]))
         header = [name.strip() for name in first]
-        file, places = self._find(header, start, chosen, file_column)
+        file, places = self._find(header, start, chosen, file_column) if start else (0, [])
         if not chosen and file_column is None and self._image(header[0]) != _UNKNOWN:  # there is no header
             rows = chain([(start, first)], rows)
         for line, row in rows:
-            whole = len(row) == len(header)
-            name = row[file].strip() if whole else ""
-            image = self._image(name)
-            if whole and image >= 0:
-                images.append(image)
-                lines.append(line)
-                for column, place in zip(self.columns.values(), places, strict=True):
-                    column.append(sys.intern(row[place].strip()))
-                continue
-            if not whole:
-                found = units.count(len(row), "column")
-                allowed = f"the first row has {len(header)}. Correct it"
-            else:
+            found, allowed = units.count(len(row), "column"), f"the first row has {len(header)}. Correct it"
+            if len(row) == len(header):
+                name = row[file].strip()
+                image = self._image(name)
+                if image >= 0:
+                    yield line, image, [row[place] for place in places]
+                    continue
                 many = "several images are" if image == _AMBIGUOUS else "no image is"
                 found = f"{many} called {shorten(name)}"
                 allowed = (
@@ -108,14 +97,15 @@ class LabelTable:
                     f"one of the columns {shorten(', '.join(header))}. Correct the row, pass "
                     f"{Option('Labels.file_column')} for another column"
                 )
-            key = f"{os.path.basename(self.path)} line {line}"
-            self._findings.leave_out(key, f"{found}.", f"{self.path} line {line}: {found}; {allowed}")
+            where = f"line {line}"
+            key = f"{os.path.basename(self.subject)} {where}"
+            self.findings.leave_out(key, f"{found}.", f"{self.subject} {where}: {found}; {allowed}")
 
     def _find(
         self, header: list[str], line: int, chosen: Sequence[str], file_column: str | None
     ) -> tuple[int, list[int]]:
         """Return the column that names the file, and the chosen ones."""
-        where, shown = f"{self.path} line {line}", shorten(", ".join(header))
+        where, shown = f"{self.subject} line {line}", shorten(", ".join(header))
         for name in (*chosen, *(() if file_column is None else (file_column,))):
             if header.count(name) != 1:
                 many = f"{header.count(name)} columns are called" if name in header else "no column"
@@ -131,9 +121,8 @@ class LabelTable:
             )
         if not chosen and len(others) != 1:
             raise SourceError(
-                f"{where}: {len(header)} {'column' if len(header) == 1 else 'columns'} ({shown}); two "
-                "are read, file and label, parted by commas, or by tabs in a .tsv. Name the label's "
-                f"with {Option('Labels.column')}."
+                f"{where}: {units.count(len(header), 'column')} ({shown}); two are read, file and label, parted by commas, or by tabs "
+                f"in a .tsv. Name the label's with {Option('Labels.column')}."
             )
         return file, [header.index(name) for name in chosen] or others
 
@@ -151,16 +140,19 @@ class LabelTable:
             found[stem] = _AMBIGUOUS if stem in found else index
         return found
 
-    def checked(self, rows: slice | NDArray[np.intp] = slice(None)) -> CheckedRows:
-        """Return rows to be checked; the images that refused ones are about are refused."""
-        return CheckedRows(self.path, self.lines[rows], self._findings, images=self.images[rows])
+    def taken(self, rows: NDArray[np.intp]) -> LabelTable:
+        """Return some of the rows."""
+        made = copy(self)
+        made.images, made.lines, made.refused = self.images[rows], self.lines[rows], set()
+        made.columns = {name: [cells[row] for row in rows.tolist()] for name, cells in self.columns.items()}
+        return made
 
     def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
         """Find the first row of each image, int64 [N]; images whose rows disagree, or that have none, are refused, and get any row."""
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)
         first[owners] = rows
-        called, refuse = os.path.basename(self.path), self._findings.refuse
+        path, called, refuse = self.subject, os.path.basename(self.subject), self.findings.refuse
         for row in np.flatnonzero(first[self.images] != np.arange(len(self.images))).tolist():
             image, line = int(self.images[row]), self.lines[row]
             earlier = self.lines[first[image]]
@@ -169,17 +161,14 @@ class LabelTable:
                 refuse(
                     image,
                     f"its {what} is {then} ({called} line {earlier}) and {now} (line {line}).",
-                    f"{self.path} line {line}: {self._keys[image]} has the {what} {now}, and {then} in line {earlier}; "
+                    f"{path} line {line}: {self._keys[image]} has the {what} {now}, and {then} in line {earlier}; "
                     "each image has one. Remove one of the rows",
                 )
         missing = np.flatnonzero(first < 0).tolist()
         others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         for image in missing:
-            refuse(
-                image,
-                f"has no row in {called}.",
-                f"{self.path}: no {what} for {self._keys[image]}{others}; every image needs one. Add the rows",
-            )
+            error = f"{path}: no {what} for {self._keys[image]}{others}; every image needs one. Add the rows"
+            refuse(image, f"has no row in {called}.", error)
         first[missing] = 0
         return first
 

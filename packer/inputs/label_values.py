@@ -56,23 +56,18 @@ class CheckedRows:
         lines: Sequence[int] | NDArray[np.int64],
         findings: Findings | None = None,
         *,
-        images: NDArray[np.int64] | None = None,
         unit: str = "line",
     ) -> None:
-        self.subject, self._lines, self._images, self.unit = subject, lines, images, unit
-        self.findings = findings or Findings()
+        self.subject, self.unit, self.findings = subject, unit, findings or Findings()
+        self.lines, self.images = np.asarray(lines, np.int64), np.arange(len(lines))
         self.refused: set[int] = set()
 
     def refuse(self, row: int, found: str, allowed: str) -> None:
         """Refuse the image of a row. found: what is wrong with it; allowed: what is right, and a remedy. Raises SourceError."""
-        where, image = f"{self.unit} {self.line(row)}", row if self._images is None else self._images[row]
+        where = f"{self.unit} {self.lines[row]}"
         reason = f"{found} ({os.path.basename(self.subject)} {where})."
-        self.findings.refuse(int(image), reason, f"{self.subject} {where}: {found}; {allowed}")
+        self.findings.refuse(int(self.images[row]), reason, f"{self.subject} {where}: {found}; {allowed}")
         self.refused.add(row)
-
-    def line(self, row: int) -> int:
-        """Return where a row stands."""
-        return int(self._lines[row])
 
 
 def number_labels(
@@ -97,39 +92,33 @@ def number_labels(
         first.setdefault(text, row)
     kinds = {text: _kind_of(text, label_as, padded=names is None) for text in first}
     by_kind = {kind: text for text, kind in reversed(kinds.items())}
-    named, number = by_kind.get("name"), by_kind.get("number") or by_kind.get("fraction")
-    if named is not None and number is not None:
-        earlier, later = sorted((named, number), key=first.__getitem__)
+    named, other = by_kind.get("name"), by_kind.get("number") or by_kind.get("fraction")
+    if named is not None and other is not None:
+        earlier, later = sorted((named, other), key=first.__getitem__)
+        places = [f"{rows.unit} {rows.lines[first[text]]}" for text in (later, earlier)]
         raise SourceError(
-            f"{rows.subject} {rows.unit} {rows.line(first[later])}: {column} is {later}, and {earlier} in {rows.unit} "
-            f"{rows.line(first[earlier])}; numbers or class names are accepted, not both. Correct one, or pass "
-            f"{Option('Labels.as_', 'classes')}."
+            f"{rows.subject} {places[0]}: {column} is {later}, and {earlier} in {places[1]}; numbers or class names are accepted, not "
+            f"both. Correct one, or pass {Option('Labels.as_', 'classes')}."
         )
     are_names = named is not None or label_as == "classes"
     whole = not are_names and label_as != "float" and not (regression and "fraction" in by_kind)
     known = names if whole else None
+    span = _INT64 if known is None else range(len(known))
     allowed = f"{'finite numbers, whole ones' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or class names, are accepted"
     if known is not None:
         allowed = f"0 to {len(known) - 1} are classes"
-    span = _INT64 if known is None else range(len(known))
-    wrong = {text for text, kind in kinds.items() if kind == "wrong"}
+    values: dict[str, float | None] = {text: 0 for text, kind in kinds.items() if kind != "wrong"}
     if whole:
-        wrong |= {
-            text for text in kinds.keys() - wrong if (value := _whole(text)) is None or value not in span
-        }
+        values = {text: number for text in values if (number := _whole(text)) in span}
     elif not are_names:
-        wrong |= {text for text in kinds.keys() - wrong if abs(float(text)) > _FLOAT32_MAX}
-    for row, text in enumerate(texts) if wrong else ():
-        if text in wrong:
+        values = {text: float(text) for text in values if abs(float(text)) <= _FLOAT32_MAX}
+    for row, text in enumerate(texts) if len(values) < len(kinds) else ():
+        if text not in values:
             rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
-    values: Mapping[str, float | None]
     if are_names:
         values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
-    else:
-        values = {text: _whole(text) if whole else float(text) for text in kinds.keys() - wrong}
-    found = np.fromiter(
-        (values.get(text, 0) for text in texts), np.int64 if whole or are_names else np.float64, len(texts)
-    )
+    dtype = np.int64 if whole or are_names else np.float64
+    found: NDArray[Any] = np.fromiter((values.get(text, 0) for text in texts), dtype, len(texts))
     found[list(rows.refused)] = 0
     if found.dtype != np.int64:
         _note_rounded(rows, found, column)
@@ -162,59 +151,49 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
         )
 
 
-def _number_names(texts: Collection[str]) -> tuple[dict[str, int], list[str]]:
+def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list[str]]:
     """Number names in sorted order, whole numbers without leading zeros by their value. Returns: name -> number, and the classes."""
     values = {text: _whole(text) for text in texts if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
+    called, order = {text: text for text in texts}, None
     if len(values) == len(texts) and None not in values.values():
-        called = {text: str(value) for text, value in values.items()}
-        classes = sorted(set(called.values()), key=int)
-    else:
-        called = {text: text for text in texts}
-        classes = sorted(texts)
+        called, order = {text: str(value) for text, value in values.items()}, int
+    classes = sorted(set(called.values()), key=order)
     numbers = {name: number for number, name in enumerate(classes)}
     return {text: numbers[name] for text, name in called.items()}, classes
 
 
 def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
     """Say how labels that are numbers are taken, and which classes look like several; labels: of the images that are packed."""
-    if classes is not None:
-        several = [name for name in classes if _BETWEEN_NAMES.search(name)][:1]
-        return [
-            Sentence(
-                f"Classes hold a | or ;, such as {name!r}; each is one class. Pass {Option('Labels.separator', '|')} if cells hold several."
-            )
-            for name in several
-        ]
-    if not len(labels):
-        return []
+    several = next((name for name in classes or () if _BETWEEN_NAMES.search(name)), None)
     as_classes = Option("Labels.as_", "classes")
-    if labels.dtype != np.int64:
-        return [Sentence(f"Labels are numbers, stored as float32; {as_classes} takes them for classes.")]
-    return [
-        Sentence(
+    if several is not None:
+        pass_separator = Option("Labels.separator", "|")
+        note = f"Classes hold a | or ;, such as {several!r}; each is one class. Pass {pass_separator} if cells hold several."
+    elif classes is not None or not len(labels):
+        return []
+    elif labels.dtype != np.int64:
+        note = f"Labels are numbers, stored as float32; {as_classes} takes them for classes."
+    else:
+        note = (
             f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
             f"{Option('Labels.as_', 'float')} stores float32, {as_classes} numbers them from 0."
         )
-    ]
+    return [Sentence(note)]
 
 
 def number_columns(
-    rows: CheckedRows, columns: Sequence[Sequence[str]], names: Sequence[str], *, label_as: str = "auto"
+    rows: CheckedRows, columns: Mapping[str, Sequence[str]], *, label_as: str = "auto"
 ) -> NDArray[Any]:
-    """Turn several columns of numbers into one label each sample.
+    """Turn several columns of numbers into one label each sample. columns: name -> texts.
 
-    columns: texts of each; names: of each, for messages.
     Returns: uint8 [N, C] if all are 0 or 1 (several labels, each there or not), else float32 [N, C]; label_as "float": always.
     Raises: SourceError for anything but a finite number.
     """
-    values = np.empty((len(columns[0]), len(columns)), np.float32)
-    for number, texts in enumerate(columns):
-        numbers = finite_numbers(rows, texts, names[number])
-        _note_rounded(rows, numbers, names[number])
-        values[:, number] = numbers
-    if label_as == "auto" and ((values == 0) | (values == 1)).all():
-        return values.astype(np.uint8)
-    return values
+    numbers = finite_numbers(rows, columns)
+    for name, values in zip(columns, numbers.T, strict=True):
+        _note_rounded(rows, values, name)
+    hot = label_as == "auto" and bool(((numbers == 0) | (numbers == 1)).all())
+    return numbers.astype(np.uint8 if hot else np.float32)
 
 
 def multi_hot(
@@ -251,21 +230,22 @@ def split_names(text: str, separator: str) -> list[str]:
 
 
 def finite_numbers(
-    rows: CheckedRows, texts: Sequence[str], column: str, *, missing: bool = False
+    rows: CheckedRows, columns: Mapping[str, Sequence[str]], *, missing: bool = False
 ) -> NDArray[np.float64]:
-    """Read one column of numbers.
+    """Read columns of numbers, name -> texts.
 
     rows: refuse anything but a finite number, which is then 0; missing: take empty cells for NaN.
-    Returns: float64 [N], each within float32's range. Raises: SourceError.
+    Returns: float64 [N, C], each within float32's range. Raises: SourceError.
     """
-    values = np.zeros(len(texts))
-    for row, text in enumerate(texts):
-        if missing and not text:
-            values[row] = np.nan
-        elif _NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
-            values[row] = float(text)
-        else:
-            rows.refuse(row, _found(column, text), "finite numbers are accepted. Correct it")
+    values = np.zeros((len(rows.lines), len(columns)))
+    for number, (name, texts) in enumerate(columns.items()):
+        for row, text in enumerate(texts):
+            if missing and not text:
+                values[row, number] = np.nan
+            elif _NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
+                values[row, number] = float(text)
+            else:
+                rows.refuse(row, _found(name, text), "finite numbers are accepted. Correct it")
     return values
 
 

@@ -84,7 +84,7 @@ def test_numbers_that_float32_makes_equal_are_noted() -> None:
         "they have in common."
     ]
     rows = CheckedRows("l.csv", range(2))
-    number_columns(rows, [["1", "2.5"], ["16777217", "16777216"]], ["a", "b"])
+    number_columns(rows, {"a": ["1", "2.5"], "b": ["16777217", "16777216"]})
     assert [note.partition(" is stored")[0] for note in rows.findings.notes] == ["b"]
 
 
@@ -161,13 +161,13 @@ def test_numbered_names_lead_back_to_the_names(texts: list[str]) -> None:
 
 
 def test_several_columns_are_float32() -> None:
-    values = number_columns(CheckedRows("l.csv", range(2)), [["1", "2.5"], ["-3", "4"]], ["a", "b"])
+    values = number_columns(CheckedRows("l.csv", range(2)), {"a": ["1", "2.5"], "b": ["-3", "4"]})
     assert values.dtype == np.float32
     assert values.tolist() == [[1, -3], [2.5, 4]]
 
 
 def test_several_columns_of_zeros_and_ones_are_uint8() -> None:
-    values = number_columns(CheckedRows("l.csv", range(2)), [["1", "0"], ["0.0", "1.0"]], ["a", "b"])
+    values = number_columns(CheckedRows("l.csv", range(2)), {"a": ["1", "0"], "b": ["0.0", "1.0"]})
     assert values.dtype == np.uint8
     assert values.tolist() == [[1, 0], [0, 1]]
 
@@ -177,7 +177,7 @@ def test_several_columns_of_zeros_and_ones_are_uint8() -> None:
 )
 def test_several_columns_hold_finite_numbers(text: str, found: str) -> None:
     with pytest.raises(SourceError) as error:
-        number_columns(CheckedRows("l.csv", [8, 9]), [["1", "2"], ["3", text]], ["a", "b"])
+        number_columns(CheckedRows("l.csv", [8, 9]), {"a": ["1", "2"], "b": ["3", text]})
     assert (
         str(error.value)
         == f"l.csv line 9: b is {found}; finite numbers are accepted. Correct it, or pass on_error='skip'."
@@ -185,7 +185,7 @@ def test_several_columns_hold_finite_numbers(text: str, found: str) -> None:
 
 
 def test_missing_numbers_are_nan_where_that_is_allowed() -> None:
-    values = finite_numbers(CheckedRows("l.csv", [1, 2]), ["1", ""], "x", missing=True)
+    values = finite_numbers(CheckedRows("l.csv", [1, 2]), {"x": ["1", ""]}, missing=True)[:, 0]
     assert values[0] == 1
     assert np.isnan(values[1])
 
