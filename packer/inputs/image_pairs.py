@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.inputs.file_names import as_text, is_hidden, on_disk
+from packer.inputs.file_names import as_text, on_disk
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import open_archive
-from packer.inputs.image_sources import FolderImages, check_bytes, file_state, split_archive, unlistable
+from packer.inputs.image_sources import FolderImages, check_bytes, entries_of, file_state, split_archive
 from packer.inputs.opened_source import ArchiveImages, ImageSource
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
@@ -61,7 +61,7 @@ def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
     return given.folder if isinstance(given, Soft) else given
 
 
-class Pair:
+class Pair(AbstractContextManager["Pair"]):
     """The partners of a list of images. A context manager; made by `open_pair`.
 
     sizes: int64 [N], bytes of the files; times, newest: as ImageSource has them.
@@ -138,10 +138,6 @@ class Pair:
     def close(self) -> None:
         """Close what is open; closing again does nothing."""
         self._images.close()
-
-    def __enter__(self) -> Pair:
-        """Give the pair itself."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
@@ -247,16 +243,10 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
     Yields: path of a file that may be a partner, below the pair's folder; its size and time.
     """
     for folder in sorted({key.rpartition("/")[0] for key in keys}):
-        try:
-            with os.scandir(on_disk(os.path.join(place, folder))) as entries:
-                for entry in entries:
-                    called = as_text(entry.name)
-                    if not is_hidden(called) and called.lower().endswith(EXTENSIONS) and not entry.is_dir():
-                        yield os.path.join(folder, called), file_state(entry)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # then its images have no partners, which is said of all of them together
-        except OSError as error:
-            raise unlistable(place, folder, error) from None
+        # Without it its images have no partners, which is said of all of them together.
+        for name, entry, inner in entries_of(place, folder, missing=True):
+            if inner is None and name.lower().endswith(EXTENSIONS):
+                yield os.path.join(folder, name), file_state(entry)
 
 
 def _assign(

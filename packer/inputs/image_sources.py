@@ -18,7 +18,7 @@ import re
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -35,7 +35,6 @@ from packer.inputs.file_names import (
     is_hidden,
     is_image,
     no_images,
-    note_left_out,
     on_disk,
     shorten,
     suffix_of,
@@ -43,7 +42,7 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
-from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, arrange
+from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
@@ -166,10 +165,7 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
             return open_samples(name, open_tars(tars, options), options, name)
         if find_images(files[0]):
             return read_parquet(name, files, options)
-    targets, splits = arrange(name, found.images.keys, found.folders, options)
-    source = found.images.describe(name, targets, splits, labelled=options.labelled)
-    source.findings.notes += note_left_out(found.left_out)
-    return source
+    return found.images.arrange(name, found.folders, found.left_out, options)
 
 
 class FolderImages(ImageSource):
@@ -205,44 +201,49 @@ def _scan(root: str, arrays: bool = False) -> _Scanned:
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
         folder, above = waiting.pop()
-        try:
-            with os.scandir(on_disk(os.path.join(root, folder))) as entries:
-                for entry in entries:
-                    name = as_text(entry.name)
-                    if is_hidden(name):
-                        continue
-                    key = folder + name
-                    if entry.is_dir():
-                        identity = _identity(entry.stat())
-                        if identity in above:
-                            target = "/".join([root, *folder.split("/")[: above.index(identity)]])
-                            raise SourceError(
-                                f"{root}/{key}: a link back to {target}, which holds it; links may not form a loop. Remove the link."
-                            )
-                        waiting.append((key + "/", (*above, identity)))
-                        if len(above) <= 2:
-                            tops.append(key)
-                    elif is_image(name) or (arrays and is_array(name)):
-                        size, time = file_state(entry)
-                        keys.append(key)
-                        sizes.append(size)
-                        times.append(time)
-                    else:
-                        left_out[suffix_of(name)] += 1
-                        if name.lower().endswith((*TARS, *PARQUET)):
-                            packed.append(key)
-        except OSError as error:
-            raise unlistable(root, folder, error) from None
+        for name, entry, identity in entries_of(root, folder):
+            key = folder + name
+            if identity is not None:
+                if identity in above:
+                    target = "/".join([root, *folder.split("/")[: above.index(identity)]])
+                    raise SourceError(
+                        f"{root}/{key}: a link back to {target}, which holds it; links may not form a loop. Remove the link."
+                    )
+                waiting.append((key + "/", (*above, identity)))
+                if len(above) <= 2:
+                    tops.append(key)
+            elif is_image(name) or (arrays and is_array(name)):
+                size, time = file_state(entry)
+                keys.append(key)
+                sizes.append(size)
+                times.append(time)
+            else:
+                left_out[suffix_of(name)] += 1
+                if name.lower().endswith((*TARS, *PARQUET)):
+                    packed.append(key)
     images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=root)
     return _Scanned(images.taken(image_order(keys)), tops, packed, left_out)
 
 
-def unlistable(root: str, folder: str, error: OSError) -> SourceError:
-    """Make the error for a folder that cannot be listed."""
-    where = os.path.join(root, folder).rstrip("/")
-    return SourceError(
-        f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
-    )
+def entries_of(
+    root: str, folder: str, missing: bool = False
+) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
+    """Yield what a folder below ``root`` holds that is not hidden: its name as text, its entry, and of a folder its identity, else None.
+
+    missing: the folder need not be there. Raises: SourceError for a folder that cannot be listed.
+    """
+    try:
+        with os.scandir(on_disk(os.path.join(root, folder))) as entries:
+            for entry in entries:
+                name = as_text(entry.name)
+                if not is_hidden(name):
+                    yield name, entry, _identity(entry.stat()) if entry.is_dir() else None
+    except OSError as error:
+        if not (missing and isinstance(error, (FileNotFoundError, NotADirectoryError))):
+            where = os.path.join(root, folder).rstrip("/")
+            raise SourceError(
+                f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
+            ) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -324,15 +325,12 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
-        tops = [folder for folder in folders if folder and folder.count("/") < 2]
-        targets, splits = arrange(f"{name}/{base}".rstrip("/"), keys, tops, options)
-        images = ArchiveImages(keys, [archive], np.zeros_like(order), order)
+        tops = {folder for folder in folders if folder and folder.count("/") < 2}
+        images, subject = ArchiveImages(keys, [archive], np.zeros_like(order), order), f"{name}/{base}"
+        return images.arrange(name, tops, archive.left_out, options, subject=subject.rstrip("/"))
     except BaseException:
         archive.close()
         raise
-    source = images.describe(name, targets, splits, labelled=options.labelled)
-    source.findings.notes += note_left_out(archive.left_out)
-    return source
 
 
 # Lists
@@ -340,22 +338,18 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
 
 def _open_list(name: str, options: SourceOptions) -> ImageSource:
     root, called = as_text(os.path.abspath(os.path.dirname(name))), os.path.basename(name)
-    findings, left_out = options.findings, 0
+    findings, before = options.findings, len(options.findings.skipped)
     texts: list[str | None] = []
     seen: dict[str, int] = {}
-    sizes, times = array("q"), array("q")
+    states = array("q")
     for line, row in enumerate(read_lines(name, "a list of paths is needed"), 1):
         if not row.strip():
             continue
         found = _split_row(root, row.rstrip("\n"))
         if isinstance(found, str):
             shown = shorten(os.path.basename(found) if found.startswith("/") else found)
-            findings.leave_out(
-                f"{called} line {line}",
-                f"no file {shown}.",
-                f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the list's folder. Correct it",
-            )
-            left_out += 1
+            error = f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the list's folder. Correct it"
+            findings.leave_out(f"{called} line {line}", f"no file {shown}.", error)
             continue
         path, text, status = found
         if path in seen:
@@ -364,15 +358,13 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
             )
         seen[path] = line
         texts.append(text)
-        sizes.append(status.st_size)
-        times.append(status.st_mtime_ns)
-    if left_out and not seen:
-        first = findings.skipped[-left_out]
-        raise SourceError(
-            f"{name}: none of its {left_out:,} lines names a file; the first, {first['key']}: {first['reason']}"
-        )
+        states.extend((status.st_size, status.st_mtime_ns))
     if not seen:
-        raise SourceError(f"{name}: names no images; one path a line is read. Check the file.")
+        said = "names no images; one path a line is read. Check the file."
+        if left_out := findings.skipped[before:]:
+            first = f"the first, {left_out[0]['key']}: {left_out[0]['reason']}"
+            said = f"none of its {len(left_out):,} lines names a file; {first}"
+        raise SourceError(f"{name}: {said}")
     targets = ImageTargets(findings=findings)
     if any(text is not None for text in texts):
         if options.labelled:
@@ -381,8 +373,8 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
             )
         targets = options.number(name, [text or "" for text in texts], [*seen.values()], "line")
     folder = _common_folder(root, list(seen))
-    keys = [path[len(folder) :] for path in seen]
-    images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=folder)
+    sizes, times = np.array(states, np.int64).reshape(-1, 2).T.copy()
+    images = FolderImages([path[len(folder) :] for path in seen], sizes, times, folder=folder)
     return images.describe(name, targets, {}, labelled=options.labelled)
 
 

@@ -109,7 +109,8 @@ def number_labels(
         allowed = f"0 to {len(known) - 1} are classes"
     values: dict[str, float | None] = {text: 0 for text, kind in kinds.items() if kind != "wrong"}
     if whole:
-        values = {text: number for text in values if (number := _whole(text)) in span}
+        found = {text: _whole(text) for text in values}
+        values = {text: number for text, number in found.items() if number is not None and number in span}
     elif not are_names:
         values = {text: float(text) for text in values if abs(float(text)) <= _FLOAT32_MAX}
     for row, text in enumerate(texts) if len(values) < len(kinds) else ():
@@ -118,14 +119,14 @@ def number_labels(
     if are_names:
         values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
     dtype = np.int64 if whole or are_names else np.float64
-    found: NDArray[Any] = np.fromiter((values.get(text, 0) for text in texts), dtype, len(texts))
-    found[list(rows.refused)] = 0
-    if found.dtype != np.int64:
-        _note_rounded(rows, found, column)
-        found = found.astype(np.float32)
+    labels: NDArray[Any] = np.fromiter((values.get(text, 0) for text in texts), dtype, len(texts))
+    labels[list(rows.refused)] = 0
+    if labels.dtype != np.int64:
+        _note_rounded(rows, labels, column)
+        labels = labels.astype(np.float32)
     if regression:
-        rows.findings.notes += _notes_on(np.delete(found, list(rows.refused)), known)
-    return found, known
+        rows.findings.notes += _notes_on(np.delete(labels, list(rows.refused)), known)
+    return labels, known
 
 
 def _kind_of(text: str, label_as: str, padded: bool) -> str:

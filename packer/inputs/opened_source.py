@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.file_io import newest_file
-from packer.inputs.file_names import class_folders, folder_splits, no_images, notes_on, notes_on_classes
+from packer.inputs.file_names import (
+    class_folders,
+    folder_splits,
+    no_images,
+    note_left_out,
+    notes_on,
+    notes_on_classes,
+)
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
@@ -51,7 +59,7 @@ class SourceOptions:
         return ImageTargets(labels, classes, findings=self.findings)
 
 
-class ImageSource:
+class ImageSource(AbstractContextManager["ImageSource"]):
     """Images to be packed: their bytes by index, and what is known of each; thread-safe, in any order. A context manager.
 
     Made by `open_source` (image_sources.py): where the images lie, a class of its own reads them, and `describe` says what they are.
@@ -94,6 +102,33 @@ class ImageSource:
         self.findings.notes += notes_on_classes(targets.classes or ())
         return self
 
+    def arrange(
+        self,
+        name: str,
+        folders: Collection[str],
+        left_out: Mapping[str, int],
+        options: SourceOptions,
+        *,
+        subject: str = "",
+    ) -> ImageSource:
+        """Describe the images by the folders that they lie in; class folders that hold no images are left out.
+
+        folders: as `class_folders` has them; left_out: suffix -> files that are no images; subject: what holds the keys, if not ``name``.
+        Raises: SourceError, UsageError.
+        """
+        subject, targets = subject or name, ImageTargets(findings=options.findings)
+        if not self.keys:
+            raise no_images(subject)
+        if options.labelled:
+            splits = folder_splits(subject, self.keys, folders)
+        else:
+            found = class_folders(subject, self.keys, folders, options.findings, listed=options.listed)
+            targets = ImageTargets(found.labels, found.classes, findings=options.findings)
+            splits = found.splits
+        self.describe(name, targets, splits, labelled=options.labelled)
+        self.findings.notes += note_left_out(left_out)
+        return self
+
     def read(self, index: int) -> bytes:
         """Read an image file, whole. Raises: ImageError without the file's name."""
         raise NotImplementedError
@@ -107,10 +142,6 @@ class ImageSource:
     def __len__(self) -> int:
         """Count the images."""
         return len(self.keys)
-
-    def __enter__(self) -> ImageSource:
-        """Give the source itself."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
@@ -145,15 +176,3 @@ class ArchiveImages(ImageSource):
         """Close the archives."""
         for archive in self._archives:
             archive.close()
-
-
-def arrange(
-    name: str, keys: list[str], folders: Iterable[str], options: SourceOptions
-) -> tuple[ImageTargets, Splits]:
-    """Return what folders stand for; class folders that hold no images are left out. Raises: SourceError, UsageError."""
-    if not keys:
-        raise no_images(name)
-    if options.labelled:
-        return ImageTargets(findings=options.findings), folder_splits(name, keys, set(folders))
-    labels, classes, splits = class_folders(name, keys, set(folders), options.findings, listed=options.listed)
-    return ImageTargets(labels, classes, findings=options.findings), splits

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, ImageError, MissingObjectError, UsageError
-from packer.inputs.file_names import image_order, is_hidden, is_image, note_left_out, suffix_of
-from packer.inputs.opened_source import ImageSource, SourceOptions, arrange
+from packer.inputs.file_names import image_order, is_hidden, is_image, suffix_of
+from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import join
@@ -37,10 +37,8 @@ def open_remote_folder(url: str, options: SourceOptions) -> ImageSource:
     keys = [found[k] for k in image_order(found).tolist()]
     infos = [listed[key] for key in keys]
     folders = {top for key in listed for top in list(accumulate(key.split("/")[:-1], "{}/{}".format))[:_TOPS]}
-    targets, splits = arrange(url, keys, folders, options)
-    source = RemoteImages(url, keys, infos).describe(url, targets, splits, labelled=options.labelled)
-    source.findings.notes += note_left_out(Counter(suffix_of(key) for key in listed if not is_image(key)))
-    return source
+    left_out = Counter(suffix_of(key) for key in listed if not is_image(key))
+    return RemoteImages(url, keys, infos).arrange(url, folders, left_out, options)
 
 
 def _nanoseconds(modified: str) -> int:
