@@ -386,7 +386,7 @@ def test_label_as() -> None:
     )
     with pytest.raises(UsageError, match="is not one of auto, classes, float"):
         Labels(as_="text")
-    values = number_columns(CheckedRows("l.csv", [1]), [["1"], ["0"]], ["a", "b"], label_as="float")
+    values = number_columns(CheckedRows("l.csv", [1]), {"a": ["1"], "b": ["0"]}, label_as="float")
     assert values.dtype == np.float32
     with pytest.raises(
         UsageError, match="label a,b: 2 columns; boxes, class names, and cells of several names"
@@ -493,3 +493,10 @@ def test_paths_and_stems_find_their_image(write: Write, name: str) -> None:
 
 def test_another_folders_image_is_not_taken(write: Write) -> None:
     assert "no image is called dog/1.jpg" in refused(write("dog/2,x\ndog/1.jpg,1\n"), KEYS)
+
+
+def test_numbers_that_no_int64_holds_are_refused_at_once() -> None:
+    with pytest.raises(SourceError, match="the label is 1e300"):
+        number_labels(CheckedRows("l.csv", range(3)), ["1", "1e300", "2"])
+    with pytest.raises(SourceError, match=r"the label is 0\.5; whole numbers"):
+        number_labels(CheckedRows("l.csv", range(2)), ["1", "0.5"], regression=False)
