@@ -83,8 +83,12 @@ class LabelTable(CheckedRows):
         if not chosen and file_column is None and self._image(header[0]) != _UNKNOWN:  # there is no header
             rows = chain([(start, first)], rows)
         for line, row in rows:
-            found, allowed = units.count(len(row), "column"), f"the first row has {len(header)}. Correct it"
-            if len(row) == len(header):
+            if len(row) != len(header):
+                found, allowed = (
+                    units.count(len(row), "column"),
+                    f"the first row has {len(header)}. Correct it",
+                )
+            else:
                 name = row[file].strip()
                 image = self._image(name)
                 if image >= 0:
