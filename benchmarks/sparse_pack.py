@@ -17,7 +17,8 @@ import numpy as np
 from packer.bench.hardware_limits import versions
 from packer.format.checksums import Trailer, block_checksum, digest
 from packer.format.header import INDEX_FILE, Extent, Field, Header, block_rows
-from packer.format.shards import ListedHeader, Shard, seal_of, write_index
+from packer.format.pack import Pack
+from packer.format.shards import write_index
 
 SHARD_ROWS = 1524 * 43  # whole stretches, 12.9 GB of photos of 256 px: the work of a core for a minute
 _OFFSET = 1 << 20  # of the first row in its file
@@ -31,7 +32,7 @@ def write_pack(folder: str, rows: int, side: int) -> None:
         Field("label", "<i8", ()),
     )
     row_bytes, classes = fields[0].row_bytes, tuple(f"class {k}" for k in range(1000))
-    draws, shards, listed, tables = np.random.default_rng(0), [], [], {}
+    draws, shards, tables = np.random.default_rng(0), [], {}
     for number, first in enumerate(range(0, rows, SHARD_ROWS)):
         count = min(SHARD_ROWS, rows - first)
         block, labels = block_rows(count, row_bytes), _OFFSET + count * row_bytes
@@ -62,9 +63,8 @@ def write_pack(folder: str, rows: int, side: int) -> None:
         with open(f"{folder}/{number:05d}.h5", "wb") as file:
             file.seek(at)
             file.write(table + text + seal.to_bytes())
-        shards.append(Shard(f"{number:05d}.h5", count, seal_of(seal.to_bytes())))
-        listed.append(ListedHeader(header, seal.to_bytes()))
-    write_index(folder, shards, headers=listed)
+        shards.append(Pack(f"{folder}/{number:05d}.h5", header, seal.to_bytes()))
+    write_index(folder, shards)
 
 
 class _Files(dict[str, Any]):

@@ -61,7 +61,8 @@ class UsageError(PackerError, ValueError):
 class FormatError(PackerError):
     """A file is not a whole, undamaged pack that this version reads.
 
-    part: the part of the pack that is damaged, where that is known: "trailer", "header" or "rows"; else "".
+    part: the part of the pack that is damaged, where that is known: "trailer", "header", "index" or "rows"; "unsealed"
+    for a file that was opened for writing since it was sealed; else "".
     """
 
     part = ""  # also of one that came from another process

@@ -17,7 +17,7 @@ from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import listing, merge_headers, seal_of, shard_name, write_index
+from packer.format.shards import check_listable, merge_headers, seal_of, shard_name, write_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, difference, failure, parts_of
 from packer.remote.urls import is_url, join
@@ -156,6 +156,10 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
     try:
         os.makedirs(place.pack, exist_ok=True)
         count = -(-total // rows)
+        blocks = -(-rows // task.storing.block_rows(task.maker, rows)) * sum(
+            f.compressed for f in task.fields
+        )
+        check_listable(name, count * blocks)
         if not recorded.all:
             record([_ALL, count, task.storing.format, list(task.skipped)])
         numbers = range(count) if only is None else range(only[0] - 1, count, only[1])
@@ -310,12 +314,13 @@ def list_recorded(
     if not shards:
         place.begin_anew()
         raise NothingPackedError.of(subject, skipped)
-    lines, headers = listing(shards)
     try:
         os.makedirs(place.pack, exist_ok=True)
-        for left in set(os.listdir(place.pack)) - {line.file for line in lines}:  # by runs that were killed
+        for left in set(os.listdir(place.pack)) - {
+            shard.name for shard in shards
+        }:  # by runs that were killed
             remove(os.path.join(place.pack, left))
-        write_index(place.pack, lines, skipped, headers)
+        write_index(place.pack, shards, skipped)
         if url:
             from packer.remote import access  # local conversions need not load it
 

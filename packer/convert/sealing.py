@@ -17,7 +17,7 @@ from packer.format.file_io import check_inside
 from packer.format.header import HEADER_FILE, INDEX_FILE, OFFSETS, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack, open_part
-from packer.format.shards import listing, not_listed, read_index, write_index
+from packer.format.shards import not_listed, read_index, write_index
 from packer.format.verify import span_text, wrong_pictures
 from packer.format.working_folder import locked
 from packer.machine import cores
@@ -93,19 +93,16 @@ def _seal_shards(name: str, bar: Progress) -> None:
     """Seal the shards that need it. Each is listed before its trailer is written: one that is sealed, and not listed, is another's."""
     with locked(name, name):
         index, done = read_index(name), 0
-        lines, headers = list(index.shards), list(index.headers)
-        for number, line in enumerate(index.shards):
+        shards = list(index.shards)
+        for number, listed in enumerate(index.shards):
 
             def publish(shard: Pack, number: int = number) -> None:
-                if shard.rows != lines[number].rows or (
-                    headers and not _alike(shard.header, headers[number].header)
-                ):
+                if not _alike(shard.header, shards[number].header):
                     raise not_listed(shard.path)
-                [lines[number]], [header] = listing([shard])
-                headers[number : number + 1] = [header] if headers else []
-                write_index(name, lines, index.skipped, headers)
+                shards[number] = shard
+                write_index(name, shards, index.skipped)
 
-            done += _seal_part(check_inside(name, line.file), bar, done, publish)
+            done += _seal_part(check_inside(name, listed.name), bar, done, publish)
     open_pack(name).confirm()
 
 

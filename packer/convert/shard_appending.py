@@ -18,7 +18,6 @@ from packer.format.pack_opening import open_pack
 from packer.format.shards import (
     NEXT_INDEX_FILE,
     Index,
-    listing,
     name_index,
     prepare_index,
     read_index,
@@ -106,28 +105,27 @@ def take_back(path: str) -> None:
     with locked(path, path):
         origins = {}
         with suppress(OSError, FormatError):
-            origins = {shard.seal: shard.file for shard in read_index(folder).shards}
+            origins = {shard.seal: shard.name for shard in read_index(folder).shards}
         for shard in unlisted_shards(path):
-            moved, origin = os.path.join(path, shard.file), os.path.join(folder, origins.get(shard.seal, ""))
+            origin = os.path.join(folder, origins.get(shard.seal, ""))
             if shard.seal in origins and not os.path.lexists(origin):
-                os.rename(moved, origin)
+                os.rename(shard.path, origin)
             else:
-                remove(moved)
+                remove(shard.path)
         remove(os.path.join(path, NEXT_INDEX_FILE))
 
 
 def _list(folder: str, pack: Pack) -> None:
     """Move the shards of a whole pack into another, and list them there. Raises OSError, PackerError."""
     index, added = read_index(pack.path), read_index(folder)
-    shards = [open_pack(os.path.join(folder, shard.file)) for shard in added.shards]
     names = _free_names(pack, index, added)
     renamed = [
-        replace(shard, path=os.path.join(pack.path, name)) for shard, name in zip(shards, names, strict=True)
+        replace(shard, path=os.path.join(pack.path, name))
+        for shard, name in zip(added.shards, names, strict=True)
     ]
-    lines, headers = listing([*pack.shards, *renamed])
     # From here on the folder itself says which files in it are ours, and not listed yet.
-    prepare_index(pack.path, lines, [*index.skipped, *added.skipped], headers)
-    for shard, to in zip(shards, renamed, strict=True):
+    prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])
+    for shard, to in zip(added.shards, renamed, strict=True):
         if os.path.lexists(to.path):
             raise PackerError(
                 f"{to.path}: has appeared meanwhile; nothing is overwritten unasked. Move it away, and run the same command again."
@@ -138,8 +136,8 @@ def _list(folder: str, pack: Pack) -> None:
 
 def _free_names(pack: Pack, index: Index, added: Index) -> list[str]:
     """Return names for shards that are added: numbers that follow each other as theirs do, of nothing that is in the folder."""
-    numbers = [int(os.path.splitext(shard.file)[0]) for shard in added.shards]
-    taken = {shard.file for shard in index.shards} | set(os.listdir(pack.path))
+    numbers = [int(os.path.splitext(shard.name)[0]) for shard in added.shards]
+    taken = {shard.name for shard in index.shards} | set(os.listdir(pack.path))
     for first in count(len(index.shards)):
         names = [shard_name(first + number, pack.format) for number in numbers]
         if not taken & set(names):

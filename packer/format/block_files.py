@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -19,27 +18,22 @@ from packer.codecs.block_codecs import BlockCodec, codec_from_record
 from packer.format.header import Field
 
 
-@dataclass(frozen=True)
-class StreamedArray:
-    """An array uint8 [nbytes] that is given piece by piece."""
+class AddedArray(NamedTuple):
+    """An array that is added to a pack when it is put together, given piece by piece.
 
-    nbytes: int
+    nbytes: of all pieces, about that where they are compressed; codec: of the pieces, a block each, None if they are as they are.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
     pieces: Iterable[bytes]
-
-
-@dataclass(frozen=True)
-class CompressedArray:
-    """A compressed field, [rows, *shape], given block by block as it is to be stored."""
-
-    field: Field
-    codec: BlockCodec
-    blocks: Iterable[bytes]
     nbytes: int
-    """Bytes of all blocks, about."""
+    codec: BlockCodec | None = None
 
-
-AddedArray = NDArray[np.generic] | StreamedArray | CompressedArray
-"""An array that is added to a pack when it is put together."""
+    @classmethod
+    def of(cls, array: NDArray[np.generic]) -> AddedArray:
+        """Return a whole array, in one piece."""
+        return cls(array.dtype.str, array.shape, (array.tobytes(),), array.nbytes)
 
 
 class BlockFiles:

@@ -34,7 +34,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from packer.errors import damaged
-from packer.format.file_io import pread_all
 
 Buffer = bytes | memoryview | NDArray[np.generic]
 
@@ -58,16 +57,16 @@ def digest(pieces: Iterable[Buffer]) -> bytes:
     return bytes(state.digest())
 
 
-def file_ranges(fd: int, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """Read [start, stop) ranges of an open file, in pieces of bounded size.
+def file_ranges(read: Callable[[int, int], bytes], ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Read [start, stop) ranges of a file, in pieces of bounded size. read: returns bytes at an offset, of that number.
 
     Raises EOFError when the file ends before a range does.
     """
     for start, stop in ranges:
         while start < stop:
-            piece = pread_all(fd, min(_PIECE, stop - start), start)
+            piece = read(start, min(_PIECE, stop - start))
             if not piece:
-                raise EOFError(start)
+                raise EOFError
             yield piece
             start += len(piece)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import BusyError, FormatError
-from packer.format.file_io import check_inside, fsync_path, pread_path, pwrite_all, remove
+from packer.format.file_io import ASIDE, check_inside, fsync_path, pread_path, pwrite_all, remove, write_whole
 from packer.format.hdf5_container import file_trailer, replace_header
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, MAX_HEADER_BYTES, TRAILER_FILE, Header
 from packer.format.npy_container import PREAMBLE, array_head, directory_trailer, preamble
@@ -24,7 +24,6 @@ from packer.format.pack_opening import open_part
 from packer.format.shards import check_alike, read_index, together
 from packer.format.unsealed_hdf5 import UnsealedFile, hdf5_end, read_unsealed
 
-_ASIDE = ".new"  # of the name of a file of a directory, until it is whole
 _Table = NDArray[np.uint64]
 Publish = Callable[[Pack], None]
 
@@ -37,14 +36,14 @@ def open_unsealed(path: str) -> Pack:
     if not os.path.isdir(path):
         return _opened(path, read_unsealed(path).header)
     index, shards = read_index(path), []
-    for line in index.shards:
+    for listed in index.shards:
         try:
-            shards.append(open_part(check_inside(path, line.file)))
+            shards.append(open_part(check_inside(path, listed.name)))
         except FormatError as error:
             if error.part != "unsealed":
                 raise
-            shards.append(open_unsealed(os.path.join(path, line.file)))
-    check_alike(index, shards)
+            shards.append(open_unsealed(listed.path))
+    check_alike(shards)
     return together(path, index, shards)
 
 
@@ -113,20 +112,12 @@ class EditedDirectory:
         text = header.to_bytes()
         remove(os.path.join(self.pack.path, TRAILER_FILE))
         fsync_path(self.pack.path)
-        self._write(HEADER_FILE, text)
-        self._write(CHECKSUMS_FILE, preamble("<u8", table.shape) + table.tobytes())
+        write_whole(os.path.join(self.pack.path, HEADER_FILE), (text,))
+        head = preamble("<u8", table.shape)
+        write_whole(os.path.join(self.pack.path, CHECKSUMS_FILE), (head, table.tobytes()))
         trailer = directory_trailer(text, table, [array_head(header, name) for name in header.columns])
         publish(Pack(self.pack.path, header, trailer))
-        self._write(TRAILER_FILE, trailer)
-
-    def _write(self, name: str, data: bytes) -> None:
-        path = os.path.join(self.pack.path, name)
-        with open(path + _ASIDE, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + _ASIDE, path)
-        fsync_path(self.pack.path)
+        write_whole(os.path.join(self.pack.path, TRAILER_FILE), (trailer,))
 
 
 def _open_file(path: str) -> EditedFile:
@@ -145,7 +136,7 @@ def _open_directory(path: str) -> EditedDirectory:
     with open(os.path.join(path, HEADER_FILE), "rb") as file:
         header = Header.from_bytes(file.read(MAX_HEADER_BYTES), path)
     ours = {HEADER_FILE, CHECKSUMS_FILE, TRAILER_FILE, *(f"{name}.npy" for name in header.columns)}
-    if others := sorted({name.removesuffix(_ASIDE) for name in os.listdir(path)} - ours):
+    if others := sorted({name.removesuffix(ASIDE) for name in os.listdir(path)} - ours):
         raise _unnamed(path, others[0])
     return EditedDirectory(_opened(path, header))
 
@@ -160,11 +151,7 @@ def _opened(path: str, header: Header) -> Pack:
 def _table(pack: Pack, file: str, offset: int) -> _Table:
     shape = pack.header.blocks, len(pack.header.columns)
     data = pread_path(file, 8 * shape[0] * shape[1], offset)
-    return (
-        np.frombuffer(data, "<u8").reshape(shape)
-        if len(data) == 8 * shape[0] * shape[1]
-        else np.zeros(shape, "<u8")
-    )
+    return np.frombuffer(data.ljust(8 * shape[0] * shape[1], b"\0"), "<u8").reshape(shape)
 
 
 def _unnamed(path: str, name: str) -> FormatError:

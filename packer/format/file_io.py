@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, PackerError
 
+ASIDE = ".new"
+"""Of the name of a file until it is whole."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a disk, a quota or a file system that has no more room."""
 
@@ -147,6 +149,16 @@ def fsync_path(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_whole(path: str, pieces: Iterable[bytes]) -> None:
+    """Write a file aside, flush it to the disk, and give it its name. Raises OSError."""
+    with open(path + ASIDE, "wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ASIDE, path)
+    fsync_path(os.path.dirname(path))
 
 
 def write_file(path: str, data: bytes) -> None:

@@ -10,10 +10,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import FormatError, SourceError
+from packer.errors import SourceError
 from packer.format.file_io import pread_path
-from packer.format.hdf5_container import chunk_extents
-from packer.format.hdf5_inspection import is_elsewhere
+from packer.format.hdf5_inspection import is_elsewhere, raw_extents
 from packer.format.header import HEADER_DATASET, Extent
 
 _SLAB_BYTES = 16 << 20
@@ -75,14 +74,7 @@ def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
     extents: tuple[Extent, ...] | None = None
     if shape and dtype.kind in "iuf":
         row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        plist = dataset.id.get_create_plist()
-        if dataset.chunks is None and dataset.id.get_offset() is not None:
-            extents = (Extent("", dataset.id.get_offset(), shape[0], row_bytes),)
-        elif dataset.chunks is not None and plist.get_nfilters() == 0:
-            try:
-                extents = chunk_extents(dataset, row_bytes)
-            except FormatError:  # chunked across rows, or with chunks that were never written
-                extents = None
+        extents = raw_extents(dataset, row_bytes) if dataset.size else None
         if extents is not None and shape[0] and not _lies_there(dataset, extents):
             extents = None  # the file has a user block, or numbers of fewer bits than their bytes
     return Hdf5Array(name, dtype, shape, extents)

@@ -7,6 +7,7 @@ file is valid HDF5 from the first moment.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
-from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
+from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest, file_ranges, outside
 from packer.format.file_io import pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
@@ -53,7 +54,9 @@ class Hdf5Container:
                 step = min(rows, max(block_rows, -(-_LEAST_CHUNK_BYTES // f.row_bytes)))
                 _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (step, *f.shape))
         with h5py.File(created, "r", locking=False) as file:
-            self.extents: Extents = {f.name: chunk_extents(file[f.name], f.row_bytes) for f in self._fixed}
+            self.extents: Extents = {
+                f.name: chunk_extents(file[f.name].id, f.row_bytes) or () for f in self._fixed
+            }
         for name, extents in self.extents.items():
             if len(extents) != 1:
                 raise FormatError(
@@ -98,26 +101,20 @@ class Hdf5Container:
                 planned = self.extents[f.name][0]
                 extents[f.name] = (Extent("", planned.offset, rows, planned.row_bytes),)
             for name, array in added.items():
-                if isinstance(array, CompressedArray):
-                    extents[name] = self._add_coded(file, array, rows)
-                elif isinstance(array, StreamedArray):
-                    extents[name] = (Extent("", self._add_stream(file, name, array), array.nbytes, 1),)
-                else:
-                    offset = _add(file, name, array)
-                    extents[name] = (Extent("", offset, len(array), array.dtype.itemsize),)
+                extents[name] = self._add(file, name, array)
             group = h5py.h5g.create(file.id, b"packer")
             group.close()
-            checksums_offset = _add(file, CHECKSUMS_DATASET, checksums)
-            header_bytes = header(extents)
-            header_offset = _add(file, HEADER_DATASET, np.frombuffer(header_bytes, np.uint8))
+            [table] = self._add(file, CHECKSUMS_DATASET, AddedArray.of(checksums))
+            text = header(extents)
+            [place] = self._add(file, HEADER_DATASET, AddedArray("|u1", (len(text),), (text,), len(text)))
         length = os.fstat(self._fd).st_size
-        sections = (header_offset, header_bytes), (checksums_offset, checksums)
+        sections = (place.offset, text), (table.offset, checksums)
         pwrite_all(self._fd, file_trailer(self._fd, extents, *sections), length)
         os.fsync(self._fd)
 
     def _reserve(self, added: Mapping[str, AddedArray], checksums: NDArray[np.uint64]) -> None:
         """Have the disk promise what sealing takes: a disk that fills within HDF5 is no error to be told, but several at once."""
-        coded = sum(len(checksums) for array in added.values() if isinstance(array, CompressedArray))
+        coded = sum(len(checksums) for array in added.values() if array.codec is not None)
         needed = sum(array.nbytes for array in added.values()) + checksums.nbytes + 256 * coded + _SLACK_BYTES
         length = os.fstat(self._fd).st_size
         promised = False
@@ -127,26 +124,22 @@ class Hdf5Container:
             if not promised:
                 os.ftruncate(self._fd, length)
 
-    def _add_stream(self, file: h5py.File, name: str, stream: StreamedArray) -> int:
-        """Write a contiguous uint8 dataset past HDF5, whose space it is; its byte offset."""
-        offset = int(_create(file, name, np.dtype("|u1"), (stream.nbytes,), None).get_offset() or 0)
-        at = offset
-        for piece in stream.pieces:
-            pwrite_all(self._fd, piece, at)
-            at += len(piece)
-        return offset
-
-    def _add_coded(self, file: h5py.File, coded: CompressedArray, rows: int) -> tuple[Extent, ...]:
-        """Write a compressed dataset, chunk by chunk as the codec made them; where the chunks lie."""
-        f, step = coded.field, min(self._block_rows, rows)
-        assert f.shape is not None
-        shape, chunk = (rows, *f.shape), (step, *f.shape)
-        dataset = _create(
-            file, f.name, np.dtype(f.dtype), shape, chunk, coded.codec.hdf5_filter(chunk, np.dtype(f.dtype))
-        )
-        for block, data in enumerate(coded.blocks):
-            dataset.write_direct_chunk((block * step, *(0 for _ in f.shape)), data)
-        return compressed_extents(dataset, rows, step, f.row_bytes)
+    def _add(self, file: h5py.File, name: str, array: AddedArray) -> tuple[Extent, ...]:
+        """Write a dataset: contiguous, past HDF5, whose space it is; or chunk by chunk as a codec made them. Return where it lies."""
+        dtype, rows = np.dtype(array.dtype), array.shape[0]
+        row_bytes = dtype.itemsize * math.prod(array.shape[1:])
+        if array.codec is None:
+            offset = int(_create(file, name, dtype, array.shape, None).get_offset() or 0)  # None if empty
+            at = offset
+            for piece in array.pieces:
+                pwrite_all(self._fd, piece, at)
+                at += len(piece)
+            return (Extent("", offset, rows, row_bytes),)
+        chunk = (min(self._block_rows, rows), *array.shape[1:])
+        dataset = _create(file, name, dtype, array.shape, chunk, array.codec.hdf5_filter(chunk, dtype))
+        for block, data in enumerate(array.pieces):
+            dataset.write_direct_chunk((block * chunk[0], *(0 for _ in chunk[1:])), data)
+        return chunk_extents(dataset, row_bytes, compressed=True) or ()
 
     def close(self) -> None:
         """Close the file; what was not sealed stays unsealed."""
@@ -183,38 +176,24 @@ def _create(
     return h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.py_create(dtype), space, options)
 
 
-def _add(file: h5py.File, name: str, array: NDArray[np.generic]) -> int:
-    """Write an array as a contiguous dataset; its byte offset (0 if it is empty: HDF5 gives it no place)."""
-    dataset = _create(file, name, array.dtype, array.shape, None)
-    if array.size:
-        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array))
-    return int(dataset.get_offset() or 0)
+def chunk_extents(
+    dataset: h5py.h5d.DatasetID, row_bytes: int, *, compressed: bool = False
+) -> tuple[Extent, ...] | None:
+    """Return the chunks of a dataset: each, where they are compressed, else joined where they lie back to back.
 
-
-def compressed_extents(
-    dataset: h5py.h5d.DatasetID, rows: int, step: int, row_bytes: int
-) -> tuple[Extent, ...]:
-    """Return the compressed chunks of a dataset, `step` rows each."""
+    None if it is not chunked along rows only, or not dense.
+    """
     stored: list[tuple[int, int, int]] = []
     dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
-    return tuple(
-        Extent("", offset, min(step, rows - row), row_bytes, size) for row, offset, size in sorted(stored)
-    )
-
-
-def chunk_extents(dataset: h5py.Dataset, row_bytes: int) -> tuple[Extent, ...]:
-    """Return the chunks of a dataset chunked along rows only, joined where they lie back to back."""
-    stored: list[tuple[int, int]] = []
-    dataset.id.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset)))
-    rows, step = dataset.shape[0], dataset.chunks[0]
-    if dataset.chunks[1:] != dataset.shape[1:] or len(stored) != -(-rows // step):
-        raise FormatError(
-            f"{dataset.file.filename}: {dataset.name} is not chunked along rows only, or is not dense."
-        )
+    rows, (step, *within) = dataset.shape[0], dataset.get_create_plist().get_chunk()
+    if tuple(within) != dataset.shape[1:] or len(stored) != -(-rows // step):
+        return None
     extents: list[Extent] = []
-    for row, offset in sorted(stored):
+    for row, offset, size in sorted(stored):
         count = min(step, rows - row)
-        if extents and extents[-1].end == offset:
+        if compressed:
+            extents.append(Extent("", offset, count, row_bytes, size))
+        elif extents and extents[-1].end == offset:
             extents[-1] = Extent("", extents[-1].offset, extents[-1].rows + count, row_bytes)
         else:
             extents.append(Extent("", offset, count, row_bytes))
@@ -260,5 +239,5 @@ def file_trailer(
         checksums[0],
         checksums[1].nbytes,
         digest([checksums[1]]),
-        digest(file_ranges(fd, outside(taken(extents), length))),
+        digest(file_ranges(lambda at, n: pread_all(fd, n, at), outside(taken(extents), length))),
     ).to_bytes()

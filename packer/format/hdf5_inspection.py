@@ -6,14 +6,21 @@ A stranger's file may name other files: by external links, by virtual datasets, 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import h5py
+import numpy as np
 
 from packer.errors import FormatError, damaged
-from packer.format.hdf5_container import Extents, chunk_extents, compressed_extents
-from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, MAX_HEADER_BYTES, Extent, Field, Header
+from packer.format.hdf5_container import Extents, chunk_extents
+from packer.format.header import (
+    CHECKSUMS_DATASET,
+    HEADER_DATASET,
+    MAX_HEADER_BYTES,
+    Extent,
+    Header,
+)
 
 MOST_DATASETS = 8
 """Datasets of a foreign file that a message names."""
@@ -41,12 +48,12 @@ def described(path: str) -> dict[str, Any]:
             table_place = [0, 0]
             if table is not None and table.dtype.str == "<u8" and _is_plain(table, path):
                 table_place = [table.id.get_offset(), int(table.nbytes)]
-            fields = Header.from_bytes(data, path).fields
-            arrays = {array for f in fields for array in f.arrays}
+            header = Header.from_bytes(data, path)
+            arrays = set(header.columns)
             known = arrays | {HEADER_DATASET, CHECKSUMS_DATASET, HEADER_DATASET.partition("/")[0]}
             others: list[str] = []
             file.visititems_links(lambda name, link: None if name in known else others.append(_short(name)))
-        extents = read_extents(path, fields)
+        extents = read_extents(path, header)
         places = {
             name: [[e.offset, e.rows, e.row_bytes, e.stored] for e in es] for name, es in extents.items()
         }
@@ -80,30 +87,37 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
 
 
-def read_extents(path: str, fields: Sequence[Field]) -> Extents:
-    """Ask HDF5 where each array's rows lie. Raises FormatError if the arrays are not dense and unfiltered."""
+def read_extents(path: str, header: Header) -> Extents:
+    """Ask HDF5 where each array's rows lie. Raises FormatError if an array is not as the header says, or not dense."""
     found: Extents = {}
     with h5py.File(path, "r", locking=False) as file:
-        for f in fields:
-            for name, row_bytes in zip(f.arrays, (f.row_bytes, 8), strict=False):
-                dataset = _dataset(file, name, path)
-                if dataset is None or dataset.dtype.str != ("<i8" if name != f.name else f.dtype):
+        for f in header.fields:
+            for name in f.arrays:
+                (dtype, shape), dataset = header.form(name), _dataset(file, name, path)
+                extents = None
+                if dataset is not None and (dataset.dtype.str, dataset.shape[1:]) == (dtype, shape):
+                    row_bytes = np.dtype(dtype).itemsize * prod(shape)
+                    extents = raw_extents(dataset, row_bytes, compressed=f.compressed)
+                if extents is None:
                     raise FormatError(
-                        f"{path}: {name!r} is missing or has another dtype than the header says."
+                        f"{path}: {name!r} is missing, or has another dtype, shape or place than packer gives it."
                     )
-                if name == f.name and dataset.shape[1:] != (f.shape or ()):
-                    raise FormatError(f"{path}: {name!r} has another shape than the header says.")
-                if dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None):
-                    found[name] = (Extent("", dataset.id.get_offset() or 0, dataset.shape[0], row_bytes),)
-                elif f.compressed and dataset.chunks is not None:
-                    found[name] = compressed_extents(
-                        dataset.id, dataset.shape[0], dataset.chunks[0], row_bytes
-                    )
-                elif dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0:
-                    found[name] = chunk_extents(dataset, row_bytes)
-                else:
-                    raise FormatError(f"{path}: {name!r} is stored compressed or apart from the file.")
+                found[name] = extents
     return found
+
+
+def raw_extents(
+    dataset: h5py.Dataset, row_bytes: int, *, compressed: bool = False
+) -> tuple[Extent, ...] | None:
+    """Return where a dataset's rows lie in the file, compressed or raw; None where HDF5 has to find and to decode them."""
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()
+        if offset is None and dataset.size:
+            return None
+        return (Extent("", offset or 0, dataset.shape[0], row_bytes),)
+    if not compressed and dataset.id.get_create_plist().get_nfilters():
+        return None
+    return chunk_extents(dataset.id, row_bytes, compressed=compressed)
 
 
 def _dataset(file: h5py.File, name: str, path: str) -> h5py.Dataset | None:

@@ -94,7 +94,6 @@ import json
 import keyword
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -311,6 +310,11 @@ class Header:
                 return f
         raise KeyError(name)
 
+    def form(self, array: str) -> tuple[str, tuple[int, ...]]:
+        """Return the dtype of an array, and the shape of its rows. Raises KeyError."""
+        f = self.field(array.removesuffix(OFFSETS))
+        return (f.dtype, f.shape or ()) if array == f.name else ("<i8", ())
+
     def to_bytes(self) -> bytes:
         """Return the canonical JSON text: equal headers give equal bytes."""
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -340,9 +344,9 @@ class Header:
                 raise ValueError(f"it lists {lists:,} extents; at most {MAX_EXTENTS:,} are read")
             record = read_json(data)
         except ValueError as error:
-            raise damaged(name, f"header is not JSON ({error})") from None
+            raise damaged(name, f"header is not JSON ({error})", "header") from None
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise damaged(name, "header is not one of packer's")
+            raise damaged(name, "header is not one of packer's", "header")
         if record.get("version") != VERSION:
             raise FormatError(
                 f"{name}: format version is {record.get('version')}; this packer reads {VERSION}."
@@ -351,7 +355,7 @@ class Header:
         try:
             header = cls.from_record(record)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise damaged(name, f"header is malformed ({error!r})") from None
+            raise damaged(name, f"header is malformed ({error!r})", "header") from None
         return header
 
     @classmethod
@@ -387,8 +391,11 @@ class Header:
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
                 raise ValueError(f"provenance has {part} that are no object")
-        if NORMALIZE in self.provenance.get("options", {}):
-            _check_normalization(self.provenance["options"][NORMALIZE])
+        value, form = self.provenance.get("options", {}).get(NORMALIZE), {"mean": numbers, "std": numbers}
+        if value is not None and not (
+            fits(value, form) and set(value) == set(form) and len(value["mean"]) == len(value["std"])
+        ):
+            raise ValueError(f"{NORMALIZE} is {value!r}")
         sizes = {
             f.name for f in self.fields if f.measures and (f.dtype, f.shape, f.codec) == ("<i4", (), None)
         }
@@ -429,13 +436,6 @@ class Header:
                 expected = self.rows + (f.ragged and array != f.name)
                 if not (f.ragged and array == f.name) and sum(e.rows for e in extents) != expected:
                     raise ValueError(f"extents of {array!r} do not hold {expected} rows")
-
-
-def _check_normalization(value: Any) -> None:
-    """Raise ValueError unless a JSON value is a mean and a std of as many channels."""
-    form = {"mean": numbers, "std": numbers}
-    if not fits(value, form) or set(value) != set(form) or len(value["mean"]) != len(value["std"]):
-        raise ValueError(f"{NORMALIZE} is {value!r}")
 
 
 def read_count(value: Any) -> int:
@@ -509,6 +509,7 @@ def _plain(value: Any) -> Any:
 
 
 MAX_DEPTH = 64
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 MAX_VALUES = 1 << 24  # each may be an object of its own: 16 million take a GB or two
 _MOST_DIGITS = 100
 
@@ -521,18 +522,17 @@ def read_json(data: bytes) -> Any:
     try:
         value = json.loads(
             data.decode("ascii"),
-            object_pairs_hook=_object,
             parse_constant=_constant,
             parse_float=_float,
             parse_int=_integer,
         )
     except RecursionError:
-        raise ValueError(_too_deep()) from None
+        raise ValueError(_TOO_DEEP) from None
     level, depth = [value], 0
     while level:
         depth += 1
         if depth > MAX_DEPTH + 1:
-            raise ValueError(_too_deep())
+            raise ValueError(_TOO_DEEP)
         level = [
             inner
             for outer in level
@@ -541,14 +541,6 @@ def read_json(data: bytes) -> Any:
             if type(inner) in (dict, list)
         ]
     return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{twice[:80]!r} is there twice")
-    return found
 
 
 def _constant(text: str) -> float:
@@ -566,7 +558,3 @@ def _integer(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits is in it")
     return int(text)
-
-
-def _too_deep() -> str:
-    return f"it is nested more than {MAX_DEPTH} deep"

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.format.block_files import AddedArray, CompressedArray, StreamedArray
+from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest
-from packer.format.file_io import fsync_path, pwrite_all
+from packer.format.file_io import pwrite_all, write_whole
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
-    OFFSETS,
     TRAILER_FILE,
     Extent,
     Field,
@@ -80,21 +79,15 @@ class NpyContainer:
             os.fsync(self._fds[f.name])
         extents = dict(self.extents)
         for name, array in added.items():
-            assert not isinstance(array, CompressedArray)
-            if isinstance(array, StreamedArray):
-                preambles[name] = preamble("|u1", (array.nbytes,))
-                self._new(f"{name}.npy", itertools.chain((preambles[name],), array.pieces))
-                extents[name] = (Extent(f"{name}.npy", PREAMBLE, array.nbytes, 1),)
-            else:
-                preambles[name] = preamble(array.dtype.str, array.shape)
-                self._new(f"{name}.npy", (preambles[name], array.tobytes()))
-                extents[name] = (Extent(f"{name}.npy", PREAMBLE, len(array), array.dtype.itemsize),)
+            preambles[name] = preamble(array.dtype, array.shape)
+            self._new(f"{name}.npy", itertools.chain((preambles[name],), array.pieces))
+            extent = Extent(f"{name}.npy", PREAMBLE, array.shape[0], np.dtype(array.dtype).itemsize)
+            extents[name] = (extent,)
         self._new(CHECKSUMS_FILE, (preamble(checksums.dtype.str, checksums.shape), checksums.tobytes()))
         header_bytes = header(extents)
         self._new(HEADER_FILE, (header_bytes,))
         heads = [preambles[name] for name in self._columns]
         self._new(TRAILER_FILE, (directory_trailer(header_bytes, checksums, heads),))
-        fsync_path(self.path)
 
     def close(self) -> None:
         """Close the files; what was not sealed stays unsealed."""
@@ -103,10 +96,7 @@ class NpyContainer:
         self._fds.clear()
 
     def _new(self, name: str, pieces: Iterable[bytes]) -> None:
-        with open(os.path.join(self.path, name), "xb") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
+        write_whole(os.path.join(self.path, name), pieces)
 
 
 def directory_trailer(header: bytes, checksums: NDArray[np.uint64], heads: Iterable[bytes]) -> bytes:
@@ -117,8 +107,7 @@ def directory_trailer(header: bytes, checksums: NDArray[np.uint64], heads: Itera
 
 def array_head(header: Header, array: str) -> bytes:
     """Return the head of the .npy file of an array, as the header describes it. Raises ValueError, see preamble."""
-    f = header.field(array.removesuffix(OFFSETS))
-    dtype, shape = (f.dtype, f.shape or ()) if array == f.name else ("<i8", ())
+    dtype, shape = header.form(array)
     return preamble(dtype, (sum(e.rows for e in header.extents[array]), *shape))
 
 

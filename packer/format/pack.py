@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, UsageError, damaged
-from packer.format.block_spans import ArraySpans, BlockSpans, Span
+from packer.format.block_spans import ArraySpans, BlockSpans
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.description import describe
 from packer.format.file_io import check_inside, not_regular, pread_into, pread_path
@@ -58,16 +58,6 @@ class Arrival(Protocol):
         """Ask for rows that will be needed soon; do not wait for them."""
 
 
-class Listing(Protocol):
-    """The shards of a pack that its index describes, and that were found to be those, of this process."""
-
-    def confirmed(self, shard: Pack) -> bool:
-        """Return True if a shard was looked at."""
-
-    def confirm(self, shard: Pack) -> None:
-        """Look at a shard, unless that was done. Raises PackerError if it is not the one that the index lists."""
-
-
 @dataclass(frozen=True)
 class Pack:
     """An opened pack: picklable, holds no file open.
@@ -77,8 +67,7 @@ class Pack:
     whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
     seal is the index's.
     verify: datasets compare each block with its checksum before its rows are first used. filled: it is made while it is loaded from,
-    or was. listing: of a shard that is described by its index (pack_opening.py): its path is given to nobody before it was found to be
-    that shard.
+    or was.
     """
 
     path: str
@@ -87,7 +76,6 @@ class Pack:
     shards: tuple[Pack, ...] = ()
     verify: bool = field(default=False, kw_only=True)
     filled: bool = field(default=False, kw_only=True)
-    listing: Listing | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def describe(self, columns: Sequence[str] = ()) -> list[str]:
         """Return it in lines for people; columns: lines about those of a table."""
@@ -95,6 +83,11 @@ class Pack:
 
     def _repr_html_(self) -> str:
         return "<pre>" + escape("\n".join(self.describe())) + "</pre>"
+
+    @property
+    def name(self) -> str:
+        """Its file's or folder's name."""
+        return os.path.basename(self.path)
 
     @property
     def sealed(self) -> bool:
@@ -156,12 +149,7 @@ class Pack:
         )
 
     def check_same(self) -> None:
-        """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone.
-
-        A shard that was not looked at yet will be when it is needed.
-        """
-        if self.listing is not None and not self.listing.confirmed(self):
-            return
+        """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone."""
         try:
             seal = read_seal(self.path) if self.seal else b""
         except OSError as error:
@@ -175,8 +163,6 @@ class Pack:
         """See that each shard is the one that the index lists, if opening has left that for when it is needed. Raises PackerError."""
         for shard in self.shards:
             shard.confirm()
-        if self.listing is not None:
-            self.listing.confirm(self)
 
     def check_part(self, file: str) -> None:
         """See that the part of which a file was opened just now is still the one it was. file: as in extents. Raises FormatError."""
@@ -235,8 +221,6 @@ class Pack:
         if self.shards:
             number, _, own = file.partition("/")
             return self.shards[int(number)]._path(own)
-        if self.listing is not None:
-            self.listing.confirm(self)
         return os.path.join(self.path, file) if file else self.path
 
     @property
@@ -268,7 +252,7 @@ class Pack:
         f = self.header.field(name.removesuffix(OFFSETS))
         if f.compressed or (f.ragged and self.shards):
             raise ValueError(f"{name!r} is not stored in one piece")
-        dtype, shape = (f.dtype, f.shape or ()) if name == f.name else ("<i8", ())
+        dtype, shape = self.header.form(name)
         pieces, row = [], start
         for span in ArraySpans(extents).elements(start, max(start, stop)) or ():
             data, row = self.read_bytes(*span), row + span.nbytes // extents[0].row_bytes
@@ -318,19 +302,15 @@ class Pack:
         whole = trailer.checksums_length == len(data) == 8 * shape[0] * shape[1]
         return np.frombuffer(data, "<u8").reshape(shape) if whole else None
 
-    def spans_of_block(self, array: str, block: int) -> list[Span]:
-        """Return where the stored bytes of one block of an array lie, in order; of a pack of one part.
+    def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
+        """Read the bytes of one block of an array as they are stored, in pieces of that size; of a pack of one part.
 
         Raises FormatError if the offsets of a ragged field lead out of its blob.
         """
         spans = BlockSpans(self.header, array, self.read_bytes).spans(block)
         if spans is None:
             raise damaged(self.path, f"offsets of {array.removesuffix(OFFSETS)!r} are damaged")
-        return spans
-
-    def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
-        """Read the bytes of one block of an array as they are stored, in pieces of that size. See spans_of_block."""
-        for file, offset, nbytes in self.spans_of_block(array, block):
+        for file, offset, nbytes in spans:
             for at in range(0, nbytes, piece):
                 yield self.read_bytes(file, offset + at, min(piece, nbytes - at))
 
@@ -415,24 +395,27 @@ def unreadable(name: str, error: OSError) -> FormatError:
     )
 
 
-def check_heads(pack: Pack) -> None:
-    """See that NumPy finds in the arrays of a directory what packer does. Raises FormatError: other programs may write them anew."""
+def wrong_heads(pack: Pack) -> Iterator[tuple[str, str]]:
+    """Yield arrays of a directory in which NumPy does not find what packer does, and why: other programs may write them anew.
+
+    Raises OSError.
+    """
     for array, extents in pack.header.extents.items():
         if pack.format == "npy" and [e.offset for e in extents] == [PREAMBLE]:
-            path = pack.file(extents[0])
             try:
-                head = pread_path(path, PREAMBLE, 0)
-                wanted = array_head(pack.header, array)
-            except OSError as error:
-                raise unreadable(path, error) from error
+                head = array_head(pack.header, array)
             except ValueError as error:
-                raise FormatError(f"{path}: is no array that NumPy can read ({error}).") from None
-            if head != wanted:
-                raise damaged(
-                    path,
-                    "its .npy header is not the one that packer wrote; another program has changed the file,"
-                    " or it is damaged",
-                )
+                yield array, f"is no array that NumPy can read ({error})"
+                continue
+            if pread_path(pack.file(extents[0]), PREAMBLE, 0) != head:
+                why = "its .npy header is not the one that packer wrote; another program has changed"
+                yield array, f"{why} the file, or it is damaged"
+
+
+def check_heads(pack: Pack) -> None:
+    """See that NumPy finds in the arrays of a directory what packer does. Raises FormatError, OSError."""
+    for array, why in wrong_heads(pack):
+        raise damaged(pack.file(pack.header.extents[array][0]), why)
 
 
 def check_extents(pack: Pack, size: int | None = None) -> None:

@@ -1,8 +1,7 @@
 """Open a pack: a file, a directory of .npy files, a directory of shards, or a URL.
 
-Of a sealed pack the trailer and the header are read, of a pack of shards its index alone where that has their headers; rows are not
-touched, HDF5 is not asked. A shard that was opened by the index is compared with it when a file of it is first needed: before that
-nothing of it is read.
+Of a sealed pack the trailer and the header are read, of a pack of shards its index alone; rows are not touched, HDF5 is not asked. A
+shard is compared with the index when a file of it is first needed: before that nothing of it is read.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from packer.format.checksums import SIZE, Trailer
 from packer.format.file_io import check_inside, not_regular, pread_path
 from packer.format.header import HDF5_MAGIC, HEADER_FILE, INDEX_FILE, PARTIAL_SUFFIX, TRAILER_FILE, Header
 from packer.format.pack import Pack, check_extents, check_heads, check_own, read_seal, unreadable
-from packer.format.shards import Index, ListedHeader, check_listed, not_listed, read_index, together
+from packer.format.shards import is_header_sealed, not_listed, read_index, together
 from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
 from packer.remote.urls import is_url
 
@@ -38,8 +37,7 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
         from packer.format.remote_pack import open_remote
 
         return open_remote(name)
-    shards = partial(_open_shards, one=_open_whole, listed=True)
-    return _opened(name, shards if _has_index(name) else _open_whole)
+    return _opened(name, _open_shards if _has_index(name) else _open_whole)
 
 
 def open_part(path: str) -> Pack:
@@ -49,7 +47,7 @@ def open_part(path: str) -> Pack:
 
 def open_damaged(path: str) -> Pack:
     """Open a pack whose arrays may be damaged, cut short or gone. Raises FormatError for a damaged trailer, header or index."""
-    return _opened(path, partial(_open_shards, one=_open_unchecked) if _has_index(path) else _open_unchecked)
+    return _opened(path, _open_damaged_shards if _has_index(path) else _open_unchecked)
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
@@ -150,65 +148,67 @@ def _directory_seal(name: str) -> bytes:
     return read_seal(name) if os.path.getsize(os.path.join(name, TRAILER_FILE)) == SIZE else b""
 
 
-class ListedShards(set[str]):
-    """Paths of shards that were found to be those of the index; of this process: another one looks by itself. See Listing."""
+class _Confirmed(set[str]):
+    """Paths of shards that this process has compared with the index; another one compares them itself."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ListedShards, ()
+        return _Confirmed, ()
 
-    def confirmed(self, shard: Pack) -> bool:
-        """See Listing."""
-        return shard.path in self
 
-    def confirm(self, shard: Pack) -> None:
-        """See Listing."""
-        if shard.path in self:
+@dataclass(frozen=True)
+class _ListedShard(Pack):
+    """A shard as the index describes it, which is compared with its files before the first of them is given out."""
+
+    confirmed: _Confirmed = field(kw_only=True, compare=False, repr=False)
+
+    def check_same(self) -> None:
+        """See Pack. A shard that was not compared yet will be when it is needed."""
+        if self.path in self.confirmed:
+            super().check_same()
+
+    def confirm(self) -> None:
+        """See Pack."""
+        if self.path in self.confirmed:
             return
-        plain = replace(shard, listing=None)
+        plain = Pack(self.path, self.header, self.seal)
         try:
-            check_inside(*os.path.split(shard.path))
+            check_inside(*os.path.split(self.path))
             if not _is_listed(plain):
-                open_part(shard.path)  # says what is wrong with it, if something is
-                raise not_listed(shard.path)
+                open_part(self.path)  # says what is wrong with it, if something is
+                raise not_listed(self.path)
             check_extents(plain)
+            check_heads(plain)
         except OSError as error:
-            raise unreadable(shard.path, error) from error
-        check_heads(plain)
-        self.add(shard.path)
+            raise unreadable(self.path, error) from error
+        self.confirmed.add(self.path)
+
+    def _path(self, file: str) -> str:
+        self.confirm()
+        return super()._path(file)
 
 
 def _is_listed(shard: Pack) -> bool:
     with suppress(OSError):
-        return read_seal(shard.path) == shard.seal and ListedHeader(shard.header, shard.seal).sealed
+        return read_seal(shard.path) == shard.seal and is_header_sealed(shard)
     return False
 
 
-def _open_shards(name: str, one: Callable[[str], Pack], *, listed: bool = False) -> Pack:
-    """Open a directory of shards. one: opens a shard; listed: by the index alone, if it tells enough."""
-    index = read_index(name)
-    if listed and index.headers:
-        return _by_index(name, index)
-    shards: list[Pack] = []
-    for line in index.shards:
-        try:
-            shards.append(one(check_inside(name, line.file)))
-        except OSError as error:
-            raise unreadable(os.path.join(name, line.file), error) from error
-    check_listed(index, shards)
-    return together(name, index, shards)
-
-
-def _by_index(name: str, index: Index) -> Pack:
+def _open_shards(name: str) -> Pack:
+    """Open a directory of shards, by its index alone."""
+    index = read_index(name, make=partial(_ListedShard, confirmed=_Confirmed()))
     with os.scandir(name) as entries:
         plain = {
-            e.name for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False)
+            e.path for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False)
         }
-    listing = ListedShards()
-    shards = tuple(
-        Pack(os.path.join(name, line.file), listed.header, listed.seal, listing=listing)
-        for line, listed in zip(index.shards, index.headers, strict=True)
-    )
-    for line, shard in zip(index.shards, shards, strict=True):
-        if line.file not in plain:  # it is missing, or a link, which may lead anywhere
+    for shard in index.shards:
+        if shard.path not in plain:  # it is missing, or a link, which may lead anywhere
             shard.confirm()
-    return together(name, index, shards)
+    return together(name, index, index.shards)
+
+
+def _open_damaged_shards(name: str) -> Pack:
+    index = read_index(name)
+    for shard in index.shards:
+        if _open_unchecked(check_inside(name, shard.name)).seal != shard.seal:
+            raise not_listed(shard.path)
+    return together(name, index, index.shards)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.block_files import AddedArray, BlockFiles, CompressedArray, StreamedArray
+from packer.format.block_files import AddedArray, BlockFiles
 from packer.format.checksums import BlockChecksum, block_checksum
 from packer.format.file_io import pread_all, pwrite_all, reserve, start_writeback
 from packer.format.hdf5_container import Hdf5Container
@@ -314,7 +314,8 @@ class PackWriter:
             files = self._files[f.name]
             if files.codec is not None:
                 blocks = self._noted(column, files.packed(rows))
-                added[f.name] = CompressedArray(f, files.codec, blocks, files.nbytes(rows))
+                shape = (rows, *(f.shape or ()))
+                added[f.name] = AddedArray(f.dtype, shape, blocks, files.nbytes(rows), files.codec)
                 continue
             starts = range(0, rows, block_rows)
             if f.name in ragged:
@@ -322,8 +323,9 @@ class PackWriter:
                 pieces = _cut(blob, offsets[[*starts, rows]].tolist())
             else:
                 offsets, pieces = files.offsets(rows), files.blob(rows)
-            added[f.name] = StreamedArray(int(offsets[-1]), self._noted(column, pieces))
-            added[f.name + OFFSETS] = offsets
+            nbytes = int(offsets[-1])
+            added[f.name] = AddedArray("|u1", (nbytes,), self._noted(column, pieces), nbytes)
+            added[f.name + OFFSETS] = AddedArray.of(offsets)
             for block, start in enumerate(starts):
                 stop = min(start + block_rows, rows)
                 self._checksums[block, column + 1] = block_checksum(offsets[start : stop + (stop == rows)])

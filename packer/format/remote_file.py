@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from packer.errors import FormatError, damaged
+from packer.errors import FormatError
 from packer.format.checksums import SIZE, Trailer
 from packer.format.header import Header
 from packer.format.pack import Pack, PackFiles, check_extents
-from packer.format.shards import ListedHeader, not_listed
+from packer.format.shards import is_header_sealed, not_listed
 from packer.format.stretch_window import StretchWindow
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
@@ -24,71 +20,56 @@ ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be s
 _PIECE_BYTES = 8 << 20
 
 
-class RemoteFile(NamedTuple):
-    """A file of a pack: its URL, size and version."""
+class RemoteFile:
+    """A file of a pack in a store: its URL, size and version. Thread-safe.
 
-    url: str
-    info: ObjectInfo
-
-    def read(self, offset: int, nbytes: int, path: str = "") -> bytearray:
-        """Return bytes of it, or write them to a file; of this version or not at all. See read_range. Raises PackerError."""
-        stop, patience = offset + nbytes, access.ROWS_PATIENCE
-        return access.read_range(self.url, offset, stop, self.info, path, patience=patience)
-
-
-class ListedRemoteFile:
-    """A shard as the index describes it: a RemoteFile that is compared with its trailer by the first read. Thread-safe.
-
-    With the trailer come the block checksums, if they lie near: reading rows needs them first.
+    end: its last bytes, if they hold the block checksums: reading rows needs them first. listed: the shard as the index describes it,
+    with which the first read compares the object.
     """
 
-    def __init__(self, url: str, listed: ListedHeader) -> None:
-        trailer = Trailer.from_bytes(listed.seal)
-        if trailer is None:
-            raise damaged(url, "has a trailer in the index that is damaged", "trailer")
-        self.url, self._listed, self._checksums = url, listed, trailer.checksums_offset
-        self.info = ObjectInfo(trailer.container_length + SIZE, None, "")
-        self._known = False
-        self._end = b""
+    def __init__(self, url: str, info: ObjectInfo, end: bytes = b"", listed: Pack | None = None) -> None:
+        self.url, self.info, self._end, self._listed = url, info, end, listed
         self._lock = ForkSafeLock()
 
+    @classmethod
+    def of_listed(cls, shard: Pack) -> RemoteFile:
+        """Return the file of a shard as the index describes it; nothing is asked of the store."""
+        return cls(shard.path, ObjectInfo(shard.trailer.container_length + SIZE, None, ""), listed=shard)
+
     def confirm(self) -> None:
-        """See that the object is the shard that the index lists. Raises PackerError."""
+        """See that the object is the shard that the index lists, if it is one and that was not done. Raises PackerError."""
         with self._lock:
-            if self._known:
+            if self._listed is None:
                 return
-            distance = self.info.size - self._checksums
+            distance = self.info.size - self._listed.trailer.checksums_offset
             nbytes = distance if SIZE < distance <= END_BYTES else SIZE
             for _ in range(ATTEMPTS):
                 data, info = access.read_end(self.url, nbytes, patience=access.ROWS_PATIENCE)
                 if bytes(data[-SIZE:]) == self._listed.seal:
                     break
-            if bytes(data[-SIZE:]) != self._listed.seal or not self._listed.sealed:
+            if bytes(data[-SIZE:]) != self._listed.seal or not is_header_sealed(self._listed):
                 read_object(self.url)  # to say what is wrong, if something is
                 raise not_listed(self.url)
-            check_extents(Pack(self.url, self._listed.header, self._listed.seal), info.size)
-            self.info, self._end, self._known = info, bytes(data), True
+            check_extents(self._listed, info.size)
+            self.info, self._end, self._listed = info, bytes(data), None
 
     def read(self, offset: int, nbytes: int, path: str = "") -> bytearray:
-        """See RemoteFile."""
+        """Return bytes of it, or write them to a file; of this version or not at all. See read_range. Raises PackerError."""
         self.confirm()
-        at = offset - (self.info.size - len(self._end))
-        if at >= 0 and nbytes and not path:
-            data, self._end = bytearray(self._end[at : at + nbytes]), b""
-            if len(data) == nbytes:
-                return data
-        return RemoteFile(self.url, self.info).read(offset, nbytes, path)
+        end, stop = self._end, offset + nbytes
+        at = offset - (self.info.size - len(end))
+        if end and at >= 0 and nbytes and not path:
+            self._end = b""
+            if stop <= self.info.size:
+                return bytearray(end[at : at + nbytes])
+        return access.read_range(self.url, offset, stop, self.info, path, patience=access.ROWS_PATIENCE)
 
 
 @dataclass(frozen=True)
 class StoredPack(Pack):
-    """A pack in a store, without its rows. path: its URL; files: by the names that extents have.
+    """A pack in a store, without its rows. path: its URL; files: by the names that extents have."""
 
-    table: its checksum table, if it came with the end of the file.
-    """
-
-    files: Mapping[str, RemoteFile | ListedRemoteFile] = field(kw_only=True)
-    table: bytes = field(default=b"", kw_only=True, repr=False)
+    files: Mapping[str, RemoteFile] = field(kw_only=True)
 
     def read_bytes(self, file: str, offset: int, nbytes: int) -> bytes:
         """See Pack."""
@@ -97,13 +78,6 @@ class StoredPack(Pack):
     def open_files(self) -> PackFiles:
         """See Pack."""
         return _RemoteFiles(self)
-
-    def stored_checksums(self) -> NDArray[np.uint64] | None:
-        """See Pack."""
-        shape = self.header.blocks, len(self.header.columns)
-        if len(self.table) == 8 * shape[0] * shape[1]:
-            return np.frombuffer(self.table, "<u8").reshape(shape)
-        return super().stored_checksums()
 
 
 class _RemoteFiles(PackFiles):
@@ -143,23 +117,17 @@ class _RemoteFiles(PackFiles):
 def read_object(url: str) -> StoredPack:
     """Open a pack of one file. Raises FormatError, RemoteError."""
     data, info = access.read_end(url, END_BYTES)
-    file, first = RemoteFile(url, info), info.size - len(data)
-
-    def part(offset: int, nbytes: int) -> bytes:
-        if offset < first:
-            return bytes(file.read(offset, nbytes))
-        return bytes(data[offset - first : offset - first + nbytes])
-
-    trailer = Trailer.from_bytes(bytes(data[-SIZE:]))
+    end, first = bytes(data), info.size - len(data)
+    trailer = Trailer.from_bytes(end[-SIZE:])
     if trailer is None:
         raise FormatError(
             f"{url}: is no pack, or was opened for writing since it was sealed. Download it, see what packer info says"
             " of it, and upload it when packer seal has made it a pack again."
         )
     trailer.check_length(url, info.size)
-    header = Header.sealed_by(trailer, url, info.size, part)
-    near = first <= trailer.checksums_offset
-    table = part(trailer.checksums_offset, trailer.checksums_length) if near else b""
-    pack = StoredPack(url, header, bytes(data[-SIZE:]), files={"": file}, table=table)
+    read = RemoteFile(url, info, end).read
+    header = Header.sealed_by(trailer, url, info.size, lambda offset, nbytes: bytes(read(offset, nbytes)))
+    near = end[max(0, trailer.checksums_offset - first) :] if first <= trailer.checksums_offset else b""
+    pack = StoredPack(url, header, end[-SIZE:], files={"": RemoteFile(url, info, near)})
     check_extents(pack, info.size)
     return pack

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.header import HEADER_FILE, INDEX_FILE, MAX_INDEX_BYTES
 from packer.format.pack import Arrival, Pack
-from packer.format.remote_file import ListedRemoteFile, StoredPack, read_object
+from packer.format.remote_file import RemoteFile, StoredPack, read_object
 from packer.format.remote_rows import RemoteRows
-from packer.format.shards import check_listed, index_of, merge_headers
+from packer.format.shards import index_of, merge_headers
 from packer.format.stretch_window import CONNECTIONS
 from packer.remote import access
 from packer.remote.urls import join
@@ -34,9 +35,8 @@ class RemotePack(StoredPack):
 
     def confirm(self) -> None:
         """See Pack."""
-        listed = [file for file in self.files.values() if isinstance(file, ListedRemoteFile)]
         with ThreadPoolExecutor(CONNECTIONS) as pool:
-            for _ in pool.map(ListedRemoteFile.confirm, listed):
+            for _ in pool.map(RemoteFile.confirm, self.files.values()):
                 pass
 
     def close(self) -> None:
@@ -83,48 +83,30 @@ def open_remote(url: str) -> RemotePack:
 
 def put_pack(url: str, path: str) -> None:
     """Write a file of a pack as an object, which may replace one. Raises UsageError if what has that name is no pack; RemoteError."""
-    check_replaceable(url)
-    access.put_file(url, path, patience=access.ROWS_PATIENCE)
-
-
-def check_replaceable(url: str) -> bool:
-    """Return True if there is a pack of one file at a URL, False if there is nothing. Raises UsageError for anything else."""
     try:
-        open_object(url)
-    except MissingObjectError:
-        return False
+        with suppress(MissingObjectError):
+            open_object(url)
     except FormatError:
         raise UsageError(
             f"{url}: is there, and is no pack; only packs are replaced. Pass another name, or remove it."
         ) from None
-    return True
+    access.put_file(url, path, patience=access.ROWS_PATIENCE)
 
 
 def open_object(url: str) -> RemotePack:
     """Open a pack of one file. Raises FormatError, RemoteError."""
     found = read_object(url)
-    return RemotePack(url, found.header, found.seal, files=found.files, table=found.table)
+    return RemotePack(url, found.header, found.seal, files=found.files)
 
 
 def open_shards(url: str) -> RemotePack:
     """Open a pack of shards. Raises FormatError, RemoteError."""
     data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
     index = index_of(bytes(data), join(url, INDEX_FILE))
-    urls = [join(url, line.file) for line in index.shards]
-    shards: list[RemotePack] = []
-    if index.headers:
-        for own, listed in zip(urls, index.headers, strict=True):
-            files = {"": ListedRemoteFile(own, listed)}
-            shards.append(RemotePack(own, listed.header, listed.seal, files=files))
-    else:
-        with ThreadPoolExecutor(min(CONNECTIONS, len(urls))) as pool:
-            shards += pool.map(open_object, urls)
-        check_listed(index, shards)
-    header = merge_headers([shard.header for shard in shards], index.skipped)
-    return RemotePack(
-        url,
-        header,
-        index.digest,
-        tuple(shards),
-        files={str(number): shard.files[""] for number, shard in enumerate(shards)},
+    shards = tuple(
+        RemotePack(shard.path, shard.header, shard.seal, files={"": RemoteFile.of_listed(shard)})
+        for shard in index.shards
     )
+    files = {str(number): shard.files[""] for number, shard in enumerate(shards)}
+    header = merge_headers([shard.header for shard in shards], index.skipped)
+    return RemotePack(url, header, index.digest, shards, files=files)

@@ -1,9 +1,9 @@
 """A pack as a directory of shards: ``index.json`` lists them, each is a whole pack of its own (00000.h5, 00001.h5, ...).
 
 The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
-in the order of the rows), perhaps ``skipped`` (inputs left out that no shard lists, as in the header: they would have been the
-only ones of a shard, or are rows of a table that was added), perhaps ``headers`` (of the shards, a list: with them the pack opens by
-its index alone), and ``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
+in the order of the rows), ``headers`` (those of the shards, a list, by which the pack opens), perhaps ``skipped`` (inputs left out that
+no shard lists, as in the header: they would have been the only ones of a shard, or are rows of a table that was added), and
+``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
 members it does not know. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of
 this one, is not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack:
 appending writes the new index aside, as ``index.json.new``, moves the new shards into the folder, then gives the index its name.
@@ -19,14 +19,14 @@ import base64
 import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, sqrt
 from typing import Any, NamedTuple
 
 import xxhash
 
-from packer.errors import FormatError, damaged
+from packer.errors import FormatError, PackerError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.file_io import check_inside, fsync_path
 from packer.format.header import (
@@ -40,33 +40,27 @@ from packer.format.header import (
     read_members,
 )
 from packer.format.pack import Pack
+from packer.sentence import Option
 
 NEXT_INDEX_FILE = (
     "index.json.new"  # the index to be: files that it lists, and the index does not, are ours too
 )
+MAX_LISTED_BLOCKS = 3_000_000
+"""Compressed blocks of a pack, whose places an index lists one by one, five numbers each."""
 _OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() looks at
+MakeShard = Callable[[str, Header, bytes], Pack]
+"""Makes a shard of its path or URL, its header and its trailer."""
 
 
-class Shard(NamedTuple):
-    """A line of the index: file or folder name, rows, seal."""
+class Index(NamedTuple):
+    """The content of the index.
 
-    file: str
-    rows: int
-    seal: str
+    shards: in order, as the index describes them; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists.
+    """
 
-
-class ListedHeader(NamedTuple):
-    """The header of a shard, and its trailer: 128 bytes."""
-
-    header: Header
-    seal: bytes
-
-    @property
-    def sealed(self) -> bool:
-        """True if the trailer is that of a file with this header."""
-        trailer, text = Trailer.from_bytes(self.seal), self.header.to_bytes()
-        found = trailer and (trailer.header_length, trailer.header_digest)
-        return found == (len(text), digest([text]))
+    shards: tuple[Pack, ...]
+    digest: bytes
+    skipped: tuple[dict[str, str], ...]
 
 
 def seal_of(trailer: bytes) -> str:
@@ -74,59 +68,11 @@ def seal_of(trailer: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(trailer)
 
 
-def headers_to_record(listed: Sequence[ListedHeader]) -> list[dict[str, Any]]:
-    """Return the index's member ``headers``; [] where shards are not alike, or a trailer is not that of its header."""
-    record: list[dict[str, Any]] = []
-    first: dict[str, Any] = {}
-    for one in listed:  # one by one: thousands of shards have thousands of class names each
-        alike = (
-            one.header.fields == listed[0].header.fields and one.header.classes == listed[0].header.classes
-        )
-        if not (alike and one.sealed):
-            return []
-        trailer = base64.b64encode(one.seal).decode("ascii")
-        own = {**json.loads(one.header.to_bytes()), "trailer": trailer}
-        first = first or own
-        changed = {name: own.get(name) for name in {*first, *own} if own.get(name) != first.get(name)}
-        record.append(changed if record else own)
-    return record
-
-
-def headers_from_record(record: Any, lines: Sequence[Shard]) -> tuple[ListedHeader, ...]:
-    """Return what headers_to_record was given. lines: of the index.
-
-    Raises ValueError, KeyError, TypeError, AttributeError or OverflowError for an impossible one.
-    """
-    found: list[ListedHeader] = []
-    for own, line in zip(record, lines, strict=True):
-        seal = base64.b64decode(own.get("trailer", record[0]["trailer"]), validate=True)
-        if len(seal) != SIZE or seal_of(seal) != line.seal:
-            raise ValueError("a trailer in it is not that of its shard")
-        if not found:
-            header = Header.from_record(own)
-        else:
-            first = found[0].header
-            header = replace(first, **read_members(own))
-            if (header.fields, header.classes) != (first.fields, first.classes):
-                raise ValueError("its shards have different fields or classes")
-            header.check_rows() if {"trailer", *_OF_ROWS} >= own.keys() else header.check()
-        if header.rows != line.rows:
-            raise ValueError("a header in it has other rows than its shard")
-        found.append(ListedHeader(header, seal))
-    return tuple(found)
-
-
-class Index(NamedTuple):
-    """The content of the index.
-
-    shards: in order; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists; headers: of the shards, () if the
-    index does not have them.
-    """
-
-    shards: tuple[Shard, ...]
-    digest: bytes
-    skipped: tuple[dict[str, str], ...]
-    headers: tuple[ListedHeader, ...] = ()
+def is_header_sealed(shard: Pack) -> bool:
+    """Return True if the trailer is that of a file with this header."""
+    trailer, text = Trailer.from_bytes(shard.seal), shard.header.to_bytes()
+    found = trailer and (trailer.header_length, trailer.header_digest)
+    return found == (len(text), digest([text]))
 
 
 def shard_name(number: int, format: str) -> str:
@@ -134,39 +80,46 @@ def shard_name(number: int, format: str) -> str:
     return f"{number:05d}" + (".h5" if format == "h5" else "")
 
 
-def write_index(
-    folder: str,
-    shards: Sequence[Shard],
-    skipped: Sequence[Mapping[str, str]] = (),
-    headers: Sequence[ListedHeader] = (),
-) -> None:
-    """Write the index aside, flush it, and give it its name. skipped, headers: see Index. Raises OSError."""
-    prepare_index(folder, shards, skipped, headers)
+def check_listable(name: str, blocks: int) -> None:
+    """Raise UsageError, before any work, for so many compressed blocks that an index could not list them."""
+    if blocks > MAX_LISTED_BLOCKS:
+        raise UsageError(
+            f"{name}: would have {blocks:,} compressed blocks, and an index lists {MAX_LISTED_BLOCKS:,}. Pass larger shards,"
+            f" whose blocks are larger, or {Option('store', 'jpeg')}."
+        )
+
+
+def write_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping[str, str]] = ()) -> None:
+    """Write the index aside, flush it, and give it its name. See prepare_index."""
+    prepare_index(folder, shards, skipped)
     name_index(folder)
 
 
-def prepare_index(
-    folder: str,
-    shards: Sequence[Shard],
-    skipped: Sequence[Mapping[str, str]],
-    headers: Sequence[ListedHeader],
-) -> None:
-    """Write the index aside, and flush it; see write_index. ``name_index`` gives it its name. Raises OSError."""
-    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": [list(s) for s in shards]}
+def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping[str, str]]) -> None:
+    """Write the index aside, and flush it. ``name_index`` gives it its name. shards: under the names that they have there.
+
+    Raises OSError; FormatError if the shards have different fields or classes; PackerError if they are too many for an index.
+    """
+    check_alike(shards)
+    for shard in shards:
+        if not is_header_sealed(shard):
+            raise not_listed(shard.path)
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    record["shards"] = [[shard.name, shard.rows, seal_of(shard.seal)] for shard in shards]
+    record["headers"] = list(_headers_to_record(shards))
     if skipped:
         record["skipped"] = [dict(s) for s in skipped]
-    if listed := headers_to_record(headers):
-        try:
-            text = _text({**record, "headers": listed, "checksum": "0" * 32})
-            if len(text) > MAX_INDEX_BYTES:
-                raise ValueError("it is too long")
-            read_json(text)  # which refuses what is too deep, or too much
-            record["headers"] = listed
-        except ValueError:
-            pass
-    record["checksum"] = xxhash.xxh3_128_hexdigest(_text(record))
+    text = _text({**record, "checksum": xxhash.xxh3_128_hexdigest(_text(record))})
+    try:
+        if len(text) > MAX_INDEX_BYTES:
+            raise ValueError(f"it is {len(text):,} bytes long; at most {MAX_INDEX_BYTES:,} are read")
+        read_json(text)  # which refuses what is too deep, or too much
+    except ValueError as error:
+        raise PackerError(
+            f"{folder}: the index of {len(shards):,} shards would not be read ({error}). Make fewer, larger shards."
+        ) from None
     with open(os.path.join(folder, NEXT_INDEX_FILE), "wb") as file:
-        file.write(_text(record))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
@@ -177,16 +130,19 @@ def name_index(folder: str) -> None:
     fsync_path(folder)
 
 
-def read_index(folder: str, name: str = INDEX_FILE) -> Index:
-    """Read the index of a pack of shards, or the one to be. Raises FormatError; OSError if there is none."""
+def read_index(folder: str, name: str = INDEX_FILE, make: MakeShard = Pack) -> Index:
+    """Read the index of a pack of shards, or the one to be. make: see index_of.
+
+    Raises FormatError; OSError if there is none.
+    """
     path = check_inside(folder, name)
     with open(path, "rb") as file:
         data = file.read(MAX_INDEX_BYTES + 1)
-    return index_of(data, path)
+    return index_of(data, path, make)
 
 
-def index_of(data: bytes, path: str) -> Index:
-    """Return the content of an index's bytes. path: for messages. Raises FormatError."""
+def index_of(data: bytes, path: str, make: MakeShard = Pack) -> Index:
+    """Return the content of an index's bytes. path: its own, or its URL; make: makes a shard. Raises FormatError."""
     try:
         record = read_json(data)
         bare = {name: value for name, value in record.items() if name != "checksum"}
@@ -196,17 +152,49 @@ def index_of(data: bytes, path: str) -> Index:
         if record["format"] != FORMAT or record["version"] != VERSION:
             raise FormatError(
                 f"{path}: format version is {record['version']}; this packer reads {VERSION}."
-                " Upgrade packer, or convert the images again."
+                " Upgrade packer, or convert the images again.",
+                part="index",
             )
-        shards = tuple(map(_shard, record["shards"]))
-        if not shards or len({s.file for s in shards}) != len(shards):
+        shards = tuple(_shards_from_record(record, os.path.dirname(path), make))
+        if not shards or len({shard.path for shard in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
         skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
-        listed = record.get("headers")
-        headers = () if listed is None else headers_from_record(listed, shards)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
-        raise damaged(path, f"is damaged ({error})") from None
-    return Index(shards, xxhash.xxh3_128_digest(data), skipped, headers)
+        raise damaged(path, f"is damaged ({error})", "index") from None
+    return Index(shards, xxhash.xxh3_128_digest(data), skipped)
+
+
+def _headers_to_record(shards: Sequence[Pack]) -> Iterator[dict[str, Any]]:
+    first: dict[str, Any] = {}
+    for shard in shards:  # one by one: thousands of shards have thousands of class names each
+        trailer = base64.b64encode(shard.seal).decode("ascii")
+        own = {**json.loads(shard.header.to_bytes()), "trailer": trailer}
+        yield {
+            name: own.get(name) for name in {*first, *own} if not first or own.get(name) != first.get(name)
+        }
+        first = first or own
+
+
+def _shards_from_record(record: Any, folder: str, make: MakeShard) -> Iterator[Pack]:
+    """Yield the shards of an index. Raises ValueError, KeyError, TypeError, AttributeError or OverflowError for an impossible one."""
+    first: Header | None = None
+    for (file, rows, seal), own in zip(record["shards"], record["headers"], strict=True):
+        if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
+            raise ValueError(f"{file!r} is no name of a shard")
+        os.fsencode(file)  # raises ValueError for what no file system can be asked for
+        trailer = base64.b64decode(own.get("trailer", record["headers"][0]["trailer"]), validate=True)
+        if len(trailer) != SIZE or seal_of(trailer) != seal:
+            raise ValueError("a trailer in it is not that of its shard")
+        if first is None:
+            header = first = Header.from_record(own)
+        else:
+            header = replace(first, **read_members(own))
+            if (header.fields, header.classes) != (first.fields, first.classes):
+                raise ValueError("its shards have different fields or classes")
+            header.check_rows() if {"trailer", *_OF_ROWS} >= own.keys() else header.check()
+        if header.rows != rows:
+            raise ValueError("a header in it has other rows than its shard")
+        yield make(os.path.join(folder, file), header, trailer)
 
 
 def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]] = ()) -> Header:
@@ -249,47 +237,24 @@ def together(name: str, index: Index, shards: Sequence[Pack]) -> Pack:
     return Pack(name, merge_headers([s.header for s in shards], index.skipped), index.digest, tuple(shards))
 
 
-def check_listed(index: Index, shards: Sequence[Pack]) -> None:
-    """See that opened shards are those of the index, and are alike. Raises FormatError."""
-    for line, shard in zip(index.shards, shards, strict=True):
-        if seal_of(shard.seal) != line.seal or shard.rows != line.rows:
-            raise not_listed(shard.path)
-    check_alike(index, shards)
-
-
-def check_alike(index: Index, shards: Sequence[Pack]) -> None:
-    """See that the shards of an index have equal fields and classes. Raises FormatError."""
-    first = shards[0].header
+def check_alike(shards: Sequence[Pack]) -> None:
+    """See that shards have equal fields and classes. Raises FormatError."""
+    first = shards[0]
     for shard in shards:
-        if shard.header.fields != first.fields or shard.header.classes != first.classes:
+        if shard.header.fields != first.header.fields or shard.header.classes != first.header.classes:
             raise FormatError(
-                f"{shard.path}: has other fields or classes than {index.shards[0].file}; all shards of a pack have the same."
+                f"{shard.path}: has other fields or classes than {first.name}; all shards of a pack have the same."
                 " Bring back the right one."
             )
-
-
-def listing(shards: Sequence[Pack]) -> tuple[list[Shard], list[ListedHeader]]:
-    """Return the lines of the index of these shards, and their headers, as write_index takes them."""
-    lines = [Shard(os.path.basename(one.path), one.rows, seal_of(one.seal)) for one in shards]
-    return lines, [ListedHeader(one.header, one.seal) for one in shards]
 
 
 def not_listed(path: str) -> FormatError:
     """Return the error for a file that is not the shard it should be."""
     return FormatError(
         f"{path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
-        " Bring back the right one, or convert the images again."
+        " Bring back the right one, or convert the images again.",
+        part="index",
     )
-
-
-def _shard(line: Any) -> Shard:
-    if type(line) is not list or list(map(type, line)) != [str, int, str] or not 0 < line[1] < 1 << 62:
-        raise ValueError("a shard is not a file, rows and a seal")
-    file, rows, seal = line
-    if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
-        raise ValueError(f"{file!r} is no name of a shard")
-    os.fsencode(file)  # raises ValueError for what no file system can be asked for
-    return Shard(file, rows, seal)
 
 
 def _text(record: dict[str, Any]) -> bytes:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import BusyError, PackerError, SpaceError, UsageError
+from packer.errors import PackerError, SpaceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import open_sparse, pread_path, remove, reserve
 from packer.format.remote_file import StoredPack
@@ -50,6 +50,7 @@ ONE_FILE = "pack.h5"
 MISSING, SUSPECT, KEPT = 0, 1, 2
 """States of a stretch; suspect: it was there when the system went down, and is compared when it is needed."""
 _LOCK = "lock"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _TURNS = 64
 _LOOK_SECONDS = 0.005  # between looks at whether another process has brought a stretch
 _GROWTH = 64 << 20  # reserved at once
@@ -154,9 +155,11 @@ class StretchCache:
             self._note(0, "")
         os.makedirs(os.path.join(self.folder, FILES), exist_ok=True)
         path = os.path.join(self.folder, STATES)
-        held = _lock(self.folder, fcntl.LOCK_EX)
-        alone = held >= 0
+        held, alone = os.open(os.path.join(self.folder, _LOCK), _FLAGS, 0o666), False
         try:
+            with suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                alone = True
             fd = open_sparse(path, stretches.count)
             try:
                 reserve(fd, 0, stretches.count)  # a page that is first written to would kill the process
@@ -166,13 +169,7 @@ class StretchCache:
                 os.close(fd)
             if alone:
                 self._take_up(stretches, states)
-                fcntl.flock(held, fcntl.LOCK_SH)
-            else:
-                held = _lock(self.folder, fcntl.LOCK_SH)
-                if held < 0:
-                    raise BusyError(
-                        f"{self.folder}: is being removed by another process. Open the pack again."
-                    )
+            fcntl.flock(held, fcntl.LOCK_SH)  # at once: only who has locked the cache, too, removes packs
             self._inode = self._inode or inode
             self._leave, held = weakref.finalize(self, os.close, held), -1
         finally:
@@ -221,7 +218,7 @@ class StretchCache:
         """Wait while another thread or process brings this stretch, until that has ended, or is too slow to be waited for."""
         path = os.path.join(self.folder, f"turn{number % _TURNS}")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(path, _FLAGS, 0o666)
         except OSError as error:
             raise SpaceError(
                 f"{path}: cannot be made ({error.strerror}). Check the disk, and ulimit -n."
@@ -305,37 +302,21 @@ def _remove_oldest(cache: str, own: str) -> bool:
     """Remove the pack that was used the longest ago of those that nobody has open; return False if there is none."""
     used = {folder: os.stat(os.path.join(folder, ABOUT)).st_mtime for folder, _ in _folders(cache)}
     for folder in sorted(used.keys() - {own}, key=lambda folder: used[folder]):
-        lock = _lock(folder, fcntl.LOCK_EX)
-        if lock >= 0:
-            try:
-                remove(os.path.join(folder, STATES))  # first: what is left says that nothing is there
-                shutil.rmtree(folder, ignore_errors=True)
-                return not os.path.exists(folder)
-            finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
-                os.close(lock)
+        with suppress(BlockingIOError), _locking(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            remove(os.path.join(folder, STATES))  # first: what is left says that nothing is there
+            shutil.rmtree(folder, ignore_errors=True)
+            return not os.path.exists(folder)
     return False
 
 
-def _lock(folder: str, kind: int) -> int:
-    """Lock a folder; return the descriptor that holds the lock, -1 if others have it."""
-    fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        return fd
-    except BlockingIOError:
-        os.close(fd)
-        return -1
-
-
 @contextmanager
-def _locking(cache: str) -> Iterator[None]:
-    """Have the cache for oneself, to open or to remove packs in it."""
-    os.makedirs(cache, exist_ok=True)
-    fd = os.open(os.path.join(cache, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _locking(folder: str, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Have a cache, or the folder of a pack in it, for oneself. Raises BlockingIOError of LOCK_NB, if others have it."""
+    os.makedirs(folder, exist_ok=True)
+    fd = os.open(os.path.join(folder, _LOCK), _FLAGS, 0o666)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, kind)
         yield
     finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
         os.close(fd)

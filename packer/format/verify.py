@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from packer.arguments import whole
 from packer.errors import FormatError
 from packer.format.block_hashing import BlockHashes, ValueCheck, hash_blocks, value_checks
-from packer.format.checksums import MAGIC, digest, outside
+from packer.format.checksums import MAGIC, digest, file_ranges, outside
 from packer.format.file_io import check_inside, pread_path
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -34,16 +34,16 @@ from packer.format.header import (
     PARTIAL_SUFFIX,
     TRAILER_FILE,
 )
-from packer.format.npy_container import PREAMBLE, array_head, preamble
-from packer.format.pack import Pack, check_own, read_seal, unreadable
-from packer.format.pack_opening import open_pack, open_part
-from packer.format.shards import Shard, not_listed, read_index, seal_of
+from packer.format.npy_container import PREAMBLE, preamble
+from packer.format.pack import Pack, check_own, read_seal, unreadable, wrong_heads
+from packer.format.pack_opening import open_part
+from packer.format.shards import not_listed, read_index
 from packer.machine import cores
 from packer.progress import Progress
 from packer.remote.urls import is_url
 
 _ROWS_AT_ONCE = 1 << 16
-_PIECE = 8 << 20
+_CONNECTIONS = 16
 
 Table = NDArray[np.uint64]
 
@@ -100,7 +100,7 @@ def verify_pack(
     path : str or path
         A pack, or its URL.
     threads : int, optional
-        Threads that read; default: the cores at hand, at most 4.
+        Threads that read; default: the cores at hand, at most 4; 16 for a pack at a URL.
     progress : bool
         Show a bar on stderr, or a line a minute where there is no terminal.
     on_progress : callable
@@ -125,101 +125,81 @@ def verify_pack(
     Checksums find damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
-    threads = min(4, cores()) if threads is None else whole("threads", threads, 1)
+    most = _CONNECTIONS if is_url(name) else min(4, cores())
+    threads = most if threads is None else whole("threads", threads, 1)
     with Progress(progress, "B", on_progress) as bar:
-        if is_url(name):
-            verdict = _verify_remote(name, bar)
-        else:
-            check_own(name)
-            kind = _verify_shards if os.path.exists(os.path.join(name, INDEX_FILE)) else _verify_part
-            verdict = kind(name, threads, bar)
+        verdict = _verify(name, threads, bar)
     return replace(verdict, seconds=time.perf_counter() - begun)
 
 
-def _verify_part(name: str, threads: int, bar: Progress) -> Verdict:
-    """Verify one file, or one directory of .npy files."""
+def _verify(name: str, threads: int, bar: Progress) -> Verdict:
+    if not is_url(name):
+        check_own(name)
     try:
-        pack = open_part(name)
-    except FormatError as error:
-        if not _meant_as_pack(name):
-            raise
-        return Verdict((Problem(name, error.part or "header", error.sentence),))
-    return _verify_opened(pack, threads, bar)
-
-
-def _verify_opened(pack: Pack, threads: int, bar: Progress) -> Verdict:
-    checks = value_checks(pack.header)
-    bar.start(pack.nbytes)
-    found = hash_blocks(pack, threads=threads, progress=bar.move, checks=checks)
-    check = _Check(pack, found)
-    try:
-        check.run(checks)
-    except OSError as error:
-        raise unreadable(pack.path, error) from error
-    return Verdict(tuple(check.problems), found.nbytes, blocks=frozenset(check.blocks))
-
-
-def _verify_each(parts: Iterable[Callable[[Progress], Verdict]], bar: Progress) -> Verdict:
-    """Verify one part after the other; return what is wrong with all of them."""
-    problems: list[Problem] = []
-    nbytes = 0
-    for verify in parts:
-        own = verify(Progress(False, "B", lambda done, before=nbytes: bar.move(before + done)))  # type: ignore[misc]
-        problems += own.problems
-        nbytes += own.nbytes
-    return Verdict(tuple(problems), nbytes)
-
-
-def _verify_remote(url: str, bar: Progress) -> Verdict:
-    """Verify a pack in a store: every byte of it is read once, over several connections."""
-    from packer.format.remote_pack import open_remote  # converting need not load it: 20 ms
-    from packer.format.stretch_window import CONNECTIONS
-
-    try:
-        pack = open_remote(url)
-        pack.confirm()
-    except FormatError as error:
-        if not error.part:
-            raise
-        return Verdict((Problem(url, error.part, error.sentence),))
-    if not pack.shards:
-        return _verify_opened(pack, CONNECTIONS, bar)
-    bar.start(pack.nbytes)
-    return _verify_each((partial(_verify_opened, part, CONNECTIONS) for part in pack.parts), bar)
-
-
-def _verify_shards(name: str, threads: int, bar: Progress) -> Verdict:
-    """Verify a directory of shards: its index and each shard."""
-    try:
-        shards = read_index(name).shards
+        total, parts = _parts(name)
     except OSError as error:
         raise unreadable(name, error) from error
     except FormatError as error:
-        return Verdict((Problem(os.path.join(name, INDEX_FILE), "index", error.sentence),))
-    bar.start(None)
-    found = _verify_each((partial(_verify_shard, name, shard, threads) for shard in shards), bar)
-    if found.ok:
+        if error.part != "index" and not (error.part if is_url(name) else _meant_as_pack(name)):
+            raise
+        file = os.path.join(name, INDEX_FILE) if error.part == "index" else name
+        return Verdict((Problem(file, error.part or "header", error.sentence),))
+    bar.start(total)
+    problems: list[Problem] = []
+    nbytes, blocks = 0, frozenset[int]()
+    for path, opener in parts.items():
         try:
-            open_pack(name).confirm()
+            part = opener()
         except FormatError as error:
-            return replace(found, problems=(Problem(name, "index", error.sentence),))
-    return found
+            problems.append(Problem(path, error.part or "index", error.sentence))
+            continue
+        except OSError as error:
+            problems.append(Problem(path, "index", unreadable(path, error).sentence))
+            continue
+        checks, before = value_checks(part.header), nbytes
+        move = partial(_move, bar, before)
+        found = hash_blocks(part, threads=threads, progress=move, checks=checks)
+        check = _Check(part, found)
+        try:
+            check.run(checks)
+        except OSError as error:
+            raise unreadable(part.path, error) from error
+        problems += check.problems
+        nbytes += found.nbytes
+        blocks = frozenset(check.blocks)
+    return Verdict(tuple(problems), nbytes, blocks=blocks if len(parts) == 1 else frozenset())
 
 
-def _verify_shard(name: str, shard: Shard, threads: int, bar: Progress) -> Verdict:
-    """Verify a shard, and that it is the one that the index lists."""
-    path = os.path.join(name, shard.file)
-    try:
-        check_own(check_inside(name, shard.file))
-        found = _verify_part(path, threads, bar)
-        if found.ok and seal_of(read_seal(path)) != shard.seal:
-            return replace(found, problems=(Problem(path, "index", not_listed(path).sentence),))
-        return found
-    except FormatError as error:
-        sentence = error.sentence
-    except OSError as error:
-        sentence = unreadable(path, error).sentence
-    return Verdict((Problem(path, "index", sentence),))
+def _move(bar: Progress, before: int, done: int) -> None:
+    bar.move(before + done)
+
+
+def _parts(name: str) -> tuple[int, dict[str, Callable[[], Pack]]]:
+    """Return the bytes of a pack's rows; and of each part, by its path, what opens it. Raises FormatError, RemoteError, OSError."""
+    if is_url(name):
+        from packer.format.remote_pack import open_remote  # converting need not load it: 20 ms
+
+        pack = open_remote(name)
+        return pack.nbytes, {part.path: partial(_confirmed, part) for part in pack.parts}
+    if os.path.exists(os.path.join(name, INDEX_FILE)):
+        shards = read_index(name).shards
+        return sum(shard.nbytes for shard in shards), {s.path: partial(_open_listed, s) for s in shards}
+    part = open_part(name)
+    return part.nbytes, {name: lambda: part}
+
+
+def _confirmed(part: Pack) -> Pack:
+    part.confirm()
+    return part
+
+
+def _open_listed(listed: Pack) -> Pack:
+    """Open a shard, and see that it is the one that the index lists."""
+    check_own(check_inside(*os.path.split(listed.path)))
+    pack = open_part(listed.path)
+    if pack.seal != listed.seal or pack.header != listed.header:
+        raise not_listed(listed.path)
+    return pack
 
 
 class _Check:
@@ -261,21 +241,14 @@ class _Check:
             text = f"is {size} bytes long; the header has {self._trailer.header_length}"
             self._add("header", HEADER_FILE, text)
         for name in self._header.columns:
-            try:
-                head = array_head(self._header, name)
-            except ValueError as error:
-                self._add("header", HEADER_FILE, f"describes {name!r} as no .npy file does ({error})", name)
-                continue
-            self._npy(f"{name}.npy", name, sum(e.nbytes for e in self._header.extents[name]), head)
+            self._length(f"{name}.npy", name, sum(e.nbytes for e in self._header.extents[name]))
+        for name, why in wrong_heads(self._pack):
+            self._add("metadata", f"{name}.npy", why, name)
 
-    def _npy(self, file: str, array: str | None, nbytes: int, head: bytes) -> None:
-        path = os.path.join(self._pack.path, file)
-        size = os.path.getsize(path)
+    def _length(self, file: str, array: str | None, nbytes: int) -> None:
+        size = os.path.getsize(os.path.join(self._pack.path, file))
         if size != PREAMBLE + nbytes:
             text = f"is {size} bytes long; its array ends at {PREAMBLE + nbytes}"
-            self._add("metadata", file, text, array)
-        if pread_path(path, PREAMBLE, 0) != head:
-            text = f"npy header is damaged; it was {head[10:].decode().strip()}"
             self._add("metadata", file, text, array)
 
     def _table(self) -> tuple[Table | None, bool]:
@@ -285,7 +258,10 @@ class _Check:
         stored = None
         try:
             if self._directory:
-                self._npy(file, None, computed.nbytes, preamble("<u8", computed.shape))
+                self._length(file, None, computed.nbytes)
+                head = pread_path(os.path.join(self._pack.path, file), PREAMBLE, 0)
+                if head != preamble("<u8", computed.shape):
+                    self._add("metadata", file, "its .npy header is damaged")
             stored = self._pack.stored_checksums()
         except OSError as error:
             self._add("checksums", file, f"checksum table cannot be read ({error.strerror})")
@@ -302,24 +278,21 @@ class _Check:
 
     def _rest(self, table: Table | None) -> None:
         """Check every byte outside the rows of a file, the checksum table as it was sealed among them."""
-        trailer, read = self._trailer, self._pack.read_bytes
+        trailer, read = self._trailer, partial(self._pack.read_bytes, "")
         rows = [(e.offset, e.end) for extents in self._header.extents.values() for e in extents]
         end = trailer.container_length
         first = min(trailer.checksums_offset, end)
         last = min(first + trailer.checksums_length, end)
 
-        def pieces(taken: tuple[int, int]) -> Iterator[bytes]:
-            for start, stop in outside([*rows, taken], end):
-                for at in range(start, stop, _PIECE):
-                    if not (piece := read("", at, min(_PIECE, stop - at))):
-                        raise EOFError("the file ends before them")
-                    yield piece
-
-        before, after = pieces((first, end)), pieces((0, last))
+        before, after = (file_ranges(read, outside([*rows, part], end)) for part in ((first, end), (0, last)))
         try:
             found = digest(itertools.chain(before, [table], after))  # type: ignore[list-item]
         except (OSError, EOFError) as error:
-            self._add("metadata", "", f"bytes outside the rows cannot be read ({error})")
+            self._add(
+                "metadata",
+                "",
+                f"bytes outside the rows cannot be read ({error or 'the file ends before them'})",
+            )
             return
         if found != trailer.rest_digest:
             text = "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them,"

@@ -40,7 +40,7 @@ from packer.format.header import (
 )
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
-from packer.format.shards import NEXT_INDEX_FILE, Shard, read_index, seal_of
+from packer.format.shards import NEXT_INDEX_FILE, read_index
 from packer.sentence import Option
 
 _ENTRIES = frozenset(
@@ -521,18 +521,19 @@ def _is_pack(path: str) -> bool:
     return _holds_nothing_else(pack)
 
 
-def unlisted_shards(path: str) -> list[Shard]:
+def unlisted_shards(path: str) -> list[Pack]:
     """Return the shards that an append had moved into a pack of shards, but not listed, when it was killed."""
     try:
-        coming, listed = read_index(path, NEXT_INDEX_FILE).shards, set(read_index(path).shards)
+        coming = read_index(path, NEXT_INDEX_FILE).shards
+        listed = {(shard.name, shard.seal) for shard in read_index(path).shards}
     except (OSError, FormatError):
         return []
-    return [shard for shard in coming if shard not in listed and _has_seal(path, shard)]
+    return [shard for shard in coming if (shard.name, shard.seal) not in listed and _has_seal(shard)]
 
 
-def _has_seal(path: str, shard: Shard) -> bool:
+def _has_seal(shard: Pack) -> bool:
     try:
-        return seal_of(read_seal(os.path.join(path, shard.file))) == shard.seal
+        return read_seal(shard.path) == shard.seal
     except OSError:
         return False
 
@@ -541,8 +542,8 @@ def _holds_nothing_else(pack: Pack) -> bool:
     if not os.path.isdir(pack.path):
         return not os.path.islink(pack.path)
     if pack.shards:
-        ours = {INDEX_FILE, NEXT_INDEX_FILE, *(os.path.basename(shard.path) for shard in pack.shards)}
-        ours |= {shard.file for shard in unlisted_shards(pack.path)}
+        ours = {INDEX_FILE, NEXT_INDEX_FILE, *(shard.name for shard in pack.shards)}
+        ours |= {shard.name for shard in unlisted_shards(pack.path)}
     else:
         ours = {HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, *(f"{c}.npy" for c in pack.header.columns)}
     return set(os.listdir(pack.path)) <= ours and all(map(_holds_nothing_else, pack.shards))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from packer.convert.sample_order import arrange
 from packer.errors import BusyError, SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.shards import Shard, prepare_index, read_index, write_index
+from packer.format.shards import prepare_index, read_index
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, check_output
 from packer.inputs.image_pairs import Soft
@@ -753,23 +753,6 @@ def test_appended_images_are_further_shards(
     assert sum(b - a for spans in pack.header.splits.values() for a, b in spans) == 39
 
 
-def test_appending_to_a_pack_whose_index_has_no_headers_adds_them(
-    photo_folder: Path, tmp_path: Path, convert: Convert
-):
-    """As packer 0.1 wrote it; those of the old run stand once beside those of the new one."""
-    old = convert(photo_folder, "p", shards=12)
-    write_index(str(tmp_path / "p"), read_index(str(tmp_path / "p")).shards)
-    append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
-    index = read_index(str(tmp_path / "p"))
-    assert [one.header for one in index.headers[: len(old.parts)]] == [part.header for part in old.parts]
-    assert len(index.headers) == len(index.shards) == len(old.parts) + 1
-    first, *others = json.loads((tmp_path / "p" / "index.json").read_bytes())["headers"]
-    assert {"fields", "classes", "provenance"} <= first.keys()
-    assert not any({"fields", "classes"} & own.keys() for own in others)
-    assert ["provenance" in own for own in others] == [False] * (len(old.parts) - 1) + [True]
-    assert verify_pack(tmp_path / "p").ok
-
-
 def test_a_killed_append_leaves_the_old_pack_and_is_replaced(
     photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ):
@@ -802,10 +785,10 @@ def test_files_of_others_beside_shards_stay(photo_folder: Path, tmp_path: Path, 
     (tmp_path / "p" / "00002.h5").write_bytes(b"mine")
     append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
     lines = read_index(str(tmp_path / "p")).shards
-    assert [shard.file for shard in lines] == ["00000.h5", "00001.h5", "00003.h5"]
+    assert [shard.name for shard in lines] == ["00000.h5", "00001.h5", "00003.h5"]
     headers = [part.header for part in open_pack(tmp_path / "p").parts]
-    coming = [*lines, Shard("00004.h5", 8, "0" * 32)]
-    prepare_index(str(tmp_path / "p"), coming, (), ())
+    coming = [*lines, replace(lines[-1], path=str(tmp_path / "p" / "00004.h5"))]
+    prepare_index(str(tmp_path / "p"), coming, ())
     (tmp_path / "p" / "00004.h5").write_bytes(b"mine too")
     append_images(
         tmp_path / "p", photo_folder / "blue", labels=labels_of(tmp_path, "blue"), duplicates="keep"
@@ -839,7 +822,7 @@ def test_an_append_goes_on_behind_whole_shards_and_bad_ones(
     append_images(tmp_path / "q", more, workers=1, on_error="skip")
     assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
     names = [f"{number:05d}.h5" for number in (*range(6), 6, *range(8, 12))]
-    assert [shard.file for shard in read_index(str(tmp_path / "p")).shards] == names
+    assert [shard.name for shard in read_index(str(tmp_path / "p")).shards] == names
     assert len(open_pack(tmp_path / "p").header.skipped) == 4
 
 

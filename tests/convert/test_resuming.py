@@ -392,7 +392,7 @@ DISKS = {
     "rows": ("os.pwrite", 14),
     "the journal": ("packer.format.working_folder.Journal.add", 5),
     "blocks": ("packer.format.block_files.BlockFiles.write", 5),
-    "the table": ("packer.format.hdf5_container._add", 1),
+    "the table": ("packer.format.hdf5_container.Hdf5Container._add", 1),
     "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
     "the flush": ("os.fsync", 0),
     "the index": ("packer.convert.pack_run.write_index", 0),

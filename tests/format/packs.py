@@ -16,7 +16,7 @@ from packer.codecs.block_codecs import NAMES, block_codec
 from packer.format.header import Field, Header
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import listing, write_index
+from packer.format.shards import write_index
 
 FIELDS = (
     Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"}),
@@ -206,10 +206,9 @@ def write_shards(
     format: str = "h5",
     block_rows: int = 5,
     splits: dict[str, tuple[tuple[int, int], ...]] | None = None,
-    listed: bool = True,
     **members: Any,
 ) -> Path:
-    """A pack of shards with so many rows each; splits: of the whole pack; listed: the index has their headers."""
+    """A pack of shards with so many rows each; splits: of the whole pack."""
     folder.mkdir()
     shards, first = [], 0
     for number, count in enumerate(rows):
@@ -224,8 +223,7 @@ def write_shards(
         write_content(path, part, block_rows=min(block_rows, count), splits=own, **members)
         shards.append(open_pack(path))
         first += count
-    lines, headers = listing(shards)
-    write_index(str(folder), lines, headers=headers if listed else ())
+    write_index(str(folder), shards)
     return folder
 
 

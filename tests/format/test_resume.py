@@ -209,14 +209,14 @@ SEALING = {
     "h5": [
         ("hdf5_container._create", 1),
         ("hdf5_container._create", 3),
-        ("hdf5_container._add", 2),
-        ("hdf5_container._add", 3),
+        ("hdf5_container.Hdf5Container._add", 2),
+        ("hdf5_container.Hdf5Container._add", 3),
         ("hdf5_container.digest", 1),
     ],
     "npy": [
         ("npy_container.NpyContainer._new", 1),
         ("npy_container.NpyContainer._new", 4),
-        ("npy_container.fsync_path", 1),
+        ("file_io.fsync_path", 1),
     ],
 }
 """What sealing calls, and at which call it is interrupted."""

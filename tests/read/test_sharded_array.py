@@ -184,7 +184,7 @@ def test_files_of_two_packs_of_one_name_are_not_taken_for_each_other(
 
 def test_packs_of_many_files_are_read_as_one(made: tuple[Path, Content], tmp_path: Path, room: str):
     other = Content.random("raw", 9)
-    write_shards(tmp_path / "q", other, (2, 2, 3, 2), listed=False)
+    write_shards(tmp_path / "q", other, (2, 2, 3, 2))
     pack = join_packs([open_pack(made[0]), open_pack(tmp_path / "q")])
     labels = np.concatenate([made[1].labels, other.labels])
     reader, label = RowReader(pack, pack.fields), pack.header.field("label")
