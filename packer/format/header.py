@@ -385,8 +385,7 @@ class Header:
             if f.about.get("layout") == "HWC" and len(f.loaded.shape or (0, 0, 0)) != 3:
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
         self.check_rows()
-        numbers = [x for values in self.statistics.values() for v in values.values() for x in v]
-        if not all(map(math.isfinite, numbers)):
+        if not all(math.isfinite(x) for own in self.statistics.values() for v in own.values() for x in v):
             raise ValueError("statistics are not all finite")
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
@@ -470,7 +469,7 @@ _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "rows": read_count,
     "block_rows": read_count,
     "extents": lambda value: {
-        str(name): tuple(Extent(str(file), *map(read_count, numbers)) for file, *numbers in extents)
+        str(name): tuple(Extent(str(file), *map(read_count, place)) for file, *place in extents)
         for name, extents in value.items()
     },
     "fields": lambda value: tuple(map(_field, value)),

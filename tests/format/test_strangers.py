@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -375,7 +374,6 @@ def test_an_array_that_numpy_reads_otherwise_is_not_loaded(tmp_path: Path, chang
         (b"[NaN]", "NaN is no number of JSON"),
         (b"[-Infinity]", "-Infinity is no number of JSON"),
         (b"[1e999]", "1e999 is no number that a float can hold"),
-        (b'[{"a":1,"b":2,"a":3}]', "'a' is there twice"),
         ("é".encode(), "'ascii' codec can't decode byte 0xc3 in position 0: ordinal not in range(128)"),
     ],
 )
@@ -393,14 +391,6 @@ def test_json_that_is_read(tmp_path: Path):
     deep = b"[" * MAX_DEPTH + b"1.5" + b"]" * MAX_DEPTH
     assert json.dumps(read_json(deep)).encode() == deep
     assert read_json(b'{"a":[1,-2,{"b":null}],"b":"x"}') == {"a": [1, -2, {"b": None}], "b": "x"}
-
-
-def test_many_equal_names_are_told_at_once():
-    text = b"{" + b",".join(b'"%d":1' % (i // 2) for i in range(200_000)) + b"}"
-    began = time.process_time()
-    with pytest.raises(ValueError, match="is there twice"):
-        read_json(text)
-    assert time.process_time() - began < 5  # by comparing each with each: a minute
 
 
 def test_a_journal_of_others_is_left_out(tmp_path: Path):
