@@ -66,7 +66,7 @@ def file_ranges(read: Callable[[int, int], bytes], ranges: Iterable[tuple[int, i
         while start < stop:
             piece = read(start, min(_PIECE, stop - start))
             if not piece:
-                raise EOFError
+                raise EOFError("the file ends before them")
             yield piece
             start += len(piece)
 

@@ -149,25 +149,29 @@ def _verify(name: str, threads: int, bar: Progress) -> Verdict:
     nbytes, blocks = 0, frozenset[int]()
     for path, opener in parts.items():
         try:
-            part = opener()
-        except FormatError as error:
-            problems.append(Problem(path, error.part or "index", error.sentence))
-            continue
-        except OSError as error:
-            problems.append(Problem(path, "index", unreadable(path, error).sentence))
-            continue
-        checks, before = value_checks(part.header), nbytes
-        move = partial(_move, bar, before)
-        found = hash_blocks(part, threads=threads, progress=move, checks=checks)
-        check = _Check(part, found)
-        try:
-            check.run(checks)
-        except OSError as error:
-            raise unreadable(part.path, error) from error
-        problems += check.problems
-        nbytes += found.nbytes
-        blocks = frozenset(check.blocks)
-    return Verdict(tuple(problems), nbytes, blocks=blocks if len(parts) == 1 else frozenset())
+            found = _verify_part(opener, threads, partial(_move, bar, nbytes))
+        except (FormatError, OSError) as error:
+            if path == name:
+                raise
+            wrong = error if isinstance(error, FormatError) else unreadable(path, error)
+            problems.append(Problem(path, getattr(error, "part", "") or "index", wrong.sentence))
+        else:
+            problems += found.problems
+            nbytes += found.nbytes
+            blocks = found.blocks if path == name else blocks
+    return Verdict(tuple(problems), nbytes, blocks=blocks)
+
+
+def _verify_part(opener: Callable[[], Pack], threads: int, progress: Callable[[int], None]) -> Verdict:
+    pack = opener()
+    checks = value_checks(pack.header)
+    found = hash_blocks(pack, threads=threads, progress=progress, checks=checks)
+    check = _Check(pack, found)
+    try:
+        check.run(checks)
+    except OSError as error:
+        raise unreadable(pack.path, error) from error
+    return Verdict(tuple(check.problems), found.nbytes, blocks=frozenset(check.blocks))
 
 
 def _move(bar: Progress, before: int, done: int) -> None:
@@ -180,7 +184,8 @@ def _parts(name: str) -> tuple[int, dict[str, Callable[[], Pack]]]:
         from packer.format.remote_pack import open_remote  # converting need not load it: 20 ms
 
         pack = open_remote(name)
-        return pack.nbytes, {part.path: partial(_confirmed, part) for part in pack.parts}
+        named = {name if part is pack else part.path: part for part in pack.parts}
+        return pack.nbytes, {path: partial(_confirmed, part) for path, part in named.items()}
     if os.path.exists(os.path.join(name, INDEX_FILE)):
         shards = read_index(name).shards
         return sum(shard.nbytes for shard in shards), {s.path: partial(_open_listed, s) for s in shards}
@@ -288,11 +293,7 @@ class _Check:
         try:
             found = digest(itertools.chain(before, [table], after))  # type: ignore[list-item]
         except (OSError, EOFError) as error:
-            self._add(
-                "metadata",
-                "",
-                f"bytes outside the rows cannot be read ({error or 'the file ends before them'})",
-            )
+            self._add("metadata", "", f"bytes outside the rows cannot be read ({error})")
             return
         if found != trailer.rest_digest:
             text = "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them,"
