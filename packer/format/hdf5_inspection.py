@@ -6,6 +6,7 @@ A stranger's file may name other files: by external links, by virtual datasets, 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -54,12 +55,9 @@ def described(path: str) -> dict[str, Any]:
             others: list[str] = []
             file.visititems_links(lambda name, link: None if name in known else others.append(_short(name)))
         extents = read_extents(path, header)
-        places = {
-            name: [[e.offset, e.rows, e.row_bytes, e.stored] for e in es] for name, es in extents.items()
-        }
         return {
             "header": data.decode("ascii"),
-            "extents": places,
+            "now": replace(header, extents=extents).to_bytes().decode("ascii"),
             "others": others[:MOST_DATASETS],
             "header_place": place,
             "table_place": table_place,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from packer.errors import FormatError, damaged
@@ -61,19 +60,14 @@ def read_unsealed(name: str) -> UnsealedFile:
     if said.get("header") is None:
         raise FormatError(f"{name}: {_other(name, said)}")
     text = said["header"].encode("ascii")
-    stored = Header.from_bytes(text, name)
-    extents = {
-        array: tuple(Extent("", *numbers) for numbers in places) for array, places in said["extents"].items()
-    }
-    header = replace(stored, extents=extents)
+    header = Header.from_bytes(text, name)
     try:
-        header.check()
-    except (ValueError, KeyError) as error:
-        raise damaged(
-            name, f"was changed since it was made, and its arrays no longer fit its header ({error})"
-        ) from None
+        now = Header.from_bytes(said["now"].encode("ascii"), name)
+    except FormatError as error:
+        what = "was changed since it was made, and its arrays no longer fit its header"
+        raise damaged(name, what) from error
     places = tuple(said["header_place"]), tuple(said["table_place"])
-    return UnsealedFile(text, header, stored.extents, said["others"], *places)
+    return UnsealedFile(text, now, header.extents, said["others"], *places)
 
 
 def _other(name: str, said: dict[str, Any]) -> str:
