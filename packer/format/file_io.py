@@ -72,6 +72,9 @@ def pread_path(path: str, count: int, offset: int) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return pread_all(fd, count, offset)
+    except OSError as error:
+        error.filename = path
+        raise
     finally:
         os.close(fd)
 
