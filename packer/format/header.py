@@ -390,11 +390,11 @@ class Header:
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
                 raise ValueError(f"provenance has {part} that are no object")
-        value, form = self.provenance.get("options", {}).get(NORMALIZE), {"mean": numbers, "std": numbers}
-        if value is not None and not (
-            fits(value, form) and set(value) == set(form) and len(value["mean"]) == len(value["std"])
-        ):
-            raise ValueError(f"{NORMALIZE} is {value!r}")
+        options = self.provenance.get("options", {})
+        if NORMALIZE in options:
+            value, form = options[NORMALIZE], {"mean": numbers, "std": numbers}
+            if not fits(value, form) or set(value) != set(form) or len(value["mean"]) != len(value["std"]):
+                raise ValueError(f"{NORMALIZE} is {value!r}")
         sizes = {
             f.name for f in self.fields if f.measures and (f.dtype, f.shape, f.codec) == ("<i4", (), None)
         }
