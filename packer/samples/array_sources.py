@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from packer.errors import SourceError, UsageError
 from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
@@ -116,11 +119,12 @@ def _opened(path: str) -> list[Column]:
     stem = os.path.splitext(os.path.basename(path))[0]
     try:
         if lower.endswith(".npz"):
-            with np.load(path, allow_pickle=False) as members:
+            # Not np.load, which leaves a file open that is no archive.
+            with open(path, "rb") as file, NpzFile(file) as members:
                 arrays = {name: members[name] for name in members.files}
-            return [ArrayColumn(n, f"{path}/{n}", array) for n, array in arrays.items() if array.shape]
+            return [ArrayColumn(n, f"{path}/{n}", array) for n, array in arrays.items() if np.shape(array)]
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         raise SourceError(
             f"{path}: NumPy cannot read it ({error}). Write it again with np.save, without objects."
         ) from None

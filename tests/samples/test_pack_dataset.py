@@ -437,6 +437,18 @@ def test_palette_masks_are_stored_as_indices(tmp_path: Path) -> None:
     assert open_pack(tmp_path / "rgb.h5").header.field("a").shape == (8, 6, 3)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_damaged_npz_file_is_one_sentence(tmp_path: Path, save: Callable[..., None], cut: bool) -> None:
+    path = tmp_path / "data.npz"
+    save(path, x=IMAGES, y=LABELS)
+    data = path.read_bytes()
+    middle = len(data) // 2
+    path.write_bytes(data[:middle] if cut else data[:middle] + b"damaged" * 9 + data[middle + 63 :])
+    with pytest.raises(SourceError, match=r"data\.npz: NumPy cannot read it \("):
+        pack_dataset(path, tmp_path / "out.h5")
+
+
 def test_a_damaged_image_that_is_read_late_is_one_sentence(tmp_path: Path) -> None:
     file = io.BytesIO()
     Image.fromarray(IMAGES[0]).save(file, "png")
