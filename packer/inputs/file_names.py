@@ -336,7 +336,8 @@ def notes_on_classes(classes: Sequence[str]) -> list[str]:
     notes: list[str] = []
     seen: dict[str, str] = {}
     for name in classes:
-        first = seen.setdefault(same_for_people(name), name)
+        read = " ".join(unicodedata.normalize("NFC", name).casefold().split())  # as people read it
+        first = seen.setdefault(read, name)
         if first is not name:
             notes.append(
                 f"The classes {first!r} and {name!r} differ only in case, in spaces or in how Unicode writes them; they are two classes."
@@ -350,8 +351,3 @@ def notes_on_classes(classes: Sequence[str]) -> list[str]:
             f"{classes[place]} has the label {place}."
         )
     return notes
-
-
-def same_for_people(name: str) -> str:
-    """Return a text that is equal for names which people read as the same."""
-    return " ".join(unicodedata.normalize("NFC", name).casefold().split())

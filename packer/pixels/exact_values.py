@@ -294,7 +294,17 @@ def decode_mask(
     name, _ = format_of_image(data)
     if name not in _MASK_FORMATS:
         raise ImageError("not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.")
-    values, orientation = decode_picture(data, max_pixels, palettes)
+    with opened(data, max_pixels, _INEXACT) as image:
+        if not _is_exact(image):
+            raise ImageError(_INEXACT)
+        if image.mode == "P" and not palettes:
+            raise ImageError(
+                "holds indices of a palette, and between two of these there is no third; soft values are grey. "
+                "Save it as grey."
+            )
+        image.load()
+        values = np.asarray(image.convert("L") if image.mode == "1" else image)
+        orientation = exif_orientation(image)
     # WebP has no grey of its own, and JPEG files of masks are often in colour.
     colored = name in ("WebP", "JPEG") and values.ndim == 3 and not exact
     if colored and channels in (1, None) and (values == values[..., :1]).all():
@@ -324,27 +334,10 @@ def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
     return values[..., 0] if values.shape[2:] == (1,) else values
 
 
-def decode_picture(data: bytes, max_pixels: int, palettes: bool) -> tuple[NDArray[Any], int]:
-    """Read a picture as it is stored. Returns: [h, w] or [h, w, C], and its EXIF orientation."""
-    with opened(data, max_pixels, _INEXACT) as image:
-        if not _is_exact(image):
-            raise ImageError(_INEXACT)
-        if image.mode == "P" and not palettes:
-            raise ImageError(
-                "holds indices of a palette, and between two of these there is no third; soft values are grey. "
-                "Save it as grey."
-            )
-        image.load()
-        return np.asarray(image.convert("L") if image.mode == "1" else image), exif_orientation(image)
-
-
 def _is_exact(image: ImageFile.ImageFile) -> bool:
     """Say whether Pillow would give the values of an opened file as they are."""
     if image.mode not in _MODES:
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile) and _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
         return False
-    # The raw mode says what Pillow unpacks: of "RGB;16B" it keeps 8 bits a channel.
-    arguments = image.tile[0].args if image.tile else ""
-    raw = arguments if isinstance(arguments, str) else str((arguments or ("",))[0])
-    return "16" not in raw or image.mode.startswith("I;16")
+    return image.mode.startswith("I;16") or not loses_bits(image)
