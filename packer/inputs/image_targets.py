@@ -213,7 +213,9 @@ class ImageTargets:
                 f"{subject}: holds labels that are no classes; {allowed}. Leave the classes out."
             )
         place = {name: number for number, name in enumerate(classes)}
-        places = np.array([place.get(name, -1) for name in own], np.int64)
+        places = np.array(
+            [place.get(name, -1) for name in own] or [-1], np.int64
+        )  # no classes: all are refused
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
         made = copy(self)
         made.classes, made.fixed = list(classes), dict(self.fixed)
@@ -230,13 +232,15 @@ class ImageTargets:
             made.fields = (field, *self.fields[1:])
         strange = places[found] < 0
         for image, number in zip(images[strange].tolist(), found[strange].tolist(), strict=True):
+            if image in self.findings.refused:
+                continue
             if not self.findings.skip:
                 raise UsageError(
                     f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass "
                     f"{Option('on_error', 'skip')}."
                 )
             reason = f"its class is {own[number]}, which is not among the {len(classes):,} given."
-            self.findings.refused.setdefault(image, reason)
+            self.findings.refused[image] = reason
         return made
 
     def fingerprint(self) -> bytes:

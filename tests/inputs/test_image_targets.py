@@ -492,3 +492,14 @@ def test_a_csv_of_a_header_alone_is_refused_where_images_are_skipped(tmp_path: P
     (tmp_path / "labels.csv").write_text("file,label\n")
     with pytest.raises(SourceError, match="holds no rows; one for each image is needed"):
         read_targets(str(tmp_path / "labels.csv"), ["a.jpg", "b.jpg"], label=["label"], skip=True)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"label": ["cls"], "boxes": ["l", "t", "r", "b"]}])
+def test_labels_of_which_all_are_refused_are_renumbered(write: Write, chosen: dict[str, list[str]]) -> None:
+    columns = "file,cls,l,t,r,b" if chosen else "file,cls"
+    rows = [f"{key},nan" + (",1,2,3,4" if chosen else "") for key in KEYS]
+    targets = read_targets(
+        write("\n".join([columns, *rows])), KEYS, skip=True, **{"label_as": "classes", **chosen}
+    )
+    made = targets.renumbered(["a", "b"], "photos")
+    assert (made.classes, sorted(made.findings.refused)) == (["a", "b"], [0, 1, 2])
