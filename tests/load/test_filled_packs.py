@@ -9,14 +9,16 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from packer import Blocks, PackedBatchDataset, fill_pack
+from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.errors import SourceError, UsageError
+from packer.convert.pack_run import part_writer
+from packer.errors import PackerError, SourceError, UsageError
 from packer.filling.filling_pack import FillingPack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import is_locked
@@ -378,16 +380,18 @@ def test_what_a_process_left_that_was_killed_after_naming_the_pack_is_removed(
     images: Path, whole: Path, tmp_path: Path
 ) -> None:
     out, work = tmp_path / "p.h5", tmp_path / "p.h5.packing"
+
+    def killed(task: ConversionTask, out: str, running: RunOptions) -> NoReturn:
+        with part_writer(task, out, running) as writer:
+            writer.record_rows()
+            raise PackerError("killed")
+
+    with pytest.raises(PackerError, match="killed"):
+        convert_images(images, out, engine=killed)
+    (work / "pack").unlink()
     out.write_bytes(whole.read_bytes())
-    for name in ("journal", "state", "keys", "header.json"):
-        work.mkdir(exist_ok=True)
-        (work / name).write_text("left")
-    (work / "blocks").mkdir()
-    (work / "pack").write_text("of packer convert --overwrite, to be gone on with")
-    for there in (True, False):
-        with PackedBatchDataset(fill_pack(images, out), 8, output="numpy") as dataset:
-            assert not isinstance(dataset.pack, FillingPack)
-        while is_locked(str(work)):
-            time.sleep(0.01)
-        assert work.exists() == there
-        (work / "pack").unlink(missing_ok=True)
+    with PackedBatchDataset(fill_pack(images, out), 8, output="numpy") as dataset:
+        assert not isinstance(dataset.pack, FillingPack)
+    while is_locked(str(work)):
+        time.sleep(0.01)
+    assert not work.exists()
