@@ -311,7 +311,7 @@ def _boxes(
     there = [any(cells) for cells in zip(*(table.columns[name] for name in corners), strict=True)]
     if not any(there):
         raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
-    table = table.taken(np.flatnonzero(there))
+    table = table if all(there) else table.taken(np.flatnonzero(there))
     xyxy = finite_numbers(table, {name: table.columns[name] for name in corners})
     for low, high in ((0, 2), (1, 3)):
         for row in np.flatnonzero(xyxy[:, low] >= xyxy[:, high]).tolist():
