@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from packer.bench.bench_report import MeasuredLane
 from packer.bench.hardware_limits import machine, versions
 from packer.bench.lanes import Lane, run_rounds
-from packer.codecs import jpeg
-from packer.codecs.block_codecs import NAMES, BlockCodec, block_codec
+from packer.codecs import NAMES, jpeg
+from packer.codecs.block_codecs import BlockCodec, block_codec
 from packer.errors import PackerError
 from packer.format.pack_opening import open_pack
 

@@ -39,6 +39,7 @@ UNITS: dict[str, set[str]] = {
     "packer.__main__": {"packer.cli"},
     "packer.cli": {
         "packer.bench",
+        "packer.codecs",
         "packer.convert",
         "packer.doctor",
         "packer.convert.export",

@@ -6,7 +6,7 @@
     reworking.py          append, merge, split, repack, export, verify, seal
     console.py            the group of commands; text for people, JSON for programs; what a conversion did
 
-Start with convert_command.py. Imports: bench, convert, doctor, format, inputs, previews, progress, reports, samples,
+Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress, reports, samples,
 tables, tables.transform.
 """
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
+from packer.codecs import NAMES
 from packer.path_text import UNSEEN
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
 _LISTED = 8  # columns named in a sentence
-COMPRESS = ("none", "gzip", "zstd", "blosc2")
+COMPRESS = ("none", *NAMES)
 """Values of --compress."""
 OPTIONS = {
     "pairs": "pair",

@@ -31,8 +31,8 @@ def convert(
 ) -> None:
     """Pack images, or a table, into one file.
 
-    SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or a .tar,
-    .tar.gz or .zip of such a folder (name a folder inside it by path: photos.tar/train). Or it is WebDataset's tars
+    SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or an
+    archive of such a folder, as .tar or .zip (name a folder inside it by path: photos.tar/train). Or it is WebDataset's tars
     or Parquet files of images (a folder of them, or several), or a folder with COCO's annotations. Or it is a table: .csv,
     .tsv, each also .gz, .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. Or it
     is arrays: an .h5 file of datasets, a .npz, one .npy file a field. OUT ends in .h5 for one HDF5 file; else it is a directory of

@@ -11,6 +11,7 @@ import click
 
 from packer.cli.console import COMPRESS, Output
 from packer.errors import UsageError
+from packer.format.table_record import KINDS
 from packer.path_text import as_text
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -210,8 +211,8 @@ CONVERT = options(
     option("--drop", "COLUMN,...", "Tables: leave columns out.", about=_TABLES),
     option("--keep", "COLUMN,...", "Tables: fields of their own instead of features.", about=_TABLES),
     option("--type types", "COLUMN=TYPE",
-           "Tables: number, integer, boolean, date, time, timestamp, category, text, currency, percent, date-mdy, date-dmy,"
-           " timestamp-mdy, timestamp-dmy; default: as the first rows look.", multiple=True, about=_TABLES),
+           f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
+           " default: as the first rows look.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
            "Labels that are numbers as classes, or as float (or number); auto: whole ones int64.", "auto", about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),

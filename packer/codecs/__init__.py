@@ -9,3 +9,6 @@
 
 Start with block_codecs.py. Imports: nothing.
 """
+
+NAMES = ("gzip", "zstd", "blosc2")
+"""Of the codecs of blocks, for those who offer them without loading NumPy."""

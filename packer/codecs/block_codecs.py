@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.codecs import NAMES
 from packer.codecs.blosc2 import Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import UsageError
@@ -110,7 +111,6 @@ class Gzip:
 
 
 _CODECS: dict[str, type[BlockCodec]] = {codec.name: codec for codec in (Gzip, Zstd, Blosc2)}
-NAMES = tuple(_CODECS)
 
 
 def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:

@@ -98,8 +98,8 @@ def convert_images(
     Parameters
     ----------
     source
-        A folder with one sub-folder a class, a folder of images, a text list of paths, or a .tar, .tar.gz or .zip archive of such a
-        folder (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation, dev, eval and
+        A folder with one sub-folder a class, a folder of images, a text list of paths, or an archive of such a folder, as .tar or .zip
+        (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation, dev, eval and
         test (also Training, TEST ...) are splits, each of the forms above. Or WebDataset's tars, or Parquet files
         of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``), or a folder laid out as
         COCO is (``annotations/instances_*.json``).
@@ -121,10 +121,11 @@ def convert_images(
         dtype are refused. Raw rows; rgb, gray or a number of bands.
     store, quality
         "raw" pixels; "jpeg": each row a JPEG file of that quality, decoded while loading; or blocks of rows compressed without loss by
-        "gzip", "zstd" or "blosc2" (HDF5 only).
+        "gzip", "zstd" or another codec (HDF5 only): `packer convert --help` has all, at ``--compress``.
     labels
-        A CSV file of images and labels, COCO's JSON of boxes, or ``Labels("labels.csv", column="species", separator="|")``, which
-        says more: columns of labels, boxes and keypoints, and how they are read. Default: the folders are the classes.
+        A file of images and labels, such as a CSV (``Labels`` tells the forms), or
+        ``Labels("labels.csv", column="species", separator="|")``, which says more: columns of labels,
+        boxes and keypoints, and how they are read. Default: the folders are the classes.
     classes, like
         The classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped). like is a pack
         whose classes these are to be, and whose size, fit and channels are taken where none are given; its mean and std are

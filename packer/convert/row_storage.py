@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import as_bytes, as_whole, choice, whole
-from packer.codecs import jpeg
-from packer.codecs.block_codecs import NAMES, block_codec
+from packer.codecs import NAMES, jpeg
+from packer.codecs.block_codecs import block_codec
 from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError

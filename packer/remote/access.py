@@ -23,8 +23,8 @@ from typing import Any
 
 from packer.errors import MissingDependencyError, RemoteError, UsageError
 from packer.remote.helper import receive, send
-from packer.remote.object_store import ObjectInfo
-from packer.remote.urls import OBSTORE, ObjectUrl
+from packer.remote.object_store import LIBRARIES, ObjectInfo
+from packer.remote.urls import ObjectUrl
 from packer.starting import ForkSafeLock, python_command
 
 PATIENCE = 30.0
@@ -134,7 +134,7 @@ def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearra
 
 def _check(method: str, url: str, place: ObjectUrl) -> None:
     """Raise what is known of a request before it is made."""
-    library = "obstore" if place.scheme in OBSTORE else "fsspec"
+    library = LIBRARIES.get(place.scheme, "fsspec")
     if library == "fsspec" and method not in ("stat", "read_all", "read_end", "read_range"):
         raise UsageError(
             f"{url}: objects there are only read. Folders are listed and written at s3://, gs:// and az://."

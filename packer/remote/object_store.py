@@ -28,6 +28,8 @@ from packer.remote.urls import AWS, FILE, GOOGLE, OBSTORE, WEB, ObjectUrl
 T = TypeVar("T")
 Answer = tuple[Any, Any]
 
+LIBRARIES = dict.fromkeys(OBSTORE, "obstore")
+"""Scheme -> the library that its store needs; others are read by fsspec."""
 _PIECE_BYTES = (
     1  # at least, of what is handed on while more of it comes: whatever there is, 400 kB of a fast server
 )

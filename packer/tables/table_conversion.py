@@ -102,8 +102,8 @@ def convert_table(
     features, drop, keep : sequence of str, optional
         Columns that are features (default: all others), that are left out, that become fields of their own.
     types : mapping, optional
-        Column -> "number", "integer", "boolean", "date", "time", "timestamp", "category", "text", where the first rows mislead;
-        "currency", "percent", "date-mdy", "date-dmy", "timestamp-mdy", "timestamp-dmy": numbers and dates as people write them.
+        Column -> its type, where the first rows mislead: "number", "category", "date" and the like, or a way in which people
+        write numbers and dates, such as "percent". `packer convert --help` has all, at ``--type``.
     missing : {"nan", "error", "mean", "median", "zero"}
         What a missing feature becomes; mean and median are those of the train rows.
     one_hot : sequence of str or "all"

@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.codecs.block_codecs import NAMES, BlockCodec, Gzip, block_codec, codec_from_record
+from packer.codecs import NAMES, block_codecs
+from packer.codecs.block_codecs import BlockCodec, Gzip, block_codec, codec_from_record
 from packer.codecs.blosc2 import PART_BYTES, Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import MissingDependencyError, UsageError
@@ -106,6 +107,10 @@ def test_threads_share_a_codec(codec: BlockCodec, block: NDArray[np.uint8]) -> N
     for data, values, expected in zip(packed, found, blocks * 3, strict=True):
         assert np.array_equal(values, as_bytes(expected))
         assert data == codec.compress(expected)
+
+
+def test_every_codec_is_named() -> None:
+    assert tuple(block_codecs._CODECS) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.codecs import jpeg
-from packer.codecs.block_codecs import NAMES, block_codec
+from packer.codecs import NAMES, jpeg
+from packer.codecs.block_codecs import block_codec
 from packer.format.header import Field, Header
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

@@ -16,7 +16,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.codecs.block_codecs import NAMES, codec_from_record
+from packer.codecs import NAMES
+from packer.codecs.block_codecs import codec_from_record
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import Trailer
 from packer.format.file_io import pread_all

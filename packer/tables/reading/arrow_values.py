@@ -35,23 +35,6 @@ Wrong = list[tuple[NDArray[np.bool_], str]]
 RawValues = tuple[NDArray[Any], Wrong]
 """Raw values [n]; what is wrong among them has any value."""
 
-_TYPES = {
-    ("int", "uint"): "integer",
-    ("halffloat", "float", "double", "null"): "number",
-    ("bool",): "boolean",
-    ("date",): "date",
-    ("time32", "time64"): "time",
-    ("timestamp",): "timestamp",
-}
-"""Beginnings of the names of Arrow's types -> type of column."""
-_ALSO = {
-    "number": ("number", "integer", "boolean"),
-    "integer": ("number", "integer", "boolean"),
-    "boolean": ("boolean", "integer"),
-    "date": ("date", "timestamp"),
-    "timestamp": ("date", "timestamp"),
-}
-"""Column types whose values can be read as another."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAT = np.iinfo(np.int64).min
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
@@ -64,7 +47,7 @@ def type_of(type: Arrow) -> str | None:
         return "category"
     if pa.types.is_decimal(type):
         return "number" if type.scale else "integer"
-    return next((column for beginnings, column in _TYPES.items() if str(type).startswith(beginnings)), None)
+    return next((name for name, kind in TYPES.items() if str(type).startswith(kind.arrow)), None)
 
 
 def readable(type: Arrow, wanted: str) -> bool:
@@ -72,7 +55,7 @@ def readable(type: Arrow, wanted: str) -> bool:
     found = type_of(type)
     if found is None or found == "category" or pa.types.is_null(_plain(type)):
         return found is not None
-    return not TYPES[wanted].numeric or found in _ALSO.get(wanted, (wanted,))
+    return not TYPES[wanted].numeric or found in (wanted, *TYPES[wanted].also)
 
 
 def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:

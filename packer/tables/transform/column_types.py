@@ -1,8 +1,8 @@
 """Types of columns: everything that is known of each, in one table.
 
 A type says how its cells are read (by a reader of cell_values.py), what they become in records (the raw dtype), what is summed up,
-which features and fields are made, and what may be wrong with a cell. Whoever adds one writes an entry of TYPES here, and its name in
-KINDS of ``packer/format/table_record.py``; one that Arrow has too is also named in ``packer/tables/reading/arrow_values.py``.
+which features and fields are made, what may be wrong with a cell, and which of Arrow's types are such columns. Whoever adds one
+writes an entry of TYPES here, and its name in KINDS of ``packer/format/table_record.py``.
 
 =========== ============== ==================================================================== =======================
 type        raw dtype      means                                                                missing
@@ -47,6 +47,7 @@ class ColumnType:
     can be standardized; parts: name -> what is computed, where no feature holds a value in one number: the first is named as the
     column; classes: names of its classes as a label, () for those found, None if it can have none; kept: dtype and `about` of its
     field when it is kept; of: the type that a notation writes, "" for a type; hint: what a notation is read as.
+    arrow: beginnings of the names of Arrow's types that are read as this one; also: other types whose Arrow values are, if asked for.
     """
 
     raw: np.dtype[Any]
@@ -61,6 +62,8 @@ class ColumnType:
     kept: tuple[str, Mapping[str, Any]] | None = None
     of: str = ""
     hint: str = ""
+    arrow: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,8 +221,23 @@ def read_cells(texts: Sequence[str], kind: str, decimal: str = ".", thousands: s
 
 _NUMBER = np.dtype("<f8")
 TYPES: Mapping[str, ColumnType] = {
-    "number": ColumnType(_NUMBER, "is not a number", classes=(), kept=("<f8", {})),
-    "integer": ColumnType(np.dtype("<i8"), "is not a whole number", whole=True, classes=(), kept=("<i8", {})),
+    "number": ColumnType(
+        _NUMBER,
+        "is not a number",
+        classes=(),
+        kept=("<f8", {}),
+        arrow=("halffloat", "float", "double", "null"),
+        also=("integer", "boolean"),
+    ),
+    "integer": ColumnType(
+        np.dtype("<i8"),
+        "is not a whole number",
+        whole=True,
+        classes=(),
+        kept=("<i8", {}),
+        arrow=("int", "uint"),
+        also=("number", "boolean"),
+    ),
     "boolean": ColumnType(
         np.dtype("<f4"),
         "is neither true nor false",
@@ -229,6 +247,8 @@ TYPES: Mapping[str, ColumnType] = {
         scaled=False,
         classes=("false", "true"),
         kept=("|u1", {}),
+        arrow=("bool",),
+        also=("integer",),
     ),
     "date": ColumnType(
         _NUMBER,
@@ -236,6 +256,8 @@ TYPES: Mapping[str, ColumnType] = {
         cell_values.dates,
         plural="dates",
         kept=("<f8", {"unit": "days since 1970-01-01"}),
+        arrow=("date",),
+        also=("timestamp",),
     ),
     "time": ColumnType(
         _NUMBER,
@@ -243,6 +265,7 @@ TYPES: Mapping[str, ColumnType] = {
         cell_values.times,
         plural="times",
         kept=("<f8", {"unit": "seconds since midnight"}),
+        arrow=("time32", "time64"),
     ),
     "timestamp": ColumnType(
         _NUMBER,
@@ -251,6 +274,8 @@ TYPES: Mapping[str, ColumnType] = {
         plural="timestamps",
         parts={"days": days_of, "seconds": seconds_of},
         kept=("<f8", {"unit": "seconds since 1970-01-01T00:00:00Z"}),
+        arrow=("timestamp",),
+        also=("date",),
     ),
     "category": ColumnType(np.dtype("<i4"), numeric=False, scaled=False, classes=()),
     "text": ColumnType(TEXT, numeric=False, scaled=False, kept=("|u1", {"encoding": "utf-8"})),
