@@ -14,13 +14,10 @@ from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.source_kinds import compression
 from packer.tables.reading.record_parser import (
-    UNCLOSED,
     Record,
     end_of_records,
     is_passed_over,
-    lines_of,
     records_of,
-    split_records,
 )
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.transform.column_types import TableColumn
@@ -186,15 +183,13 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
     """Return the first records of a text, at most `most`; the last one that is not known to be whole is left out unless `ended`."""
     if not ended:
         text = text[: end_of_records(text, 0, dialect)]
-    return split_records(text, dialect, most)
+    return [record.cells for record in islice(records_of(text, dialect), most)]
 
 
 def first_record_end(text: bytes, dialect: TextDialect) -> int:
     """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
-    for end, record in lines_of(text[: text.rfind(b"\n") + 1], dialect):
-        if record is not None:
-            return 0 if record.fault == UNCLOSED else end
-    return 0
+    record = next(records_of(text, dialect), None)
+    return record.end if record is not None and record.end <= len(text) else 0
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,13 +65,13 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     records: NDArray[Any] = np.empty((nbytes + 1) // max(dialect.width, 2) + 1, layout.dtype)
     lines = np.empty(len(records), np.int64)
     cells = _cells(dialect, layout)
-    size = layout.dtype.itemsize
     if native.COMPILED:
+        size = layout.dtype.itemsize
         result = native.loops.parse_csv(
             data, _bytes(records), size, lines, cells, *dialect.marks, dialect.missing, _powers()
         )
     else:
-        result = _parse_plain(bytes(data), _bytes(records), size, lines.data, cells, dialect)
+        result = _parse_plain(bytes(data), records, lines, cells, dialect)
     rows, ends, bad_rows, faults, dictionaries, texts = result
     records.resize(rows, refcheck=False)
     bad = [_bad(fault, dialect.width) for fault in faults]
@@ -111,17 +111,11 @@ def read_texts(
 def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -> int:
     """Return where the last complete record ends; `start`, where one begins, if there is none."""
     if native.COMPILED:
-        return native.loops.end_of_csv_records(
-            data,
-            start,
-            *(mark[0] if mark else -1 for mark in (dialect.delimiter, dialect.quote, dialect.comment)),
-        )
-    return _end_of_records_plain(bytes(data), start, dialect)
-
-
-def split_records(data: bytes | memoryview, dialect: TextDialect, most: int) -> list[list[bytes]]:
-    """Take the first records apart, however many cells they have; quotes are removed, nothing else is looked at."""
-    return [record.cells for record in islice(records_of(bytes(data), dialect), most)]
+        delimiter, quote, _, _, comment = dialect.marks
+        return native.loops.end_of_csv_records(data, start, delimiter, quote, comment)
+    data = bytes(data[start:])
+    last = deque(records_of(data, dialect), maxlen=1)
+    return start + (last[0].begin if last and last[0].end > len(data) else data.rfind(b"\n") + 1)
 
 
 @functools.cache
@@ -154,6 +148,7 @@ def _bad(fault: Fault, width: int) -> BadRow:
 def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> None:
     """Put values where numbers of texts are, and take out the records whose texts are none."""
     records = parsed.records
+    members: Mapping[str, Any] = layout.dtype.fields or {}
     bad: dict[int, BadRow] = {}  # by record; the first column counts
     for wanted in layout.members:
         if not wanted.column.cells.read:
@@ -163,7 +158,7 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
         values, valid = read_cells(texts, column.notation or column.type, *marks)
         beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
         values[beyond] = np.nan
-        codes = _codes(records, wanted.name)
+        codes = _member(records, "<i4", members[wanted.name][1]).copy()
         # Number -1 takes what stands at the end.
         records[wanted.name] = np.append(values, np.nan)[codes]
         for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
@@ -176,17 +171,10 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
         parsed.leave_out(rows, list(bad.values()))
 
 
-def _codes(records: NDArray[Any], name: str) -> NDArray[np.int32]:
-    """Return the numbers that lie at the beginning of a member."""
-    assert records.dtype.fields is not None
-    spread: Any = {
-        "names": [name],
-        "formats": ["<i4"],
-        "offsets": [records.dtype.fields[name][1]],
-        "itemsize": records.itemsize,
-    }
-    codes: NDArray[np.int32] = records.view(np.dtype(spread))[name].copy()
-    return codes
+def _member(records: NDArray[Any], dtype: Any, offset: int) -> NDArray[Any]:
+    """Return the values of a dtype that lie at an offset in each record, as a view."""
+    spread: Any = {"names": ["x"], "formats": [dtype], "offsets": [offset], "itemsize": records.itemsize}
+    return records.view(np.dtype(spread))["x"]
 
 
 _SMALLEST, _LARGEST = -342, 308  # below, 19 digits are nearer to 0 than to any double; above, infinite
@@ -218,17 +206,23 @@ def powers_of_ten() -> bytes:
 
 
 VALUE_BYTES = 320
-_FORMATS = {SINGLE: "<f", DOUBLE: "<d", INTEGER: "<q", CATEGORY: "<i", TRIMMED: "<i", TEXT: "<qi"}
-_MISSING = {SINGLE: float("nan"), DOUBLE: float("nan"), INTEGER: MISSING_INTEGER}
+_DTYPES = {SINGLE: "<f4", DOUBLE: "<f8", INTEGER: "<i8", CATEGORY: "<i4", TRIMMED: "<i4", TEXT: TEXTS.descr}
+_MISSING = {SINGLE: nan, DOUBLE: nan, INTEGER: MISSING_INTEGER}
 _PADDED = re.compile(rb"[+-]?0.+")
 _INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
 
 class Record(NamedTuple):
-    """line: where it begins, from 0; next_line: where the next one does; fault: of quotes, FINE or more."""
+    """Cells of a record, without quotes. fault: of quotes, FINE or more, and the column and the value where it is.
+
+    line, next_line: numbers of its first line and of the one behind it, from 0; begin, end: where it lies in the text, with the
+    end of its line: behind the text, where that is not there.
+    """
 
     line: int
     next_line: int
+    begin: int
+    end: int
     cells: list[bytes]
     fault: int = FINE
     column: int = -1
@@ -236,26 +230,20 @@ class Record(NamedTuple):
 
 
 def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
-    """Take the text apart, without a look at what the cells mean."""
-    return (record for _, record in lines_of(data, dialect) if record is not None)
-
-
-def lines_of(data: bytes, dialect: TextDialect) -> Iterator[tuple[int, Record | None]]:
-    """Yield the records, and None for each line that holds none, with the offset behind each."""
+    """Take the text apart, without a look at what the cells mean. Blank lines and comments are passed over."""
     at, line = 0, 0
     while at < len(data):
         stop = data.find(b"\n", at)
-        end = len(data) if stop < 0 else stop
-        text = data[at:end]
-        record: Record | None = None
-        if dialect.quote and dialect.quote in text and not is_passed_over(text, dialect):
-            at, record = _quoted(data, at, line, dialect)
-            line = record.next_line
+        text = data[at : stop if stop >= 0 else len(data)]
+        passed = is_passed_over(text, dialect)
+        if dialect.quote and dialect.quote in text and not passed:
+            record = _quoted(data, at, line, dialect)
         else:
-            at, first, line = end + 1, line, line + (stop >= 0)
-            if not is_passed_over(text, dialect):
-                record = Record(first, line, text.rstrip(b"\r").split(dialect.delimiter))
-        yield at, record
+            cells = text.rstrip(b"\r").split(dialect.delimiter)
+            record = Record(line, line + (stop >= 0), at, at + len(text) + 1, cells)
+        at, line = record.end, record.next_line
+        if not passed:
+            yield record
 
 
 def is_passed_over(line: bytes, dialect: TextDialect) -> bool:
@@ -265,142 +253,110 @@ def is_passed_over(line: bytes, dialect: TextDialect) -> bool:
     return not line.strip(b" \t\r") and dialect.delimiter not in line
 
 
-def _quoted(data: bytes, at: int, line: int, dialect: TextDialect) -> tuple[int, Record]:
-    """Take one record apart that has quotes. Returns: where the next one begins, and the record."""
-    marks = re.compile(rb"[\n" + re.escape(dialect.delimiter) + rb"]")
+def _quoted(data: bytes, begin: int, line: int, dialect: TextDialect) -> Record:
+    """Take one record apart that has quotes."""
+    quote, mark = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    # A quoted text, in which a doubled quote is one, its end, if there is one, and what stands up to the end of the cell.
+    inside = rb"[^%b]*(?:%b%b[^%b]*)*" % ((quote,) * 4)
+    cell = re.compile(rb"(?:%b(%b)(%b|\Z))?([^%b\n]*)(\n|\Z)?" % (quote, inside, quote, mark))
     cells: list[bytes] = []
-    first, fault, column, value = at, FINE, -1, b""
+    fault: tuple[int, int, bytes] = (FINE, -1, b"")
+    end = begin
     while True:
-        after, cell = at, None
-        if data[at : at + 1] == dialect.quote:
-            close = data.find(dialect.quote, at + 1)
-            while close >= 0 and data[close + 1 : close + 2] == dialect.quote:
-                close = data.find(dialect.quote, close + 2)
-            if close < 0:
-                if not fault:
-                    fault, column, value = UNCLOSED, len(cells), data[at:]
-                after = len(data)
-            else:
-                after = close + 1
-            cell = data[at + 1 : after - (close >= 0)].replace(dialect.quote * 2, dialect.quote)
-        mark = marks.search(data, after)
-        end = mark.start() if mark else len(data)
-        last = end == len(data) or data[end : end + 1] == b"\n"
-        if cell is None:
-            cell = data[at:end].rstrip(b"\r") if last else data[at:end]
-        elif data[after:end].strip(b"\r" if last else b"") and not fault:
-            fault, column, value = AFTER_QUOTE, len(cells), data[at:end]
-        cells.append(cell)
-        at = end + 1
-        if last:
+        match = cell.match(data, end)
+        assert match is not None
+        text, close, rest, last = match.groups()
+        rest = rest if last is None else rest.rstrip(b"\r")
+        if text is not None and not fault[0] and (rest or not close):
+            why = AFTER_QUOTE if close else UNCLOSED
+            fault = why, len(cells), data[end : match.end(3)]
+        cells.append(rest if text is None else text.replace(dialect.quote * 2, dialect.quote))
+        if last is not None:
             break
-    lines = data.count(b"\n", first, min(at, len(data)))
-    return at, Record(line, line + lines, cells, fault, column, value)
+        end = match.end() + 1
+    end = match.end(3) + 1
+    return Record(line, line + data.count(b"\n", begin, end), begin, end, cells, *fault)
 
 
 def _parse_plain(
-    data: bytes, out: memoryview, size: int, lines: memoryview, cells: Cells, dialect: TextDialect
+    data: bytes, records: NDArray[Any], lines: NDArray[np.int64], cells: Cells, dialect: TextDialect
 ) -> Result:
-    """Read whole records.
-
-    out: bytes, with room for all records of `size` bytes, overwritten; lines: int64, overwritten with each record's line.
-    """
-    plan = [(column, kind, offset) for column, (kind, offset) in enumerate(cells.tolist()) if kind != SKIP]
-    codes: dict[int, dict[bytes, int]] = {
-        column: {} for column, kind, _ in plan if kind in (CATEGORY, TRIMMED)
-    }
-    number = _number_pattern(dialect)
-    texts = bytearray()
-    rows = bad = 0
-    listed: list[Fault] = []
-    for record in records_of(data, dialect):
-        fault: Fault | None = None
-        before = len(texts), [(column, len(known)) for column, known in codes.items()]
+    """Read whole records as native.loops.parse_csv does, column by column. records, lines: with room for all, overwritten."""
+    found = list(records_of(data, dialect))
+    faults: dict[int, Fault] = {}  # by number of the record; the first column counts
+    for n, record in enumerate(found):
+        width = len(record.cells)
         if record.fault:
-            fault = (record.line, record.column, record.value, record.fault, len(record.cells))
-        elif len(record.cells) != len(cells):
-            fault = (record.line, -1, b"", RAGGED, len(record.cells))
-        else:
-            for column, kind, offset in plan:
-                cell = record.cells[column]
-                reason, values = _value(cell, kind, dialect, number, codes.get(column, {}), texts)
-                if reason:
-                    fault = (record.line, column, cell, reason, len(record.cells))
-                    break
-                struct.pack_into(_FORMATS[kind & ~EXACT], out, rows * size + offset, *values)
-        if fault is None:
-            lines[rows] = record.line
-            rows += 1
-            continue
-        bad += 1
-        if len(listed) < MAX_BAD:
-            listed.append((*fault[:2], fault[2][:VALUE_BYTES], *fault[3:]))
-        del texts[before[0] :]
-        for column, count in before[1]:
-            while len(codes[column]) > count:
-                codes[column].popitem()
-    decoded = {column: [text.decode() for text in known] for column, known in codes.items()}
-    return rows, data.count(b"\n"), bad, listed, decoded, bytes(texts)
+            faults[n] = record.line, record.column, record.value, record.fault, width
+        elif width != len(cells):
+            faults[n] = record.line, -1, b"", RAGGED, width
+    columns: dict[int, dict[int, Any]] = {}
+    kinds = {column: kind & ~EXACT for column, (kind, _) in enumerate(cells.tolist()) if kind != SKIP}
+    for column in kinds:
+        read, values = _cell_reader(int(cells[column, 0]), dialect), columns.setdefault(column, {})
+        for n, record in enumerate(found):
+            if n not in faults:
+                fault, values[n] = read(record.cells[column])
+                if fault:
+                    faults[n] = record.line, column, record.cells[column], fault, len(cells)
+    good = [n for n in range(len(found)) if n not in faults]
+    lines[: len(good)] = [found[n].line for n in good]
+    blob = bytearray()
+    for n in good:
+        for column in (column for column, kind in kinds.items() if kind == TEXT):
+            text = columns[column][n]
+            columns[column][n] = len(blob), len(text)
+            blob += text
+    dictionaries = {}
+    for column, kind in kinds.items():
+        held = [columns[column][n] for n in good]
+        if kind in (CATEGORY, TRIMMED):
+            codes = {text: code for code, text in enumerate(dict.fromkeys(x for x in held if x is not None))}
+            dictionaries[column] = [text.decode() for text in codes]
+            held = [codes.get(text, MISSING_CATEGORY) for text in held]
+        _member(records[: len(good)], _DTYPES[kind], cells[column, 1])[:] = held
+    bad = [(*fault[:2], fault[2][:VALUE_BYTES], *fault[3:]) for _, fault in sorted(faults.items())]
+    return len(good), data.count(b"\n"), len(bad), bad[:MAX_BAD], dictionaries, bytes(blob)
 
 
-def _number_pattern(dialect: TextDialect) -> re.Pattern[bytes]:
+def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int, Any]]:
+    """Return what reads a cell of a kind: its fault, and its value; a text of categories, None where it is missing."""
     whole = rb"\d+" + (rb"(?:" + re.escape(dialect.thousands) + rb"\d+)*" if dialect.thousands else b"")
     point = re.escape(dialect.decimal)
-    return re.compile(rb"[+-]?(" + whole + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
-
-
-def _value(
-    cell: bytes,
-    kind: int,
-    dialect: TextDialect,
-    number: re.Pattern[bytes],
-    codes: dict[bytes, int],
-    texts: bytearray,
-) -> tuple[int, Sequence[float]]:
-    """Read a cell. Returns: what is wrong with it, and what goes into the record."""
+    number = re.compile(rb"[+-]?(" + whole + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
     kind, exact = kind & ~EXACT, kind & EXACT
-    if kind not in (CATEGORY, TEXT):
+
+    def text(cell: bytes) -> tuple[int, Any]:
+        cell = cell.strip(b" \t") if kind == TRIMMED else cell
+        if cell in dialect.na:
+            return FINE, b"" if kind == TEXT else None
+        return FINE if _is_utf8(cell) else NOT_UTF8, cell
+
+    def value(cell: bytes) -> tuple[int, Any]:
         cell = cell.strip(b" \t")
-    missing = cell in dialect.na
-    if kind == TEXT:
-        cell = b"" if missing else cell
-        if not _is_utf8(cell):
-            return NOT_UTF8, ()
-        texts += cell
-        return FINE, (len(texts) - len(cell), len(cell))
-    if kind in (CATEGORY, TRIMMED):
-        if missing:
-            return FINE, (MISSING_CATEGORY,)
-        if cell not in codes and not _is_utf8(cell):
-            return NOT_UTF8, ()
-        return FINE, (codes.setdefault(cell, len(codes)),)
-    if missing:
-        return FINE, (_MISSING[kind],)
-    match = number.fullmatch(cell)
-    whole = match is not None and match[2] is None and match[3] is None and match[1][:1].isdigit()
-    if kind == INTEGER:
-        if exact and whole and _PADDED.fullmatch(cell):
-            return LEADING_ZEROS, ()
-        return _integer(cell.replace(dialect.thousands, b""), whole)
-    if not match:
-        return IS_INFINITE if _INFINITY.fullmatch(cell) else NOT_NUMBER, ()
-    plain = cell.replace(dialect.thousands, b"").replace(dialect.decimal, b".")
-    if exact and whole and (len(plain.lstrip(b"+-0")) > 19 or int(float(plain)) != int(plain)):
-        return ROUNDED, ()
-    value = float(plain)
-    if abs(value) == float("inf"):
-        return IS_INFINITE, ()
-    if kind == SINGLE and abs(value) >= BEYOND_SINGLE_FROM:
-        return BEYOND_SINGLE, ()
-    return FINE, (value,)
+        if cell in dialect.na:
+            return FINE, _MISSING[kind]
+        match = number.fullmatch(cell)
+        plain = cell.replace(dialect.thousands, b"").replace(dialect.decimal, b".")
+        digits = len(plain.lstrip(b"+-0"))
+        is_whole = match is not None and match[2] is None and match[3] is None and match[1][:1].isdigit()
+        if kind == INTEGER and not is_whole:
+            return NOT_WHOLE, None
+        if kind == INTEGER:
+            if exact and _PADDED.fullmatch(cell):
+                return LEADING_ZEROS, None
+            fits = digits <= 19 and abs(int(plain)) < -MISSING_INTEGER
+            return (FINE, int(plain)) if fits else (TOO_LONG, None)
+        if not match:
+            return IS_INFINITE if _INFINITY.fullmatch(cell) else NOT_NUMBER, None
+        if exact and is_whole and (digits > 19 or int(float(plain)) != int(plain)):
+            return ROUNDED, None
+        result = float(plain)
+        if kind == SINGLE and BEYOND_SINGLE_FROM <= abs(result) < inf:
+            return BEYOND_SINGLE, None
+        return IS_INFINITE if abs(result) == inf else FINE, result
 
-
-def _integer(cell: bytes, whole: bool) -> tuple[int, Sequence[int]]:
-    if not whole:
-        return NOT_WHOLE, ()
-    if len(cell.lstrip(b"+-0")) > 19 or abs(int(cell)) > -MISSING_INTEGER - 1:
-        return TOO_LONG, ()
-    return FINE, (int(cell),)
+    return text if kind in (CATEGORY, TRIMMED, TEXT) else value
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -409,14 +365,3 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _end_of_records_plain(data: bytes, start: int, dialect: TextDialect) -> int:
-    """Return where the last complete record ends; `start`, where one begins, if there is none."""
-    if not dialect.quote or data.find(dialect.quote, start) < 0:
-        return max(start, data.rfind(b"\n", start) + 1)
-    found = 0
-    for end, record in lines_of(data[start:], dialect):
-        if (record is None or record.fault != UNCLOSED) and data[start + end - 1 : start + end] == b"\n":
-            found = end
-    return start + found

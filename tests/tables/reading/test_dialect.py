@@ -18,7 +18,7 @@ from packer.tables.reading.dialect import (
     first_records,
     renamed,
 )
-from packer.tables.reading.record_parser import end_of_records, split_records
+from packer.tables.reading.record_parser import end_of_records
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import unique
@@ -342,12 +342,12 @@ def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
     end = first_record_end(data, form)
     if not end:
         whole = data[: end_of_records(data, 0, form)]
-        assert not split_records(whole, form, 1)
+        assert not first_records(whole, True, form, 1)
         return
     assert data[end - 1] == ord("\n")
     assert end_of_records(data[:end], 0, form) == end
-    assert len(split_records(data[:end], form, 10)) == 1
-    assert split_records(data, form, 1) == split_records(data[:end], form, 1)
+    assert len(first_records(data[:end], True, form, 10)) == 1
+    assert first_records(data, True, form, 1) == first_records(data[:end], True, form, 1)
 
 
 def names(*cells: str) -> tuple[str, ...]:

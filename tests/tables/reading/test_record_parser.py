@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer import native
-from packer.tables.reading.record_parser import TextDialect, end_of_records, parse_records, split_records
+from packer.tables.reading.dialect import first_records
+from packer.tables.reading.record_parser import TextDialect, end_of_records, parse_records
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout, RecordMember
@@ -684,20 +685,22 @@ def test_what_ends_there_is_whole(text: str, start: int, comment: bytes) -> None
     end = end_of_records(data, start, made)
     assert start <= end <= len(data)
     # Both parts by themselves give the records of the whole.
-    whole = split_records(data[start:], made, 10**6)
-    assert whole == split_records(data[start:end], made, 10**6) + split_records(data[end:], made, 10**6)
+    whole = first_records(data[start:], True, made, 10**6)
+    assert whole == first_records(data[start:end], True, made, 10**6) + first_records(
+        data[end:], True, made, 10**6
+    )
     assert not any("never" in b.reason for b in parse_records(data[start:end], made, layout("-")).bad)
 
 
-def test_split_records() -> None:
+def test_first_records() -> None:
     text = b'a, b ,"c,d"\r\n\n1\n"x\ny",2,3,4\n5'
-    assert split_records(text, form(3), 10) == [
+    assert first_records(text, True, form(3), 10) == [
         [b"a", b" b ", b"c,d"],
         [b"1"],
         [b"x\ny", b"2", b"3", b"4"],
         [b"5"],
     ]
-    assert split_records(text, form(3), 2) == [[b"a", b" b ", b"c,d"], [b"1"]]
+    assert first_records(text, True, form(3), 2) == [[b"a", b" b ", b"c,d"], [b"1"]]
 
 
 # ---- both forms ----
