@@ -13,12 +13,7 @@ from packer import units
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.source_kinds import compression
-from packer.tables.reading.record_parser import (
-    Record,
-    end_of_records,
-    is_passed_over,
-    records_of,
-)
+from packer.tables.reading.record_parser import Record, end_of_records, records_of
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.transform.column_types import TableColumn
 
@@ -32,12 +27,13 @@ _OTHERS = (
     b"&",
     b"\x01",
     b"\x1f",
-)  # never taken, but named where most lines hold as many
+)  # never taken, but named where they part most lines
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # looked at to find the delimiter
 _LEAST = 0.5  # of them must have one number of cells
 _COMMENTS = b"#%!*"  # marks that lines of comment begin with
 _NOTED = 6  # columns named in a note
+NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
@@ -70,23 +66,18 @@ class _FirstRecords(NamedTuple):
     clean: float
 
 
-def _cut(text: bytes, ended: bool, dialect: TextDialect, header: bool) -> _FirstRecords:
-    if not ended:
-        text = text[: end_of_records(text, 0, dialect)]
-    records = list(islice(records_of(text, dialect), _RECORDS))
+def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _FirstRecords:
+    records = first_records(text, ended, replace(reading.dialect(), delimiter=delimiter), _RECORDS)
     widths = [len(record.cells) for record in records]
     ((width, count),) = Counter(w for w in widths if w > 1).most_common(1) or [(1, 0)]
     leading = widths.index(width) if count else 0
-    if header and width > 2:
+    if reading.header and width > 2:
         # Spreadsheets fill lines of a title up with empty cells.
-        leading = next((k for k in range(leading, len(records)) if not _is_padded(records[k])), leading)
+        while leading < len(records) and not any(cell.strip(b" \t") for cell in records[leading].cells[1:]):
+            leading += 1
     clean = sum(len(record.cells) == width and not record.fault for record in records)
     every = max(1, len(records))
-    return _FirstRecords(dialect.delimiter, records, width, leading, count / every, clean / every)
-
-
-def _is_padded(record: Record) -> bool:
-    return not any(cell.strip(b" \t") for cell in record.cells[1:])
+    return _FirstRecords(delimiter, records, width, leading, count / every, clean / every)
 
 
 def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> bytes:
@@ -105,97 +96,68 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         tried = [dialect.delimiter]
     elif not dialect.quote or dialect.quote not in text:
         tried = [d for d in tried if d not in marks] or tried  # in quotes marks of numbers part cells
-    cuts = [_cut(text, ended, replace(dialect, delimiter=d), reading.header) for d in tried]
+    cuts = [_cut(text, ended, reading, d) for d in tried]
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
         best = max(several, key=lambda cut: (not cut.leading, cut.delimiter not in marks, cut.clean))
         if best.leading:
-            raise _uneven(name, best, text, reading)
+            raise _unparted(name, best, text, reading)
         return best.delimiter
     unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
     if unfinished:
         return unfinished  # a quote that is not closed, which whoever reads the first row tells
     if reading.delimiter is None:
         # A mark of numbers that the names hold, too, parts them.
-        _check_single(name, text, dialect, set() if reading.header else marks)
+        passed = set() if reading.header else marks
+        for mark in (*DELIMITERS, *_OTHERS):
+            cut = _cut(text, ended, reading, mark)
+            parted = [len(record.cells) > 1 for record in cut.records]
+            if (
+                mark not in (*passed, dialect.quote)
+                and parted[:1] == [True]
+                and sum(parted) > _LEAST * len(parted)
+            ):
+                raise _unparted(name, cut._replace(leading=0), text, reading)
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
-def _uneven(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
-    """Return the error for records before a table that have another number of cells, or are a title."""
-    odd = cut.records[0]
-    skip = Option("Csv.skip_rows", reading.skip_rows + cut.records[cut.leading].line)
-    ways = f"{skip} if lines of a title come first; a header has a name for each column"
-    begin = odd.cells[0].lstrip(b'"')[:1]
-    if begin and begin in _COMMENTS and reading.comment is None:
-        ways = f"{Option('Csv.comment', begin.decode())} if it begins lines of comment, or {ways}"
-    if len(odd.cells) == 1 and reading.delimiter is None:
-        ways += f"; or pass {Option('Csv.delimiter', _absent(text))} if it has one column"
-    return SourceError(
-        f"{name}: its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}, most rows have"
-        f" {cut.width:,}, parted by {_shown(cut.delimiter)}; all must have as many. Pass {ways}."
-    )
+def _unparted(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
+    """Return the error for records that a mark parts into different numbers of cells, first of all those before the table."""
+    mark, odd, ways = cut.delimiter, cut.records[0], []
+    shown = {b"\t": "tabs", b",": "commas", b";": "semicolons"}.get(mark, repr(mark.decode()))
+    if cut.leading:
+        begin = odd.cells[0].lstrip(b'"')[:1]
+        if begin and begin in _COMMENTS and reading.comment is None:
+            ways.append(f"{Option('Csv.comment', begin.decode())} if it begins lines of comment")
+        skip = Option("Csv.skip_rows", reading.skip_rows + cut.records[cut.leading].line)
+        ways.append(f"{skip} if lines of a title come first; a header has a name for each column")
+        found = (
+            f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}, most rows have"
+            f" {cut.width:,}, parted by {shown}; all must have as many"
+        )
+    else:
+        ways.append(f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} parts cells")
+        found = (
+            f"no delimiter parts most of its first {_RECORDS} rows into as many cells, and most of them hold"
+            f" {shown}, which may part cells"
+        )
+    if reading.delimiter is None and (len(odd.cells) == 1 or not cut.leading):
+        absent = next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
+        ways.append(f"{Option('Csv.delimiter', absent)} if it has one column")
+    return SourceError(f"{name}: {found}. Pass {', or '.join(ways)}.")
 
 
-def _check_single(name: str, text: bytes, dialect: TextDialect, passed: set[bytes]) -> None:
-    """Raise SourceError for one column whose first line, and most others, hold a mark that may part cells.
-
-    passed: marks that part none.
-    """
-    some = (line.strip() for line in text.split(b"\n", _RECORDS)[:_RECORDS])
-    quote = re.escape(dialect.quote or b"\n")
-    quoted = re.compile(quote + b"[^" + quote + b"]*" + quote)
-    lines = [quoted.sub(b"", line) for line in some if not is_passed_over(line, dialect)]
-    if not lines or (dialect.quote and dialect.quote in lines[0]):
-        return  # one that is not closed, which whoever reads the first row tells
-    for mark in (*DELIMITERS, *_OTHERS):
-        most = sum(mark in line for line in lines) > _LEAST * len(lines)
-        if most and mark not in passed and mark in lines[0]:
-            one = f"{Option('Csv.delimiter', _absent(text))} if it has one column"
-            parted = f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} parts cells"
-            ways = f"{parted}, or {one}"
-            if any(mark * 2 in line for line in lines):
-                ways = f"{one}, or {parted}; replace several in a row by one first"
-            raise SourceError(
-                f"{name}: no delimiter parts most of its first {_RECORDS} rows into as many cells, and most of them hold"
-                f" {_shown(mark)}, which may part cells. Pass {ways}."
-            )
-
-
-def _absent(text: bytes) -> str:
-    """Return a mark that is not in a text, or a tab."""
-    return next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
-
-
-def _shown(mark: bytes) -> str:
-    return {b"\t": "tabs", b",": "commas", b";": "semicolons"}.get(mark, repr(mark.decode()))
-
-
-def _is_number(cell: bytes) -> bool:
-    try:
-        float(cell.replace(b"_", b"x"))
-    except ValueError:
-        return False
-    return True
-
-
-def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> list[list[bytes]]:
+def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> list[Record]:
     """Return the first records of a text, at most `most`; the last one that is not known to be whole is left out unless `ended`."""
     if not ended:
         text = text[: end_of_records(text, 0, dialect)]
-    return [record.cells for record in islice(records_of(text, dialect), most)]
-
-
-def first_record_end(text: bytes, dialect: TextDialect) -> int:
-    """Return the offset behind the first record that is not blank; 0 if no such record ends in the text."""
-    record = next(records_of(text, dialect), None)
-    return record.end if record is not None and record.end <= len(text) else 0
+    return list(islice(records_of(text, dialect), most))
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
     """Return the header's cells as texts, without the spaces around them. Raises: SourceError if they are no names."""
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
-    if filled and all(map(_is_number, filled)):
+    if filled and all(NUMBER.fullmatch(cell.strip()) for cell in filled):
         raise SourceError(
             f"{name}: its first row holds numbers, no names. Pass {Option('Csv.header', False)}."
         )

@@ -174,7 +174,8 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
 def _member(records: NDArray[Any], dtype: Any, offset: int) -> NDArray[Any]:
     """Return the values of a dtype that lie at an offset in each record, as a view."""
     spread: Any = {"names": ["x"], "formats": [dtype], "offsets": [offset], "itemsize": records.itemsize}
-    return records.view(np.dtype(spread))["x"]
+    member: NDArray[Any] = records.view(np.dtype(spread))["x"]
+    return member
 
 
 _SMALLEST, _LARGEST = -342, 308  # below, 19 digits are nearer to 0 than to any double; above, infinite

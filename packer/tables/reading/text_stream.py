@@ -8,7 +8,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
@@ -17,7 +17,7 @@ from packer.source_kinds import compression
 
 _AT_A_TIME = 512 * 1024  # bytes of the compressed file; more brings nothing
 _ZST_AT_A_TIME = 4096  # all that they become is held: up to 32,768 times as much
-_STEP = 1 << 20  # bytes that are skipped, or characters transcoded, at a time
+_STEP = 1 << 20  # bytes that are skipped, or transcoded, at a time
 _MARKS = {  # the longer ones first, as the bytes of UTF-16 begin those of UTF-32
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -58,12 +58,11 @@ class TextStream:
             self._file.seek(0)
             self._bytes, faults = _KINDS[self._suffix](self._file)
             self._faults += faults
+        if self._encoding != "utf-8":
+            self._bytes = _Pieces(_transcoded(self._bytes, self._encoding))
+        begin = bytearray(4)
         self._pending = memoryview(b"")
         """Read, but not yet given."""
-        self._mark = 0
-        """Bytes before the text."""
-        self._decoder = None if self._encoding == "utf-8" else codecs.getincrementaldecoder(self._encoding)()
-        begin = bytearray(4)
         begin = begin[: self.fill(memoryview(begin))]
         mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
         if mark is not None:
@@ -71,29 +70,16 @@ class TextStream:
                 f"{self.name}: begins as {_MARKS[mark].upper()} text does ({mark.hex(' ').upper()}); "
                 f"UTF-8 is expected. Pass {Option('Csv.encoding', _MARKS[mark])}."
             )
-        if begin.startswith(codecs.BOM_UTF8):
-            self._mark = len(codecs.BOM_UTF8)
-        self._pending = memoryview(bytes(begin[self._mark :]) + bytes(self._pending))
+        self._mark = len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0
+        """Bytes before the text."""
+        self._pending = memoryview(begin)[self._mark :]
 
     def fill(self, buffer: memoryview) -> int:
         """Fill a buffer of bytes, unless the text ends. Returns: how many it holds. Raises: SourceError."""
-        have = 0
+        have = min(len(buffer), len(self._pending))
+        buffer[:have], self._pending = self._pending[:have], self._pending[have:]
         try:
-            while have < len(buffer):
-                if self._decoder is not None and not self._pending:
-                    block = bytearray(_STEP)
-                    data = block[: self._bytes.readinto(block) or 0]
-                    self._pending = memoryview(self._decoder.decode(data, final=not data).encode())
-                    if data and not self._pending:
-                        continue
-                if self._pending:
-                    more = min(len(self._pending), len(buffer) - have)
-                    buffer[have : have + more] = self._pending[:more]
-                    self._pending = self._pending[more:]
-                else:
-                    more = 0 if self._decoder else self._bytes.readinto(buffer[have:]) or 0
-                    if not more:
-                        break
+            while have < len(buffer) and (more := self._bytes.readinto(buffer[have:])):
                 have += more
         except UnicodeError:
             raise SourceError(
@@ -111,7 +97,7 @@ class TextStream:
 
     def seek(self, offset: int) -> None:
         """Go to an offset in the text: at once in a plain file; others are read again, what comes before is thrown away."""
-        if self._bytes is self._file and self._decoder is None:
+        if self._bytes is self._file:
             self._pending = memoryview(b"")
             self._file.seek(self._mark + offset)
             return
@@ -143,6 +129,42 @@ def unreadable(name: str, error: OSError) -> SourceError:
     return SourceError(f"{name}: cannot be read ({error.strerror}); readable files are needed. Check it.")
 
 
+class _Pieces:
+    """A stream of pieces of bytes."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, memoryview(b"")
+
+    def readinto(self, buffer: memoryview) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        have = min(len(buffer), len(self._rest))
+        buffer[:have], self._rest = self._rest[:have], self._rest[have:]
+        return have
+
+
+def _transcoded(stream: Any, encoding: str) -> Iterator[bytes]:
+    decoder, block = codecs.getincrementaldecoder(encoding)(), bytearray(_STEP)
+    while size := stream.readinto(block):
+        yield decoder.decode(block[:size]).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def _frames(file: io.FileIO, decompressor: Any) -> Iterator[bytes]:
+    """Yield what frames of Zstandard hold. The package's own reader ends silently where a file was cut off."""
+    frame: Any = None
+    while data := file.read(_ZST_AT_A_TIME):
+        while data:
+            frame = frame or decompressor.decompressobj()
+            yield frame.decompress(data)
+            data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError
+
+
 Opened = tuple[Any, "tuple[type[Exception], ...]"]
 """What has `readinto` for the decompressed bytes, and the errors of its own that it raises for damaged data."""
 
@@ -164,31 +186,8 @@ def _zst(file: io.FileIO) -> Opened:
         import zstandard
     except ImportError:
         raise MissingDependencyError("zstandard", "reading .zst files") from None
-    return _Zst(file, zstandard.ZstdDecompressor(max_window_size=2**31)), (zstandard.ZstdError,)
-
-
-class _Zst:
-    """Frames of Zstandard. The package's own reader ends silently where a file was cut off."""
-
-    def __init__(self, file: io.FileIO, decompressor: Any) -> None:
-        self._file, self._begin = file, decompressor.decompressobj
-        self._frame: Any = None
-        self._data, self._out = b"", memoryview(b"")
-
-    def readinto(self, buffer: memoryview) -> int:
-        while not self._out:
-            self._data = self._data or self._file.read(_ZST_AT_A_TIME)
-            if not self._data:
-                if self._frame is not None:
-                    raise EOFError
-                return 0
-            self._frame = self._frame or self._begin()
-            self._out, self._data = memoryview(self._frame.decompress(self._data)), b""
-            if self._frame.eof:
-                self._data, self._frame = self._frame.unused_data, None
-        have = min(len(buffer), len(self._out))
-        buffer[:have], self._out = self._out[:have], self._out[have:]
-        return have
+    frames = _frames(file, zstandard.ZstdDecompressor(max_window_size=2**31))
+    return _Pieces(frames), (zstandard.ZstdError,)
 
 
 _KINDS: dict[str, Callable[[io.FileIO], Opened]] = {

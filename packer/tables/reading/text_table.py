@@ -17,12 +17,11 @@ from packer.tables.reading.dialect import (
     column_names,
     delimiter_of,
     first_line_at,
-    first_record_end,
     first_records,
     index_columns,
     renamed,
 )
-from packer.tables.reading.record_parser import end_of_records, parse_records
+from packer.tables.reading.record_parser import end_of_records, parse_records, records_of
 from packer.tables.reading.table_source import (
     ReadOptions,
     TableChunk,
@@ -81,7 +80,8 @@ class TextTable(TableSource):
         if at:
             text, ended = self._beginning(names[at], _SAMPLE)
         records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
-        self.columns, self.column_notes = infer(names[at], columns, records, self._form, reading.types)
+        cells = [record.cells for record in records]
+        self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
         if reading.header:
             self.indexes = index_columns(written, self.columns)
         notes = renamed(first, written, columns, self.indexes)
@@ -110,19 +110,18 @@ class TextTable(TableSource):
 
     def _head(self, name: str, text: bytes, ended: bool, dialect: TextDialect) -> _Head:
         begin = first_line_at(name, text, ended, self._reading.skip_rows)
-        text = text[begin:]
-        end = first_record_end(text, dialect)
-        if (not end and not ended) or _is_unclosed(text[: end or len(text)], dialect):
+        text, line = text[begin:], 1 + self._reading.skip_rows
+        record = next(records_of(text, dialect), None)
+        end = min(len(text), record.end) if record else 0
+        is_whole = record is not None and record.end <= len(text)
+        if not (is_whole or ended) or _is_unclosed(text[: end or len(text)], dialect):
             raise _endless(name, begin)
-        end = end or len(text)
-        records = first_records(text[:end], True, dialect, 1)
-        if not records:
+        if record is None:
             raise SourceError(f"{name}: holds no row; at least one is needed. Check it.")
         if not self._reading.header:
-            return _Head(records[0], begin, 1 + self._reading.skip_rows, True)
-        line = 1 + self._reading.skip_rows + text.count(b"\n", 0, end)
+            return _Head(record.cells, begin, line, True)
         rows = not ended or bool(first_records(text[end:], True, dialect, 1))
-        return _Head(records[0], begin + end, line, rows)
+        return _Head(record.cells, begin + end, line + record.next_line, rows)
 
     def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
         """Look at another file than the first; size: bytes that will do. Raises: SourceError if its columns are others."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
+from packer.tables.reading.dialect import NUMBER
 from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.column_types import (
@@ -27,7 +28,6 @@ _TRIED = {
 }
 _PROBE = 4  # texts that are looked at first: most types are none of a column's
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
-_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 Counts = Mapping[bytes, int]
 """Cell -> how often it occurs."""
 
@@ -110,7 +110,7 @@ def _look(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> tuple[list
     values, bad = read_texts(texts, _TRIED[kind], dialect)
     lost = [texts[b.line].strip(b" \t").decode() for b in bad if b.reason in _LOST]
     wrong = [texts[b.line] for b in bad if b.reason not in (*_LOST, CellFault.INFINITE)]
-    beyond = any(b.reason is CellFault.INFINITE and _NUMBER.fullmatch(texts[b.line].strip()) for b in bad)
+    beyond = any(b.reason is CellFault.INFINITE and NUMBER.fullmatch(texts[b.line].strip()) for b in bad)
     return wrong, lost[0] if lost else "", bool(lost) or beyond or not is_missing(values).all()
 
 
@@ -132,8 +132,8 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
         other = re.compile(
             rb"[+-]?(?:" + groups + rb"\d+)(?:" + re.escape(decimal) + rb"\d+(?:[eE][+-]?\d+)?)?"
         )
-        plain = [cell for cell in counts if _NUMBER.fullmatch(cell)]
-        found = [cell for cell in counts if other.fullmatch(cell) and not _NUMBER.fullmatch(cell)]
+        plain = [cell for cell in counts if NUMBER.fullmatch(cell)]
+        found = [cell for cell in counts if other.fullmatch(cell) and not NUMBER.fullmatch(cell)]
         if found and sum(counts[cell] for cell in (*plain, *found)) >= MOSTLY * sum(counts.values()):
             example = found[0].decode()
             given = f"{Option('Csv.thousands', thousands.decode())}" if thousands else ""

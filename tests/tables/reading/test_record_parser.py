@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer import native
-from packer.tables.reading.dialect import first_records
-from packer.tables.reading.record_parser import TextDialect, end_of_records, parse_records
+from packer.tables.reading.record_parser import TextDialect, end_of_records, parse_records, records_of
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout, RecordMember
@@ -685,22 +684,21 @@ def test_what_ends_there_is_whole(text: str, start: int, comment: bytes) -> None
     end = end_of_records(data, start, made)
     assert start <= end <= len(data)
     # Both parts by themselves give the records of the whole.
-    whole = first_records(data[start:], True, made, 10**6)
-    assert whole == first_records(data[start:end], True, made, 10**6) + first_records(
-        data[end:], True, made, 10**6
-    )
+    assert cells(data[start:], made) == cells(data[start:end], made) + cells(data[end:], made)
     assert not any("never" in b.reason for b in parse_records(data[start:end], made, layout("-")).bad)
 
 
-def test_first_records() -> None:
-    text = b'a, b ,"c,d"\r\n\n1\n"x\ny",2,3,4\n5'
-    assert first_records(text, True, form(3), 10) == [
+def cells(data: bytes, dialect: TextDialect) -> list[list[bytes]]:
+    return [record.cells for record in records_of(data, dialect)]
+
+
+def test_records_are_taken_apart() -> None:
+    assert cells(b'a, b ,"c,d"\r\n\n1\n"x\ny",2,3,4\n5', form(3)) == [
         [b"a", b" b ", b"c,d"],
         [b"1"],
         [b"x\ny", b"2", b"3", b"4"],
         [b"5"],
     ]
-    assert first_records(text, True, form(3), 2) == [[b"a", b" b ", b"c,d"], [b"1"]]
 
 
 # ---- both forms ----
