@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow
@@ -50,7 +49,7 @@ class ArrowTable(TableSource):
         """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
         super().__init__(names, reading)
         self._form = reading.dialect()
-        self._files: list[ParquetTable | IpcTable] = [open_file(name) for name in names]
+        self._files = [ArrowFile(name) for name in names]
         first = self._files[0]
         called = unique(first.schema.names)
         check_types(first.name, called, reading.types)
@@ -91,13 +90,18 @@ class ArrowTable(TableSource):
         """Yield pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""
         self._check(layout)
         indices = [w.index for w in layout.members]
-        rows = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
+        most = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
         first, group, row = after or (0, 0, 0)
-        for number in range(first, len(self._files)):
-            for part in self._files[number].parts(indices, rows, group, row):
-                parse = partial(_parse, self.names[number], part.load, layout, self._form)
-                held = max(part.nbytes, part.rows * layout.dtype.itemsize)
-                yield TableChunk(self.names[number], [number, *part.after], part.nbytes, held, parse)
+        for number, file in enumerate(self._files[first:], first):
+            with reading(file.name):
+                for batch in file.batches(indices, most, group):
+                    begin = max(0, row - batch.at) if batch.group == group else 0
+                    for start in range(begin if batch.group >= group else batch.rows, batch.rows, most):
+                        stop = min(start + most, batch.rows)
+                        nbytes = batch.nbytes * stop // batch.rows - batch.nbytes * start // batch.rows
+                        parse = partial(_parse, file.name, batch.load, start, stop, layout, self._form)
+                        place = [number, batch.group, batch.at + stop]
+                        yield TableChunk(file.name, place, nbytes, parse)
             group = row = 0
 
     def _check(self, layout: RecordLayout) -> None:
@@ -113,28 +117,20 @@ class ArrowTable(TableSource):
                     )
 
 
-def _is_null(file: ParquetTable | IpcTable, number: int) -> bool:
+def _is_null(file: ArrowFile, number: int) -> bool:
     return bool(pyarrow.types.is_null(file.schema.field(number).type))
 
 
 def _parse(
-    name: str, load: Callable[[], Sequence[Arrow]], layout: RecordLayout, form: TextDialect
+    name: str,
+    load: Callable[[], Sequence[Arrow]],
+    start: int,
+    stop: int,
+    layout: RecordLayout,
+    form: TextDialect,
 ) -> ParsedRows:
     with reading(name):
-        return records_of(load(), layout, form)
-
-
-class ArrowPart(NamedTuple):
-    """Neighbouring rows.
-
-    after: [row group or batch, row in it] of the first row behind them; load: gives an array for each column asked for, by any
-    thread, once; nbytes: of the file; rows: how many.
-    """
-
-    after: list[int]
-    load: Callable[[], Sequence[Arrow]]
-    nbytes: int
-    rows: int
+        return records_of([column.slice(start, stop - start) for column in load()], layout, form)
 
 
 @contextmanager
@@ -147,55 +143,83 @@ def reading(name: str) -> Iterator[None]:
         raise SourceError(f"{name}: cannot be read ({said}). Check it, or write it again.") from None
 
 
-def open_file(name: str) -> ParquetTable | IpcTable:
-    """Open a file by its suffix and its first bytes, and read its schema. Raises SourceError."""
-    with open(name, "rb") as file:
-        begin = file.read(6)
-    with reading(name):
-        if name.lower().endswith(PARQUET) or begin.startswith(b"PAR1"):
-            return ParquetTable(name)
-        return IpcTable(name, stream=begin != b"ARROW1")
+class _Batch(NamedTuple):
+    """Neighbouring rows of a row group or record batch.
+
+    group: its number; at: rows of it before these; nbytes: of the file, about; load: gives an array for each column asked for, by
+    any thread.
+    """
+
+    group: int
+    at: int
+    rows: int
+    nbytes: int
+    load: Callable[[], Sequence[Arrow]]
 
 
-class ParquetTable:
-    """A Parquet file. Row groups that are parts are decoded by whoever reads them, all others while the parts are told."""
+class ArrowFile:
+    """A Parquet file, or one in Arrow's own format: a file or a stream. rows: how many, None where only reading tells.
+
+    Row groups of few rows are decoded by whoever loads them, all others while the batches are told. Of Arrow's own format what is not
+    compressed is mapped, and read where it is used.
+    """
+
+    rows: int | None = None
 
     def __init__(self, name: str) -> None:
+        """Read the schema of a file, told by its suffix and its first bytes. Raises SourceError."""
         self.name, self._size = name, os.stat(name).st_size
-        self._metadata = None
-        with self._open() as file:
-            self._metadata = file.metadata
-            self.schema: Arrow = file.schema_arrow
-        self.rows: int | None = self._metadata.num_rows
-        self._rows = [self._metadata.row_group(g).num_rows for g in range(self._metadata.num_row_groups)]
-        self._before = [0, *accumulate(self._rows)]
+        with open(name, "rb") as file:
+            begin = file.read(6)
+        self._is_stream = begin != b"ARROW1"
+        self._parquet: Any = None
+        with reading(name):
+            if name.lower().endswith(PARQUET) or begin.startswith(b"PAR1"):
+                with self._open() as parquet:
+                    self._parquet, self.schema = parquet.metadata, parquet.schema_arrow
+                self.rows = self._parquet.num_rows
+            else:
+                with pyarrow.memory_map(name) as mapped:
+                    self.schema = self._reader(mapped, []).schema
 
-    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
-        """Yield parts of at most so many rows, from a row of a group on. indices: of columns."""
+    def batches(self, indices: Sequence[int], most: int, group: int) -> Iterator[_Batch]:
+        """Yield batches, those of Parquet of at most so many rows; streams from their beginning, others from a group on.
+
+        indices: of columns.
+        """
+        if self._parquet is not None:
+            yield from self._row_groups(indices, most, group)
+            return
+        with pyarrow.memory_map(self.name) as file:
+            # Whoever reads fewer columns than there are is given them in the file's order, as they are asked for here.
+            reader, first = self._reader(file, indices), 0 if self._is_stream else group
+            count = 0 if self._is_stream else reader.num_record_batches
+            begin = 0 if self._is_stream else self._size * group // max(1, count)
+            found = reader if self._is_stream else map(reader.get_batch, range(group, count))
+            for number, batch in enumerate(found, first):
+                end = file.tell() if self._is_stream else self._size * (number + 1) // count
+                yield _Batch(number, 0, batch.num_rows, end - begin, partial(list, batch.columns))
+                begin = end
+
+    def _row_groups(self, indices: Sequence[int], most: int, group: int) -> Iterator[_Batch]:
         every = self.schema.names
         # Columns of equal names can only be read together.
         names = [every[i] for i in indices] if len(set(every)) == len(every) else None
         # By name, as more may be read: a struct a with a member b, for a column a.b.
         pick = partial(_picked, columns=names or indices)
-        for g in range(group, len(self._rows)):
-            count, first = self._rows[g], row if g == group else 0
-            before, total = self._before[g], self._before[-1]
-            if 0 < count <= most:
-                nbytes = self._size * (before + count) // total - self._size * before // total
-                yield ArrowPart([g + 1, 0], partial(self._group, g, names, pick), nbytes, count)
-                continue
-            with reading(self.name), self._open() as file:
-                at = 0
-                for batch in file.iter_batches(most, [g], columns=names) if count else ():
-                    start, at = max(at, first), at + batch.num_rows
-                    if at <= first:
-                        continue  # done by an interrupted run; there is no way to them but through these
-                    arrays = pick(batch.slice(batch.num_rows - (at - start)))
-                    nbytes = self._size * (before + at) // total - self._size * (before + start) // total
-                    after = [g, at] if at < count else [g + 1, 0]
-                    yield ArrowPart(after, partial(tuple, arrays), nbytes, at - start)
+        counts = [self._parquet.row_group(g).num_rows for g in range(self._parquet.num_row_groups)]
+        row, total = sum(counts[:group]), max(1, sum(counts))
+        with self._open() as file:
+            for g, count in enumerate(counts[group:], group):
+                first = row
+                for batch in file.iter_batches(most, [g], columns=names) if count > most else [None]:
+                    rows = count if batch is None else batch.num_rows
+                    nbytes = self._size * (row + rows) // total - self._size * row // total
+                    load = partial(self._row_group, g, names, pick) if batch is None else partial(pick, batch)
+                    yield _Batch(g, row - first, rows, nbytes, load)
+                    row += rows
 
-    def _group(
+    def _row_group(
         self, group: int, names: list[str] | None, pick: Callable[[Arrow], list[Arrow]]
     ) -> list[Arrow]:
         """Read a row group's columns; workers have one each, so no more threads are begun."""
@@ -204,47 +228,12 @@ class ParquetTable:
 
     def _open(self) -> Any:
         return pyarrow.parquet.ParquetFile(
-            self.name, metadata=self._metadata, pre_buffer=False, buffer_size=_BUFFER
+            self.name, metadata=self._parquet, pre_buffer=False, buffer_size=_BUFFER
         )
 
-
-class IpcTable:
-    """A file in Arrow's own format. What is not compressed is mapped, and read where it is used."""
-
-    rows: int | None = None  # only reading tells
-
-    def __init__(self, name: str, *, stream: bool) -> None:
-        self.name, self._size, self._stream = name, os.stat(name).st_size, stream
-        with pyarrow.memory_map(name) as file:
-            self.schema: Arrow = self._reader(file, []).schema
-
-    def parts(self, indices: Sequence[int], most: int, group: int, row: int) -> Iterator[ArrowPart]:
-        """Yield parts of at most so many rows, from a row of a batch on. indices: of columns."""
-        with reading(self.name), pyarrow.memory_map(self.name) as file:
-            # Whoever reads fewer columns than there are is given them in the file's order, as they are asked for here.
-            reader = self._reader(file, indices)
-            begin, g = 0, 0 if self._stream else group
-            while True:
-                if self._stream:
-                    batch = next(reader, None)
-                else:
-                    batch = reader.get_batch(g) if g < reader.num_record_batches else None
-                if batch is None:
-                    return
-                end = file.tell() if self._stream else self._size * (g + 1) // reader.num_record_batches
-                count, first = batch.num_rows, row if g == group else 0
-                for start in range(first, count if g >= group else 0, most):
-                    stop = min(start + most, count)
-                    nbytes = (end - begin) * stop // count - (end - begin) * start // count
-                    after = [g, stop] if stop < count else [g + 1, 0]
-                    arrays = batch.slice(start, stop - start).columns
-                    yield ArrowPart(after, partial(tuple, arrays), nbytes, stop - start)
-                begin, g = end, g + 1
-
     def _reader(self, file: Arrow, indices: Sequence[int]) -> Arrow:
-        ipc = pyarrow.ipc
-        options = ipc.IpcReadOptions(included_fields=list(indices) or None)
-        return (ipc.open_stream if self._stream else ipc.open_file)(file, options=options)
+        options = pyarrow.ipc.IpcReadOptions(included_fields=list(indices) or None)
+        return (pyarrow.ipc.open_stream if self._is_stream else pyarrow.ipc.open_file)(file, options=options)
 
 
 def _picked(table: Arrow, columns: Sequence[str | int]) -> list[Arrow]:

@@ -36,7 +36,6 @@ RawValues = tuple[NDArray[Any], Wrong]
 """Raw values [n]; what is wrong among them has any value."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_NAT = np.iinfo(np.int64).min
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
 
 
@@ -70,7 +69,8 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
     wrong = np.zeros(rows, np.bool_)
     bad: dict[int, BadRow] = {}  # by row; the first column counts
     for w, given in zip(layout.members, columns, strict=True):
-        column, shown, faults = _checked(given)
+        coded = w.column.type == "category" or not pa.types.is_dictionary(given.type)
+        column, shown, faults = _checked(given if coded else given.cast(given.type.value_type))
         if w.column.kind.numeric:
             raws[w.name], more = _read(column, w, dialect)
             faults += more
@@ -126,8 +126,6 @@ def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np
 
 def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     """Read a column that is neither categories nor text."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         return np.full(len(column), w.missing, w.dtype), []
     if pa.types.is_decimal(column.type) and w.column.type == "boolean":
@@ -139,7 +137,13 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
             # 5.00 and 0E-8 are whole; zeros of other exponents, as in 1E-10, stay.
             texts = pa.compute.replace_substring_regex(texts, r"^(-?\d+)\.0+$|^(0)E-\d+$", r"\1\2")
         return _from_texts(texts, w, replace(dialect, decimal=b".", thousands=b""))
-    return _from_texts(column, w, dialect) if is_text(column.type) else raw_values(*of_arrow(column), w)
+    if is_text(column.type):
+        return _from_texts(column, w, dialect)
+    array = _numbers(column)
+    values, wrong = _raw(array, w) if not _is_temporal(column.type) else (_clock(array, column.type, w), [])
+    if column.null_count:
+        values = np.where(column.is_null().to_numpy(zero_copy_only=False), w.missing, values)
+    return values, [(mask, why) for mask, why in wrong if mask.any()]
 
 
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
@@ -178,8 +182,6 @@ def _categories(column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
 
 def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
     """Return where each text lies in a blob that has so many bytes before these, and these."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     texts = pa.concat_arrays([_as_texts(column).cast(pa.large_string())])  # its own offsets, from 0 or not
     bounds = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     data = texts.buffers()[2]
@@ -206,8 +208,10 @@ def _as_texts(column: Arrow) -> Arrow:
     elif t.is_timestamp(kind) or t.is_time(kind):
         encoded = column.dictionary_encode()
         cells = encoded.dictionary.to_pylist()
-        if t.is_timestamp(kind):
-            cells = of_arrow(encoded.dictionary)[0].astype("M8[us]").tolist()
+        if t.is_timestamp(
+            kind
+        ):  # zones change how a time is written, not the time; of nanoseconds three digits count
+            cells = _numbers(encoded.dictionary).view(f"M8[{kind.unit}]").astype("M8[us]").tolist()
         texts = [None if x is None else x.isoformat(" ") if hasattr(x, "date") else str(x) for x in cells]
     else:
         return column.cast(pa.large_string() if t.is_large_string(kind) else pa.string())
@@ -228,61 +232,47 @@ def _plain(type: Arrow) -> Arrow:
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
-def of_arrow(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return an Arrow array of numbers, booleans, dates or times as NumPy's, and its nulls; None where NaN and NaT tell them."""
-    kind = str(column.type)
-    if kind.startswith(("date", "time", "duration")):
-        # Zones change how a time is written, not the time.
-        unit = kind.split("[")[1].split("]")[0].split(",")[0]
-        ticks = column.cast(f"int{column.type.bit_width}").cast("int64").fill_null(_NAT)
-        form = "m8" if kind.startswith(("time32", "time64", "duration")) else "M8"
-        return np.asarray(ticks.to_numpy(zero_copy_only=False)).view(
-            f"{form}[{'D' if unit == 'day' else unit}]"
-        ), None
-    missing = None
-    if column.null_count and kind not in ("halffloat", "float", "double"):
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        column = column.fill_null(False if kind == "bool" else 0)
-    return np.asarray(column.to_numpy(zero_copy_only=False)), missing
+def _is_temporal(type: Arrow) -> bool:
+    return bool(pa.types.is_temporal(type))
 
 
-def raw_values(array: NDArray[Any], missing: NDArray[np.bool_] | None, w: RecordMember) -> RawValues:
-    """Return values as a column's raw ones; what is wrong among them has any value.
+def _numbers(column: Arrow) -> NDArray[Any]:
+    """Return an array of numbers, booleans, dates or times as NumPy's, the latter as ticks; nulls are NaN, False or 0."""
+    if _is_temporal(column.type):
+        column = column.cast(f"int{column.type.bit_width}").cast("int64")
+    if column.null_count and not pa.types.is_floating(column.type):
+        column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
-    array: of numbers, booleans, M8 (for dates and timestamps) or m8 (for times); missing: those that neither NaN nor NaT tells.
-    """
+
+def _raw(array: NDArray[Any], w: RecordMember) -> RawValues:
+    """Return numbers or booleans as a column's raw values."""
     kind, given = w.column.type, array.dtype.kind
-    wrong: Wrong = []
-    values: NDArray[Any]
-    if given in "Mm":
-        values = _clock(array, kind)
-    elif kind == "integer":
-        values, wrong = _integers(array, copy=missing is not None)
-    elif kind == "boolean":
-        values = array.astype(np.float32)
-        if given != "b":
-            wrong = [(~((array == 0) | (array == 1) | np.isnan(array)), "is neither 0 nor 1")]
-    elif given == "f":
-        values, infinite = array, np.isinf(array)
-        wrong = [(infinite, CellFault.INFINITE)]
-        if w.single and array.dtype.itemsize > 4:
-            beyond = (np.abs(values) >= BEYOND_SINGLE_FROM) & ~infinite
-            values = np.where(beyond, np.nan, values) if beyond.any() else values
-            wrong.append((beyond, CellFault.BEYOND_SINGLE))
-    else:
+    if kind == "integer":
+        return _integers(array)
+    if kind == "boolean":
+        wrong = (
+            [] if given == "b" else [(~((array == 0) | (array == 1) | np.isnan(array)), "is neither 0 nor 1")]
+        )
+        return array.astype(np.float32), wrong
+    if given != "f":
         values = array.astype(np.float64)
-        if w.exact and given != "b":
-            # 2**63 and 2**64, which the largest become, are no int64 and no uint64.
-            inside = values < float(np.iinfo(array.dtype).max) + 1
-            wrong = [(np.where(inside, values, 0).astype(array.dtype) != array, CellFault.ROUNDED)]
-    if missing is not None:
-        np.putmask(values, missing, w.missing)
-    return values, [(mask, why) for mask, why in wrong if mask.any()]
+        if not w.exact or given == "b":
+            return values, []
+        # 2**63 and 2**64, which the largest become, are no int64 and no uint64.
+        inside = values < float(np.iinfo(array.dtype).max) + 1
+        return values, [(np.where(inside, values, 0).astype(array.dtype) != array, CellFault.ROUNDED)]
+    infinite = np.isinf(array)
+    if not w.single or array.dtype.itemsize <= 4:
+        return array, [(infinite, CellFault.INFINITE)]
+    beyond = (np.abs(array) >= BEYOND_SINGLE_FROM) & ~infinite
+    values = np.where(beyond, np.nan, array) if beyond.any() else array
+    return values, [(infinite, CellFault.INFINITE), (beyond, CellFault.BEYOND_SINGLE)]
 
 
-def _integers(array: NDArray[Any], copy: bool) -> tuple[NDArray[np.int64], Wrong]:
+def _integers(array: NDArray[Any]) -> RawValues:
     if array.dtype.kind != "f":
-        values = array.astype(np.int64, copy=copy)
+        values = array.astype(np.int64, copy=False)
         beyond = array > np.uint64(2**63 - 1) if array.dtype == np.uint64 else values == MISSING_INTEGER
         return values, [(beyond, CellFault.TOO_LONG)]
     given = array.astype(np.float64)
@@ -297,20 +287,12 @@ def _integers(array: NDArray[Any], copy: bool) -> tuple[NDArray[np.int64], Wrong
     ]
 
 
-def _clock(array: NDArray[Any], kind: str) -> NDArray[np.float64]:
+def _clock(ticks: NDArray[np.int64], type: Arrow, w: RecordMember) -> NDArray[np.float64]:
     """Return days or seconds since 1970, or seconds since midnight. Of a fraction six digits count, as of those in texts."""
-    unit = np.datetime_data(array.dtype)[0]
-    if unit == "D" and kind == "date":
-        return np.where(np.isnat(array), np.nan, array.view(np.int64))
-    unit = "s" if unit in "YMWDhm" else unit if unit in _PER_SECOND else "ns"
-    ticks = array.astype(f"{array.dtype.kind}8[{unit}]", copy=False).view(np.int64)
-    per = _PER_SECOND[unit]
-    seconds, rest = np.divmod(ticks, per) if per > 1 else (ticks, None)
-    if kind == "date":
-        values = (seconds // DAY).astype(np.float64)
-    elif rest is None:
-        values = seconds.astype(np.float64)
-    else:
-        values = seconds + (rest * (10**6 // per) if per <= 10**6 else rest // (per // 10**6)) / 1e6
-    np.putmask(values, np.isnat(array), np.nan)
-    return values
+    per = 1000 if pa.types.is_date64(type) else _PER_SECOND.get(getattr(type, "unit", ""), 1)
+    if pa.types.is_date32(type):
+        return ticks * (1.0 if w.column.type == "date" else float(DAY))
+    seconds = ticks // per
+    if w.column.type == "date":
+        return (seconds // DAY).astype(np.float64)
+    return seconds + (ticks - seconds * per) * 10**6 // per / 1e6

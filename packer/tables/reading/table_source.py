@@ -130,14 +130,13 @@ class ReadOptions(Csv):
 class TableChunk:
     """A piece of the input, some thousand rows.
 
-    name: of the input, for messages; after: where the next piece begins, plain JSON; nbytes: of the file on the disk; held: bytes in
-    memory, about, as text or as records; parse: makes records of it, once.
+    name: of the input, for messages; after: where the next piece begins, plain JSON; nbytes: of the file on the disk; parse: makes
+    records of it, once.
     """
 
     name: str
     after: list[Any]
     nbytes: int
-    held: int
     parse: Callable[[], ParsedRows]
 
     def read(self) -> ParsedRows:

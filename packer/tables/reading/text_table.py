@@ -173,7 +173,7 @@ class TextTable(TableSource):
                 begin += end
                 taken, consumed = stream.consumed - consumed, stream.consumed
                 parse = partial(parse_records, piece.data, self._form, layout)
-                yield TableChunk(name, [number, begin], taken, end, parse)
+                yield TableChunk(name, [number, begin], taken, parse)
                 if ended:
                     return
 
