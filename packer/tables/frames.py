@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
-from packer.format.table_record import check_table
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -95,16 +94,15 @@ def _key(text: str) -> float | str:
 
 
 def _transform(header: Any) -> TableTransform:
+    table = (
+        header if isinstance(header, Mapping) else getattr(getattr(header, "header", header), "table", None)
+    )
+    if not isinstance(table, Mapping):
+        raise UsageError(
+            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
+            " Pass one, or its header."
+        )
     try:
-        if isinstance(header, Mapping):
-            check_table(header)
-            return TableTransform.from_json(header)
-        table = getattr(getattr(header, "header", header), "table", None)
-        if isinstance(table, Mapping):
-            return TableTransform.from_json(table)
+        return TableTransform.from_json(table)
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None
-    raise UsageError(
-        f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
-        " Pass one, or its header."
-    )

@@ -213,7 +213,7 @@ def _new_job(
     table = open_table(sources, reading)
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
-        named = {*reading.types, *(name for _, names in choices.lists() for name in names)}
+        named = {*reading.types, *(name for _, _, names in choices.lists() for name in names)}
         indexes = tuple(name for name in table.indexes if name not in named)
         choices = replace(choices, drop=(*choices.drop, *indexes))
     plan = plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns)

@@ -61,10 +61,10 @@ def records(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
         found = type_of(array.type)
-        number = kind == "boolean" and found in ("number", "integer")  # floats, where some are missing
-        moment = kind in ("date", "time", "timestamp") and found in ("number", "integer")
+        # Booleans are floats where some are missing.
+        number = w.column.kind.numeric and found in ("number", "integer")
         span = kind == "time" and pa.types.is_duration(array.type)
-        if not (readable(array.type, kind) or number or moment or span):
+        if not (readable(array.type, kind) or number or span):
             raise UsageError(f"column {name!r}: holds {array.type}, which is not read as {kind}. Convert it.")
         if arrays and len(array) != len(arrays[0]):
             raise UsageError(

@@ -55,35 +55,32 @@ class ArrowTable(TableSource):
         check_types(first.name, called, reading.types)
         for file in self._files[1:]:
             compare_names(file.name, file.schema.names, first.name, first.schema.names)
-        # A column has the type that the first file says in which it is not of nulls alone.
-        told = [next((f for f in self._files if not _is_null(f, n)), first) for n in range(len(called))]
-        held = [file.schema.field(number).type for number, file in enumerate(told)]
-        self.columns = tuple(
-            TableColumn.given(name, reading.types.get(name) or type_of(type) or "category")
-            for name, type in zip(called, held, strict=True)
-        )
-        for file in self._files:
-            for number, (column, type) in enumerate(zip(self.columns, held, strict=True)):
-                found = file.schema.field(number).type
-                alike = type_of(found) == type_of(type) or _is_null(file, number)
-                if not alike and column.name not in reading.types:
+        columns: list[TableColumn] = []
+        self.column_notes = {}
+        for number, name in enumerate(called):
+            types = [file.schema.field(number).type for file in self._files]
+            # A column has the type that the first file says in which it is not of nulls alone.
+            told = next((k for k, type in enumerate(types) if not pyarrow.types.is_null(type)), 0)
+            held = types[told]
+            columns.append(TableColumn.given(name, reading.types.get(name) or type_of(held) or "category"))
+            for file, type in zip(self._files, types, strict=True):
+                alike = type_of(type) == type_of(held) or pyarrow.types.is_null(type)
+                if not alike and name not in reading.types:
                     raise SourceError(
-                        f"{file.name}: column {column.name!r} holds {found}, in {told[number].name} it is "
-                        f"{type}; all files must have the same types. Pass "
-                        f"{Option('types', {column.name: column.type})}, or another type, if one fits both."
+                        f"{file.name}: column {name!r} holds {type}, in {names[told]} it is {held}; all files must have"
+                        f" the same types. Pass {Option('types', {name: columns[-1].type})}, or another type, if one fits both."
                     )
+            if not type_of(held):
+                said = f"{held}, which is not read: it can only be dropped"
+                self.column_notes[name] = [f"column {name!r} holds {said}."]
+            elif pyarrow.types.is_null(held) and columns[-1].type == "number":
+                self.column_notes[name] = [f"column {name!r} holds nulls alone: it is read as number."]
+        self.columns = tuple(columns)
         counts = [file.rows for file in self._files]
         self.rows = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
         self.notes = tuple(renamed(first.name, first.schema.names, called, ()))
-        self.column_notes = {}
-        for number, (column, type) in enumerate(zip(self.columns, held, strict=True)):
-            said = "" if type_of(type) else f"{type}, which is not read: it can only be dropped"
-            if _is_null(told[number], number) and column.type == "number":
-                said = "nulls alone: it is read as number"
-            if said:
-                self.column_notes[column.name] = [f"column {column.name!r} holds {said}."]
         self.indexes = tuple(name for name in called if _INDEX.fullmatch(name))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
@@ -115,10 +112,6 @@ class ArrowTable(TableSource):
                     raise UsageError(
                         f"{file.name}: column {w.column.name!r} holds {type}, which is not read as {w.column.type}. Pass {drop}."
                     )
-
-
-def _is_null(file: ArrowFile, number: int) -> bool:
-    return bool(pyarrow.types.is_null(file.schema.field(number).type))
 
 
 def _parse(

@@ -291,7 +291,7 @@ def _clock(ticks: NDArray[np.int64], type: Arrow, w: RecordMember) -> NDArray[np
     """Return days or seconds since 1970, or seconds since midnight. Of a fraction six digits count, as of those in texts."""
     per = 1000 if pa.types.is_date64(type) else _PER_SECOND.get(getattr(type, "unit", ""), 1)
     if pa.types.is_date32(type):
-        return ticks * (1.0 if w.column.type == "date" else float(DAY))
+        return ticks.astype(np.float64) * (1 if w.column.type == "date" else DAY)
     seconds = ticks // per
     if w.column.type == "date":
         return (seconds // DAY).astype(np.float64)

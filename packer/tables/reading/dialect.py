@@ -36,17 +36,15 @@ _NOTED = 6  # columns named in a note
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
-def first_line_at(name: str, text: bytes, ended: bool, skip_rows: int) -> int:
+def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
     """Return the offset behind the lines passed over at a file's beginning. Raises: UsageError."""
     at = 0
     for _ in range(skip_rows):
         at = text.find(b"\n", at) + 1
         if not at:
-            lines = text.count(b"\n") + (not text.endswith(b"\n"))
-            size = "" if ended else f"first {len(text) >> 10:,} KiB hold "
             raise UsageError(
-                f"{name}: {size or 'has '}{units.count(lines, 'line')}, of which {Option('Csv.skip_rows', skip_rows)}"
-                " passes over all; a table begins behind them. Pass a smaller number."
+                f"{name}: {Option('Csv.skip_rows', skip_rows)} passes over all lines that were"
+                " read of it; a table begins behind them. Pass a smaller number."
             )
     return at
 

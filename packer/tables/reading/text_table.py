@@ -64,7 +64,7 @@ class TextTable(TableSource):
         super().__init__(names, reading)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
-        rest = text[first_line_at(first, text, ended, reading.skip_rows) :]
+        rest = text[first_line_at(first, text, reading.skip_rows) :]
         dialect = replace(reading.dialect(), delimiter=delimiter_of(first, rest, ended, reading))
         head = self._head(first, text, ended, dialect)
         written = [str(number) for number in range(len(head.cells))]
@@ -109,7 +109,7 @@ class TextTable(TableSource):
         return text, ended
 
     def _head(self, name: str, text: bytes, ended: bool, dialect: TextDialect) -> _Head:
-        begin = first_line_at(name, text, ended, self._reading.skip_rows)
+        begin = first_line_at(name, text, self._reading.skip_rows)
         text, line = text[begin:], 1 + self._reading.skip_rows
         record = next(records_of(text, dialect), None)
         end = min(len(text), record.end) if record else 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
@@ -48,34 +51,31 @@ def infer(
     """
     check_types(name, names, given)
     cells = list(zip(*(record for record in records if len(record) == len(names)), strict=True))
-    columns: list[TableColumn] = []
+    counts = {c: Counter(cells[n] if cells else ()) for n, c in enumerate(names) if c not in given}
     alone = one_column(dialect)
+    found = _types_of({column: list(texts) for column, texts in counts.items()}, alone)
+    found |= {column: TableColumn.given(column, type) for column, type in given.items()}
+    present = {c: _present(texts, dialect) for c, texts in counts.items() if found[c].type == "category"}
     notes: dict[str, list[str]] = {}
-    for number, column in enumerate(names):
-        if column in given:
-            columns.append(TableColumn.given(column, given[column]))
-            continue
-        counts = Counter(cells[number] if cells else ())
-        type, digits = _type_of(list(counts), alone)
-        if type == "category":
-            present = _present(counts, dialect)
-            _refuse_other_numbers(name, column, present, dialect)
-            wrong, lost, some = _look(list(present), "number", alone)
-            total = sum(present.values())
-            if some and total - sum(present[text] for text in wrong) >= MOSTLY * total:
-                type, digits = "number", lost  # each bad cell is told with its line when it is read
-            elif found := _note(column, present):
-                notes[column] = [Sentence(found)]
-        elif not type:
-            type, digits = "number", ""
+    looks = _look([list(texts) for texts in present.values()], "number", alone)
+    for (column, texts), look in zip(present.items(), looks, strict=True):
+        _refuse_other_numbers(name, column, texts, dialect)
+        total = sum(texts.values())
+        if look.some and total - sum(texts[text] for text in look.wrong) >= MOSTLY * total:
+            # Each bad cell is told with its line when it is read.
+            found[column] = TableColumn(column, "number", digits=look.digits)
+        elif note := _note(column, texts):
+            notes[column] = [Sentence(note)]
+    for column in counts:
+        if not found[column].type:
+            found[column] = TableColumn(column, "number", digits="")
             notes[column] = [
                 Sentence(
                     f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number."
                     f" If it is none, pass {as_category(column)}, or another type."
                 )
             ]
-        columns.append(TableColumn(column, type, "", digits))
-    return tuple(columns), notes
+    return tuple(found[c] for c in names), notes
 
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
@@ -90,28 +90,51 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
             raise UsageError(f"{Option('types', {column: type})}{said}")
 
 
-def _type_of(texts: Sequence[bytes], dialect: TextDialect) -> tuple[str, str | None]:
-    """Find the first type as which the parser reads all texts, "" if all are missing. Returns: it, and TableColumn.digits."""
+def _types_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, TableColumn]:
+    """Find for each column the first type as which the parser reads all of its texts, "" if all are missing, else category."""
+    found = {column: TableColumn(column, "category") for column in columns}
+    left = dict(columns)
     for kind in _TRIED:
-        if len(texts) > _PROBE and _look(texts[:_PROBE], kind, dialect)[0]:
-            continue
-        wrong, lost, some = _look(texts, kind, dialect)
-        if not wrong and (some or kind == "integer"):
-            return kind if some else "", lost if kind in ("integer", "number") else None
-    return "category", None
+        probes = _look([texts[:_PROBE] for texts in left.values()], kind, dialect)
+        fitting = [column for column, look in zip(left, probes, strict=True) if not look.wrong]
+        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, dialect), strict=True):
+            if not look.wrong and (look.some or kind == "integer"):
+                digits = look.digits if kind in ("integer", "number") else None
+                found[column] = TableColumn(column, kind if look.some else "", digits=digits)
+                del left[column]
+    return found
 
 
-def _look(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> tuple[list[bytes], str, bool]:
-    """Read texts as a type.
+@dataclass
+class _Look:
+    """What is found of a column's texts, read as a type.
 
-    Returns: those that are none, but for infinite numbers, which are told with their line when they are read; the first whole number
-    whose digits are lost: zeros in front, or what float64 rounds, "" for none; whether any text is one.
+    wrong: those that are none, but for infinite numbers, which are told with their line when they are read; digits: the first whole
+    number whose digits are lost: zeros in front, or what float64 rounds, "" for none; some: whether any text is one.
     """
+
+    some: bool
+    digits: str = ""
+    wrong: list[bytes] = field(default_factory=list)
+
+
+def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -> list[_Look]:
+    """Read the texts of columns as a type, all at once: wide tables have many columns of few texts."""
+    texts = [text for column in columns for text in column]
     values, bad = read_texts(texts, _TRIED[kind], dialect)
-    lost = [texts[b.line].strip(b" \t").decode() for b in bad if b.reason in _LOST]
-    wrong = [texts[b.line] for b in bad if b.reason not in (*_LOST, CellFault.INFINITE)]
-    beyond = any(b.reason is CellFault.INFINITE and NUMBER.fullmatch(texts[b.line].strip()) for b in bad)
-    return wrong, lost[0] if lost else "", bool(lost) or beyond or not is_missing(values).all()
+    ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
+    present = [part.any() for part in np.split(~is_missing(values), ends[:-1])] if columns else []
+    looks = [_Look(bool(some)) for some in present]
+    places = np.searchsorted(ends, [b.line for b in bad], "right").tolist()
+    for b, look in zip(bad, (looks[place] for place in places), strict=True):
+        text = texts[b.line].strip(b" \t")
+        if b.reason in _LOST:
+            look.some, look.digits = True, look.digits or text.decode()
+        elif b.reason is not CellFault.INFINITE:
+            look.wrong.append(texts[b.line])
+        elif NUMBER.fullmatch(text):
+            look.some = True  # beyond float64
+    return looks
 
 
 def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
@@ -136,9 +159,8 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
         found = [cell for cell in counts if other.fullmatch(cell) and not NUMBER.fullmatch(cell)]
         if found and sum(counts[cell] for cell in (*plain, *found)) >= MOSTLY * sum(counts.values()):
             example = found[0].decode()
-            given = f"{Option('Csv.thousands', thousands.decode())}" if thousands else ""
-            given += " " if thousands and decimal == b"," else ""
-            given += f"{Option('Csv.decimal', ',')}" if decimal == b"," else ""
+            marks = (("Csv.thousands", thousands), ("Csv.decimal", decimal.replace(b".", b"")))
+            given = " ".join(f"{Option(option, mark.decode())}" for option, mark in marks if mark)
             raise SourceError(
                 f"{name}: column {column!r} holds numbers in another way of writing, as {example!r}; that must be said."
                 f" Pass {given}, or {as_category(column)} if they are none."

@@ -14,12 +14,6 @@ from packer.tables.transform.column_types import TableColumn, as_category, liste
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
 
 LABELS = ("auto", "classes", "number")
-_OPTION_OF = {
-    "label": Option("label"),
-    "keep": Option("keep"),
-    "drop": Option("drop"),
-    "feature": Option("features"),
-}
 MISSING = ("nan", "error", "mean", "median", "zero")
 
 
@@ -73,16 +67,16 @@ class ColumnChoices:
                 f"it goes with {Option('label')}. Pass {Option('label')}, or leave it out."
             )
 
-    def lists(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the options that name columns, and the names."""
+    def lists(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Return the options that name columns, the role that each gives, "" for none, and the names."""
         one_hot = () if isinstance(self.one_hot, str) else self.one_hot
         return [
-            ("label", self.label),
-            ("keep", self.keep),
-            ("drop", self.drop),
-            ("features", self.features or ()),
-            ("one_hot", one_hot),
-            ("Encode.log1p", self.log1p),
+            ("label", "label", self.label),
+            ("keep", "keep", self.keep),
+            ("drop", "drop", self.drop),
+            ("features", "feature", self.features or ()),
+            ("one_hot", "", one_hot),
+            ("Encode.log1p", "", self.log1p),
         ]
 
     def record(self) -> dict[str, Any]:
@@ -160,28 +154,22 @@ def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:
 
 
 def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
-    given = {
-        "label": choices.label,
-        "keep": choices.keep,
-        "drop": choices.drop,
-        "feature": choices.features or (),
-    }
-    for option, names in choices.lists():
+    roles: dict[str, str] = {}
+    named: dict[str, str] = {}  # by which option
+    for option, role, names in choices.lists():
         for name in names:
             if name not in types:
                 raise UsageError(
                     f"{Option(option, name)}: no column has that name; {nearest(name, types)}. Pass "
                     "one that is in the table."
                 )
-    roles: dict[str, str] = {}
-    for role, names in given.items():
-        for name in names:
-            if name in roles:
+            if role and name in named:
                 raise UsageError(
-                    f"column {name!r}: is named by {_OPTION_OF[roles[name]]} and by {_OPTION_OF[role]};"
+                    f"column {name!r}: is named by {Option(named[name])} and by {Option(option)};"
                     " one role is allowed. Name it once."
                 )
-            roles[name] = role
+            if role:
+                roles[name], named[name] = role, option
     rest = "feature" if choices.features is None else "drop"
     return {name: roles.get(name, rest) for name in types}
 

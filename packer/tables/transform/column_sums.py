@@ -82,19 +82,19 @@ class ColumnSums:
     def __post_init__(self) -> None:
         plan = self.plan
         layout: Mapping[str, Any] = plan.layout.dtype.fields or {}
-        # What is summed: members of the records, then what is computed from them.
+        # What is summed: members of the records that are floats, then what is computed from members; by column and what it is.
         self._plain = [w for w in plan.numeric if layout[w.name][0].kind == "f"]
         self._integers = [w for w in plan.numeric if layout[w.name][0].kind == "i"]
         self._made: list[tuple[RecordMember, str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = [
-            (w, "integer", lambda x: x) for w in self._integers
+            (w, "", np.positive) for w in self._integers
         ]
         for w in plan.numeric:
             if w.column.log1p:
                 self._made.append((w, "log1p", np.log1p))
             if w.column.standardize is not None:
                 self._made += [(w, part, of) for part, of in w.column.kind.parts.items()]
-        self._slots = {(w.index, "plain"): i for i, w in enumerate(self._plain)}
-        self._slots |= {(w.index, what): len(self._plain) + i for i, (w, what, _) in enumerate(self._made)}
+        summed = [*((w.index, "") for w in self._plain), *((w.index, what) for w, what, _ in self._made)]
+        self._slots = {key: slot for slot, key in enumerate(summed)}
         self._texts = [w for w in plan.layout.members if not w.column.kind.numeric]
         self._classes = [
             w
@@ -145,10 +145,10 @@ class ColumnSums:
             before = self._limits.get(index, (least, most))
             self._limits[index] = min(least, before[0]), max(most, before[1])
         for index, counts in part.counts.items():
-            own = self.counts.get(index, np.zeros(0, np.int64))
-            longer, shorter = (own, counts) if len(own) >= len(counts) else (counts, own)
-            total = longer.copy()
-            total[: len(shorter)] += shorter
+            before = self.counts.get(index, np.zeros(0, np.int64))
+            total = np.zeros(max(len(before), len(counts)), np.int64)
+            total[: len(before)] += before
+            total[: len(counts)] += counts
             self.counts[index] = total
         for index, values in part.values.items():
             if index in self.values:
@@ -156,15 +156,13 @@ class ColumnSums:
             self.values[index] = values
             check_categories(self.plan.columns[index].name, len(values), self.plan.max_categories, "label")
 
-    def of(self, index: int, what: str | None = None) -> NumberSummary:
+    def of(self, index: int, what: str = "") -> NumberSummary:
         """Summarize a numeric column: as it is read, or "log1p" or a part of it."""
-        if what is None:
-            what = "plain" if (index, "plain") in self._slots else "integer"
         i = self._slots[index, what]
         count = int(self._count[i])
         least, most = (float(self._least[i]), float(self._most[i])) if count else (0.0, 0.0)
-        if what == "integer":
-            least, most = self._limits.get(index, (0, 0))
+        if not what:
+            least, most = self._limits.get(index, (least, most))
         squares = float(self._squares[i])
         known = isfinite(squares) and (squares > _LEAST_SQUARES or self._least[i] == self._most[i])
         mean = float(self._base[i]) + float(self._mean[i])

@@ -77,16 +77,13 @@ def role_of(column: Mapping[str, Any]) -> str:
         return str({"keep": "kept", "drop": "dropped"}.get(column["role"], column["role"]))
     if column["type"] == "category":
         return "one-hot" if column["one_hot"] else "category"
-    ways = [
-        way
-        for way, chosen in (
-            ("log1p", column["log1p"]),
-            ("standardized", column["standardize"] is not None),
-            ("indicator", column["indicator"]),
-        )
-        if chosen
-    ]
-    return " ".join(["feature", *([f"({', '.join(ways)})"] if ways else [])])
+    flags = {
+        "log1p": column["log1p"],
+        "standardized": column["standardize"] is not None,
+        "indicator": column["indicator"],
+    }
+    ways = ", ".join(way for way, chosen in flags.items() if chosen)
+    return f"feature ({ways})" if ways else "feature"
 
 
 def measured_on(table: Mapping[str, Any], rows: int) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.format.table_record import check_table
 from packer.tables.transform.column_types import (
     MISSING_INTEGER,
     TableColumn,
@@ -252,7 +253,8 @@ class TableTransform:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TableTransform:
-        """Read what to_json wrote, of a record whose form was checked (table_record.py). Raises ValueError."""
+        """Read what to_json wrote. Raises ValueError if it is malformed."""
+        check_table(record)
         label, given = record["label"], record["reading"].get("types", {})
         transform = cls(
             tuple(TableColumn.from_json(c, given.get(c["name"], "")) for c in record["columns"]),

@@ -145,7 +145,7 @@ def test_parts_of_any_length_give_equal_results(step):
     whole.merge(whole.part(records, fit_rows))
     for start in range(0, rows, step):
         parts.merge(parts.part(records[start : start + step], fit_rows[start : start + step]))
-    for index, what in [(0, None), (1, None), (2, None), (2, "log1p")]:
+    for index, what in [(0, ""), (1, ""), (2, ""), (2, "log1p")]:
         assert whole.of(index, what) == parts.of(index, what)
     assert whole.of(2, "log1p").mean == pytest.approx(np.log1p(records["c2"][fit_rows]).mean(), rel=1e-14)
 
