@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, read_cells
+from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER
 from packer.tables.transform.column_types import TEXT as TEXTS
 from packer.tables.transform.records import (
     BEYOND_SINGLE_FROM,
@@ -68,7 +68,7 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     if native.COMPILED:
         size = layout.dtype.itemsize
         result = native.loops.parse_csv(
-            data, _bytes(records), size, lines, cells, *dialect.marks, dialect.missing, _powers()
+            data, _bytes(records), size, lines, cells, *dialect.marks, dialect.missing, powers_of_ten()
         )
     else:
         result = _parse_plain(bytes(data), records, lines, cells, dialect)
@@ -118,11 +118,6 @@ def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -
     return start + (last[0].begin if last and last[0].end > len(data) else data.rfind(b"\n") + 1)
 
 
-@functools.cache
-def _powers() -> NDArray[np.uint64]:
-    return np.frombuffer(powers_of_ten(), "<u8").copy()  # aligned
-
-
 def _bytes(records: NDArray[Any]) -> memoryview:
     return records.view(np.uint8).data if records.dtype.itemsize and len(records) else memoryview(bytearray())
 
@@ -151,11 +146,11 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
     members: Mapping[str, Any] = layout.dtype.fields or {}
     bad: dict[int, BadRow] = {}  # by record; the first column counts
     for wanted in layout.members:
-        if not wanted.column.cells.read:
+        cells = wanted.column.cells
+        if not cells.read:
             continue
-        column, texts = wanted.column, parsed.dictionaries.pop(wanted.index)
-        marks = dialect.decimal.decode(), dialect.thousands.decode()
-        values, valid = read_cells(texts, column.notation or column.type, *marks)
+        texts = parsed.dictionaries.pop(wanted.index)
+        values, valid = cells.read(texts, dialect.decimal.decode(), dialect.thousands.decode())
         beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
         values[beyond] = np.nan
         codes = _member(records, "<i4", members[wanted.name][1]).copy()
@@ -163,7 +158,7 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
         records[wanted.name] = np.append(values, np.nan)[codes]
         for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
             value, is_beyond = texts[codes[row]][:VALUE_CHARACTERS], beyond[codes[row]]
-            why = CellFault.BEYOND_SINGLE if is_beyond else column.cells.reason
+            why = CellFault.BEYOND_SINGLE if is_beyond else cells.reason
             bad.setdefault(row, BadRow(row, wanted.index, value, why))
     if bad:
         rows = np.zeros(len(records), np.bool_)
@@ -193,17 +188,15 @@ def significand(q: int) -> int:
     return reciprocal >> max(0, reciprocal.bit_length() - 128)
 
 
-def powers_of_ten() -> bytes:
-    """Return powers of ten in 128 bits, by which the nearest doubles are found: both halves of each, the upper first, as <u8.
+@functools.cache
+def powers_of_ten() -> NDArray[np.uint64]:
+    """Return powers of ten in 128 bits, by which the nearest doubles are found: both halves of each, the upper first.
 
     A table as in D. Lemire, "Number parsing at a gigabyte per second" (2021), section 5: for each q the first 128 bits of 5**q.
     Those of negative q, whose bits never end, are rounded up.
     """
-    words = bytearray()
-    for q in range(_SMALLEST, _LARGEST + 1):
-        upper, lower = divmod(significand(q), 1 << 64)
-        words += upper.to_bytes(8, "little") + lower.to_bytes(8, "little")
-    return bytes(words)
+    words = [divmod(significand(q), 1 << 64) for q in range(_SMALLEST, _LARGEST + 1)]
+    return np.array(words, np.uint64).reshape(-1)
 
 
 VALUE_BYTES = 320

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from packer.sentence import Option
 from packer.tables.transform import cell_values
-from packer.tables.transform.cell_values import DAY, Reader, Values
+from packer.tables.transform.cell_values import DAY, Reader
 
 MISSING_INTEGER = -(2**63)
 MISSING_CATEGORY = -1
@@ -210,13 +210,6 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
         seen.add(text)
         found.append(name)
     return tuple(found)
-
-
-def read_cells(texts: Sequence[str], kind: str, decimal: str = ".", thousands: str = "") -> Values:
-    """Read the present cells of a column. kind: a type or a notation whose cells are read by their texts."""
-    read = (NOTATIONS.get(kind) or TYPES[kind]).read
-    assert read is not None
-    return read(texts, decimal, thousands)
 
 
 _NUMBER = np.dtype("<f8")

@@ -93,36 +93,31 @@ class RowMapper:
 
     def _plan(self) -> list[Step]:
         """Return the steps that fill the features: one for each run of numbers side by side in a record, one for any other column."""
-        members: Mapping[str, Any] = self.layout.dtype.fields or {}
-        steps: list[Step] = []
-        run: list[TableColumn] = []
-        at = first = 0
-
-        def finish() -> None:
-            if run:
-                steps.append(self._run(list(run), first))
-                run.clear()
-
+        runs: list[list[TableColumn]] = []
         for c in self.transform.columns:
-            if not c.outputs:
-                continue
-            member = self._wanted[c.name].name
-            if not c.kind.numeric or c.kind.parts:
-                finish()
+            if c.outputs and runs and self._is_beside(runs[-1][-1], c):
+                runs[-1].append(c)
+            elif c.outputs:
+                runs.append([c])
+        steps: list[Step] = []
+        at = 0
+        for run in runs:
+            c = run[0]
+            if c.kind.parts or not c.kind.numeric:
                 steps.append(self._parts(c, at) if c.kind.parts else self._one_hot(c, at))
             else:
-                if run:
-                    dtype, offset = members[self._wanted[run[-1].name].name][:2]
-                    if members[member][:2] != (dtype, offset + dtype.itemsize):
-                        finish()
-                if not run:
-                    first = at
-                run.append(c)
-            at += len(c.outputs)
-        finish()
+                steps.append(self._run(run, at))
+            at += sum(len(c.outputs) for c in run)
         for j, c in enumerate((c for c in self.transform.columns if c.indicator), at):
             steps.append(self._indicator(c, j))
         return steps
+
+    def _is_beside(self, left: TableColumn, c: TableColumn) -> bool:
+        """Tell whether two columns of numbers lie side by side in a record, with one dtype."""
+        members: Mapping[str, Any] = self.layout.dtype.fields or {}
+        plain = all(x.kind.numeric and not x.kind.parts for x in (left, c))
+        (dtype, at), other = (members[self._wanted[x.name].name][:2] for x in (left, c))
+        return plain and other == (dtype, at + dtype.itemsize)
 
     def _run(self, run: list[TableColumn], first: int) -> Step:
         member, width = self._wanted[run[0].name].name, len(run)

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.format.table_record import KINDS
-from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, read_cells
+from packer.tables.transform.cell_values import NA_TEXTS, Values
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn
+
+
+def read_cells(texts: list[str], kind: str, decimal: str = ".", thousands: str = "") -> Values:
+    read = (NOTATIONS.get(kind) or TYPES[kind]).read
+    assert read is not None
+    return read(texts, decimal, thousands)
 
 
 def values(type: str, *texts: str) -> list[float | None]:
