@@ -36,6 +36,7 @@ RawValues = tuple[NDArray[Any], Wrong]
 """Raw values [n]; what is wrong among them has any value."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_NAT = np.iinfo(np.int64).min
 _BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
 
 
@@ -285,9 +286,8 @@ def _integers(array: NDArray[Any]) -> RawValues:
 def _clock(ticks: NDArray[np.int64], type: Arrow, w: RecordMember) -> NDArray[np.float64]:
     """Return days or seconds since 1970, or seconds since midnight. Of a fraction six digits count, as of those in texts."""
     per = 1000 if pa.types.is_date64(type) else _PER_SECOND.get(getattr(type, "unit", ""), 1)
-    if pa.types.is_date32(type):
-        return ticks.astype(np.float64) * (1 if w.column.type == "date" else DAY)
+    ticks = ticks * DAY if pa.types.is_date32(type) else ticks
     seconds = ticks // per
-    if w.column.type == "date":
-        return (seconds // DAY).astype(np.float64)
-    return seconds + (ticks - seconds * per) * 10**6 // per / 1e6
+    days = w.column.type == "date"
+    values = seconds // DAY if days else seconds + (ticks - seconds * per) * 10**6 // per / 1e6
+    return np.where(ticks == _NAT, np.nan, values)
