@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow
 import pyarrow.ipc
@@ -38,9 +38,8 @@ _BUFFER = 1 << 20  # bytes of a column read at once; without it a row group is r
 class ArrowTable(TableSource):
     """Parquet files, or Arrow's (IPC, Feather), that hold one table.
 
-    A piece is a row group or a record batch, or a part of one that is large. Row groups that are pieces are decoded by whoever reads
-    them, all others while the pieces are told. What is held at once is a piece for each that is read; of Arrow files that are
-    compressed, a whole record batch.
+    A piece is a row group or a record batch, or a part of one that is large. What is held at once is a piece for each that is read; of
+    Arrow files that are compressed, a whole record batch.
     """
 
     unit = "row"
@@ -84,22 +83,22 @@ class ArrowTable(TableSource):
         self.indexes = tuple(name for name in called if _INDEX.fullmatch(name))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
-        """Yield pieces, from the beginning or from where `after` says: [number of the file, row group or batch, row in it]."""
+        """Yield pieces, from the beginning or from where `after` says: [number of the file, row in it]."""
         self._check(layout)
         indices = [w.index for w in layout.members]
         most = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
-        first, group, row = after or (0, 0, 0)
+        first, row = after or (0, 0)
         for number, file in enumerate(self._files[first:], first):
             with reading(file.name):
-                for batch in file.batches(indices, most, group):
-                    begin = max(0, row - batch.at) if batch.group == group else 0
-                    for start in range(begin if batch.group >= group else batch.rows, batch.rows, most):
-                        stop = min(start + most, batch.rows)
-                        nbytes = batch.nbytes * stop // batch.rows - batch.nbytes * start // batch.rows
-                        parse = partial(_parse, file.name, batch.load, start, stop, layout, self._form)
-                        place = [number, batch.group, batch.at + stop]
-                        yield TableChunk(file.name, place, nbytes, parse)
-            group = row = 0
+                for at, nbytes, columns in file.batches(indices, most, row):
+                    rows = len(columns[0])
+                    for start in range(max(0, row - at), rows, most):
+                        stop = min(start + most, rows)
+                        part = [column.slice(start, stop - start) for column in columns]
+                        parse = partial(_parse, file.name, part, layout, self._form)
+                        share = nbytes * stop // rows - nbytes * start // rows
+                        yield TableChunk(file.name, [number, at + stop], share, parse)
+            row = 0
 
     def _check(self, layout: RecordLayout) -> None:
         """Raise UsageError for columns that cannot be read as what is wanted."""
@@ -114,16 +113,9 @@ class ArrowTable(TableSource):
                     )
 
 
-def _parse(
-    name: str,
-    load: Callable[[], Sequence[Arrow]],
-    start: int,
-    stop: int,
-    layout: RecordLayout,
-    form: TextDialect,
-) -> ParsedRows:
+def _parse(name: str, columns: Sequence[Arrow], layout: RecordLayout, form: TextDialect) -> ParsedRows:
     with reading(name):
-        return records_of([column.slice(start, stop - start) for column in load()], layout, form)
+        return records_of(columns, layout, form)
 
 
 @contextmanager
@@ -136,25 +128,14 @@ def reading(name: str) -> Iterator[None]:
         raise SourceError(f"{name}: cannot be read ({said}). Check it, or write it again.") from None
 
 
-class _Batch(NamedTuple):
-    """Neighbouring rows of a row group or record batch.
-
-    group: its number; at: rows of it before these; nbytes: of the file, about; load: gives an array for each column asked for, by
-    any thread.
-    """
-
-    group: int
-    at: int
-    rows: int
-    nbytes: int
-    load: Callable[[], Sequence[Arrow]]
+_Batch = tuple[int, int, "list[Arrow]"]
+"""Rows of the file before these; bytes of the file, about; an array for each column that is asked for."""
 
 
 class ArrowFile:
     """A Parquet file, or one in Arrow's own format: a file or a stream. rows: how many, None where only reading tells.
 
-    Row groups of few rows are decoded by whoever loads them, all others while the batches are told. Of Arrow's own format what is not
-    compressed is mapped, and read where it is used.
+    Parquet is decoded while its batches are told. Of Arrow's own format what is not compressed is mapped, and read where it is used.
     """
 
     rows: int | None = None
@@ -175,49 +156,37 @@ class ArrowFile:
                 with pyarrow.memory_map(name) as mapped:
                     self.schema = self._reader(mapped, []).schema
 
-    def batches(self, indices: Sequence[int], most: int, group: int) -> Iterator[_Batch]:
-        """Yield batches, those of Parquet of at most so many rows; streams from their beginning, others from a group on.
-
-        indices: of columns.
-        """
+    def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
+        """Yield batches, those of Parquet of at most so many rows and from the row group of a row on. indices: of columns."""
         if self._parquet is not None:
-            yield from self._row_groups(indices, most, group)
+            yield from self._row_groups(indices, most, row)
             return
         with pyarrow.memory_map(self.name) as file:
             # Whoever reads fewer columns than there are is given them in the file's order, as they are asked for here.
-            reader, first = self._reader(file, indices), 0 if self._is_stream else group
+            reader, at, begin = self._reader(file, indices), 0, 0
             count = 0 if self._is_stream else reader.num_record_batches
-            begin = 0 if self._is_stream else self._size * group // max(1, count)
-            found = reader if self._is_stream else map(reader.get_batch, range(group, count))
-            for number, batch in enumerate(found, first):
-                end = file.tell() if self._is_stream else self._size * (number + 1) // count
-                yield _Batch(number, 0, batch.num_rows, end - begin, partial(list, batch.columns))
-                begin = end
+            found = reader if self._is_stream else map(reader.get_batch, range(count))
+            for number, batch in enumerate(found, 1):
+                end = file.tell() if self._is_stream else self._size * number // count
+                yield at, end - begin, batch.columns
+                at, begin = at + batch.num_rows, end
 
-    def _row_groups(self, indices: Sequence[int], most: int, group: int) -> Iterator[_Batch]:
+    def _row_groups(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
         every = self.schema.names
         # Columns of equal names can only be read together.
         names = [every[i] for i in indices] if len(set(every)) == len(every) else None
-        # By name, as more may be read: a struct a with a member b, for a column a.b.
-        pick = partial(_picked, columns=names or indices)
-        counts = [self._parquet.row_group(g).num_rows for g in range(self._parquet.num_row_groups)]
-        row, total = sum(counts[:group]), max(1, sum(counts))
+        at, total = 0, self._parquet.num_rows
         with self._open() as file:
-            for g, count in enumerate(counts[group:], group):
-                first = row
-                for batch in file.iter_batches(most, [g], columns=names) if count > most else [None]:
-                    rows = count if batch is None else batch.num_rows
-                    nbytes = self._size * (row + rows) // total - self._size * row // total
-                    load = partial(self._row_group, g, names, pick) if batch is None else partial(pick, batch)
-                    yield _Batch(g, row - first, rows, nbytes, load)
-                    row += rows
-
-    def _row_group(
-        self, group: int, names: list[str] | None, pick: Callable[[Arrow], list[Arrow]]
-    ) -> list[Arrow]:
-        """Read a row group's columns; workers have one each, so no more threads are begun."""
-        with self._open() as file:
-            return pick(file.read_row_group(group, columns=names, use_threads=False))
+            for group in range(self._parquet.num_row_groups):
+                count = self._parquet.row_group(group).num_rows
+                if at + count <= row:
+                    at += count
+                    continue
+                for batch in file.iter_batches(most, [group], columns=names):
+                    nbytes = self._size * (at + batch.num_rows) // total - self._size * at // total
+                    # By name, as more may be read: a struct a with a member b, for a column a.b.
+                    yield at, nbytes, [batch.column(column) for column in names or indices]
+                    at += batch.num_rows
 
     def _open(self) -> Any:
         return pyarrow.parquet.ParquetFile(
@@ -227,13 +196,3 @@ class ArrowFile:
     def _reader(self, file: Arrow, indices: Sequence[int]) -> Arrow:
         options = pyarrow.ipc.IpcReadOptions(included_fields=list(indices) or None)
         return (pyarrow.ipc.open_stream if self._is_stream else pyarrow.ipc.open_file)(file, options=options)
-
-
-def _picked(table: Arrow, columns: Sequence[str | int]) -> list[Arrow]:
-    """Return the columns of these names or numbers, each as one array."""
-    found = []
-    for column in map(table.column, columns):
-        if hasattr(column, "combine_chunks"):
-            column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        found.append(column)
-    return found
