@@ -70,8 +70,9 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
     wrong = np.zeros(rows, np.bool_)
     bad: dict[int, BadRow] = {}  # by row; the first column counts
     for w, given in zip(layout.members, columns, strict=True):
-        coded = w.column.type == "category" or not pa.types.is_dictionary(given.type)
-        column, shown, faults = _checked(given if coded else given.cast(given.type.value_type))
+        column, shown, faults = _checked(
+            given if w.column.type == "category" else given.cast(_plain(given.type))
+        )
         if w.column.kind.numeric:
             raws[w.name], more = _read(column, w, dialect)
             faults += more
@@ -103,14 +104,12 @@ def _checked(column: Arrow) -> tuple[Arrow, Arrow, Wrong]:
         return column, column, []
     except pa.lib.ArrowInvalid:
         pass
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    given: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
-    shown = [text.decode(errors="replace") for text in given]
-    mask = np.array([text != s.encode() for text, s in zip(given, shown, strict=True)])
-    null = column.is_null().to_numpy(zero_copy_only=False)
-    clean = pa.array(shown, pa.large_string(), mask=mask | null)
-    return clean, pa.array(shown, pa.large_string()), [(mask, CellFault.NOT_UTF8)]
+    given = column.cast(_plain(column.type)).cast(pa.large_binary())
+    texts = [None if text is None else text.decode(errors="replace") for text in given.to_pylist()]
+    shown = pa.array(texts, pa.large_string())
+    bad = pa.compute.not_equal(shown.cast(pa.large_binary()), given).fill_null(False)
+    clean = pa.compute.if_else(bad, pa.scalar(None, shown.type), shown)
+    return clean, shown, [(bad.to_numpy(zero_copy_only=False), CellFault.NOT_UTF8)]
 
 
 def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:

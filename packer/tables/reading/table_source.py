@@ -87,10 +87,8 @@ class Csv:
         """
         object.__setattr__(self, "na", (self.na,) if isinstance(self.na, str) else tuple(self.na))
         whole("skip_rows", self.skip_rows, 0)
-        marks = {
-            name: getattr(self, name) for name in ("delimiter", "quote", "decimal", "thousands", "comment")
-        }
-        given = [(name, mark) for name, mark in marks.items() if mark is not None]
+        marks = ("delimiter", "quote", "decimal", "thousands", "comment")
+        given = [(name, mark) for name in marks if (mark := getattr(self, name)) is not None]
         for at, (name, mark) in enumerate(given):
             optional = name in ("quote", "thousands", "comment")
             if not (mark == "" and optional) and (
