@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from packer.arguments import choice
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_types import TableColumn, as_category, listed, nearest
+from packer.tables.transform.column_types import TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
 
 LABELS = ("auto", "classes", "number")
@@ -42,14 +43,9 @@ class ColumnChoices:
     max_categories: int = 100_000
 
     def __post_init__(self) -> None:
-        for option, value, allowed in (
-            ("label_as", self.label_as, LABELS),
-            ("missing", self.missing, MISSING),
-            ("dtype", self.dtype, DTYPES),
-        ):
-            if value not in allowed:
-                named = f"{option}=None" if value is None else f"{Option(option, value)}"
-                raise UsageError(f"{named}: is not known; {listed(allowed)} are. Pass one of them.")
+        choice("label_as", self.label_as, LABELS)
+        choice("missing", self.missing, MISSING)
+        choice("dtype", self.dtype, DTYPES)
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
                 (Option("standardize", True), self.standardize),
