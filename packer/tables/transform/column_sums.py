@@ -145,9 +145,9 @@ class ColumnSums:
             before = self._limits.get(index, (least, most))
             self._limits[index] = min(least, before[0]), max(most, before[1])
         for index, counts in part.counts.items():
-            before = self.counts.get(index, np.zeros(0, np.int64))
-            total = np.zeros(max(len(before), len(counts)), np.int64)
-            total[: len(before)] += before
+            own = self.counts.get(index, np.zeros(0, np.int64))
+            total = np.zeros(max(len(own), len(counts)), np.int64)
+            total[: len(own)] += own
             total[: len(counts)] += counts
             self.counts[index] = total
         for index, values in part.values.items():
