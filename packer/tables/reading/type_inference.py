@@ -107,7 +107,7 @@ def _types_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> d
 
 @dataclass
 class _Look:
-    """What is found of a column's texts, read as a type.
+    """A look at the texts of a column, read as a type.
 
     wrong: those that are none, but for infinite numbers, which are told with their line when they are read; digits: the first whole
     number whose digits are lost: zeros in front, or what float64 rounds, "" for none; some: whether any text is one.
