@@ -159,6 +159,8 @@ class WorkingFolder:
             self._journal.close()
         if self._lock >= 0:
             if not (keep or self._part) and _same_folder(self._lock, self.path):
+                # First the journal: killed here, nobody goes on with half of the pack that was replaced.
+                remove(os.path.join(self.path, "journal"))
                 remove(self.path)
             # In this order, as Ctrl-C may come between any two lines, and then this is called again.
             lock, self._lock = self._lock, -1

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import gzip
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from packer.cli.console import in_options
 from packer.convert import staged_rows
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
+from packer.format import working_folder
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.tables import apply
@@ -318,6 +320,33 @@ def test_an_interrupted_conversion_goes_on(
     assert out.read_bytes() == (tmp_path / "whole.h5").read_bytes()
     assert not (tmp_path / "out.h5.packing").exists()
     assert convert_table(source, out, resume=True, **options).already
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_while_it_removed_the_pack_that_it_had_replaced(tmp_path: Path) -> None:
+    source, out = tmp_path / "t.csv", tmp_path / "p"
+    source.write_text("a,b\n" + "1,2\n" * 50)
+    convert_table(source, out)
+    child = os.fork()
+    if child == 0:
+        real = working_folder.remove
+
+        def remove(path: str) -> None:
+            if path == f"{out}.packing":
+                os.unlink(f"{path}/pack/header.json")
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(path)
+
+        working_folder.remove = remove
+        convert_table(source, out, label="b", overwrite=True, workers=1)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert sorted(os.listdir(tmp_path)) == ["p", "p.packing", "t.csv"]
+    convert_table(source, tmp_path / "new", label="b")
+    assert content(out) == content(tmp_path / "new")
+    convert_table(source, out, label="b", overwrite=True)
+    assert content(out) == content(tmp_path / "new")
+    assert sorted(os.listdir(tmp_path)) == ["new", "p", "t.csv"]
 
 
 def test_a_killed_conversion_goes_on(tmp_path: Path) -> None:
