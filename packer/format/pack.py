@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from typing import Protocol
 
@@ -36,6 +36,7 @@ from packer.format.header import (
     Header,
 )
 from packer.format.npy_container import PREAMBLE, array_head
+from packer.format.row_keys import RowKeys
 from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
@@ -318,6 +319,24 @@ class Pack:
         """Read the inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
         found = self.read_ragged("key", start, stop) if start < self.rows else []
         return [key.decode("utf-8", "surrogateescape") for key in found]
+
+    def rows_of(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of each key, int64 [len(keys)].
+
+        The first call reads all keys, 0.5 us each, and keeps 16 bytes a row: of more than 16 million rows in a temporary file.
+        Raises UsageError if the pack has no keys, for a key that no row has, and for one that several rows have.
+        """
+        self.check_keyed()
+        return self._row_keys.rows(keys)
+
+    def check_keyed(self) -> None:
+        """Raise UsageError if its rows have no keys."""
+        if all(f.name != "key" for f in self.fields):
+            raise UsageError(f"{self.path}: its rows have no keys. Ask for them by number.")
+
+    @cached_property
+    def _row_keys(self) -> RowKeys:
+        return RowKeys(self.path, self.rows, partial(self.read_ragged, "key"))
 
 
 class PackFiles:

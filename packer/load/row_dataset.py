@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.format.row_keys import RowKeys, as_keys
 from packer.load.base_dataset import BaseDataset, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
-from packer.orders.runs import Subset, consecutive
-from packer.read.row_reader import decode_ragged
+from packer.orders.runs import Subset, consecutive, one_run
+from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import ROW
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class PackedDataset(BaseDataset):
 
     ``len(ds)`` is rows. ``ds[i]`` is one row as a named tuple ``(image, label, ...)``: image uint8 [C, H, W] (a view of [H, W, C]
     bytes), label an int64 scalar, other fields of their shape. ``ds[a:b]`` and ``ds[[i, j, ...]]`` are batches, images [N, C, H, W]
-    with channels_last strides, read in one go into new memory.
+    with channels_last strides, read in one go into new memory. Keys stand for numbers: ``ds["cat/1.jpg"]``.
 
     ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows, in their order. What is set on a dataset that is made
     is refused.
@@ -119,6 +121,12 @@ class PackedDataset(BaseDataset):
         made._functions = {}
         return made
 
+    @cached_property
+    def _row_keys(self) -> RowKeys:
+        self.pack.check_keyed()
+        reader = RowReader(self.pack, [self.pack.header.field("key")])
+        return RowKeys(self.pack.path, len(self), partial(_keys, reader, self.subset))
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return self.subset.rows
@@ -132,13 +140,19 @@ class PackedDataset(BaseDataset):
         }
         return self._summary(**made, placement="'disk': read when asked for")
 
-    def __getitem__(self, index: int | slice | Sequence[int] | NDArray[np.integer[Any]]) -> Any:
-        """Return a row, or a batch for a slice, a list or an array of row numbers (torch tensors too). Raises IndexError."""
+    def __getitem__(self, index: int | str | slice | Sequence[int] | Sequence[str] | NDArray[Any]) -> Any:
+        """Return a row by its number or key; or a batch for a slice, or a list or an array of row numbers (torch tensors too) or keys.
+
+        Raises IndexError for numbers, UsageError for keys that no row of the dataset has, or several have.
+        """
         if isinstance(index, slice):
             return self._batch(np.arange(*index.indices(len(self))))
         numbers = np.asarray(index)
+        if (keys := as_keys(numbers)) is not None:
+            rows = self._row_keys.rows(keys)
+            numbers = rows if numbers.ndim else rows[0]
         if numbers.size and numbers.dtype.kind not in "iu":
-            raise IndexError(f"rows are picked by whole numbers, not by {numbers.dtype}")
+            raise IndexError(f"rows are picked by whole numbers or keys, not by {numbers.dtype}")
         if not numbers.ndim:
             columns = self._transformed(self._read(np.array([numbers], np.int64)))
             return make_batch(self._names, (columns[name][0] for name in self._names))
@@ -206,6 +220,10 @@ class PackedDataset(BaseDataset):
             elif f.about.get("layout") == "HWC":
                 values[f.name] = values[f.name].permute(0, 3, 1, 2)
         return values
+
+
+def _keys(reader: RowReader, subset: Subset, start: int, stop: int) -> list[bytes]:
+    return reader.read_ragged("key", subset.place(one_run(start, stop)))
 
 
 def _check_function(name: str, function: Any, fields: Sequence[Field], path: str) -> None:

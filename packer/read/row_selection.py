@@ -12,6 +12,7 @@ from packer.arguments import as_whole
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.format.row_keys import as_keys
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.row_reader import RowReader
 
@@ -41,16 +42,16 @@ def select(
     subset: rows of the pack, counted over all of it whatever the split, in one of these forms:
         a boolean for each row of the pack (list, array, tensor);
         a slice, which means what it means for a list;
-        row numbers (list, array, tensor, range), each once. Their order is kept: position i of the subset is the i-th of them that
-        split and classes take too, as with torch.utils.data.Subset, so that results of order="sequential" stand beside the list.
-        Sorted numbers read faster.
+        row numbers (list, array, tensor, range) or keys, each once. Their order is kept: position i of the subset is the i-th of
+        them that split and classes take too, as with torch.utils.data.Subset, so that results of order="sequential" stand beside
+        the list. Sorted numbers read faster.
     Costs microseconds for a split, and reads each label once for classes: 10 to 100 ms a million.
     Raises UsageError for a split, a class or a row that the pack does not have, for a row given twice, and when no row is left.
     """
     spans = select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
     if subset is None and classes is None and spans:
         return Subset(spans)
-    chosen = Subset(spans) if subset is None else _chosen(pack.rows, spans, subset)
+    chosen = Subset(spans) if subset is None else _chosen(pack, spans, subset)
     if classes is not None:
         chosen = _of_classes(pack, chosen, classes)
     if not chosen.rows:
@@ -112,14 +113,17 @@ def _pieces(pack: Pack, field: Field, subset: Subset) -> Iterator[NDArray[Any]]:
         reader.close()
 
 
-def _chosen(rows: int, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
+def _chosen(pack: Pack, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
     """Return the rows of the spans that a user's slice, mask or list takes."""
+    rows = pack.rows
     if isinstance(subset, slice):
         start, stop, step = subset.indices(rows)
         if step == 1:
             return Subset([(max(a, start), min(b, stop)) for a, b in spans])
         return _among(np.arange(start, stop, step), spans)
     values = _array(subset)
+    if values.ndim == 1 and (keys := as_keys(values)) is not None:
+        values = pack.rows_of(keys)
     if values.dtype == bool:
         if values.shape != (rows,):
             raise UsageError(
@@ -131,7 +135,7 @@ def _chosen(rows: int, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
         )
     if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
         raise UsageError(
-            f"subset: {values.dtype} of shape {list(values.shape)} was given; row numbers, a slice or a mask are allowed. "
+            f"subset: {values.dtype} of shape {list(values.shape)} was given; row numbers, keys, a slice or a mask are allowed. "
             "Pass for example a list of row numbers."
         )
     # Seen as unsigned, a negative number is huge: one comparison sees both ends, of every integer type.

@@ -1,0 +1,73 @@
+"""Rows by their keys."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer import PackedDataset, create, merge_packs, open_pack
+from packer.errors import UsageError
+from packer.format import row_keys
+from packer.format.pack import Pack
+from packer.format.row_keys import RowKeys
+
+KEYS = [f"{name}/\udcff{i}.jpg" for i in range(700) for name in ("cat", "dog")]
+
+
+def of(keys: list[str]) -> RowKeys:
+    stored = [key.encode("utf-8", "surrogateescape") for key in keys]
+    return RowKeys("p.h5", len(keys), lambda start, stop: stored[start:stop])
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1400])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_every_key_leads_to_its_row(monkeypatch: pytest.MonkeyPatch, count: int, in_file: bool):
+    monkeypatch.setattr(row_keys, "_KEYS_AT_ONCE", 100)
+    monkeypatch.setattr(row_keys, "_MEMORY_BYTES", 0 if in_file else 1 << 20)
+    rows = np.random.default_rng(0).permutation(count)
+    index = of(KEYS[:count])
+    assert index.rows([KEYS[row] for row in rows]).tolist() == rows.tolist()
+    assert index.rows([]).tolist() == []
+
+
+def test_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_keys, "_hashes", lambda keys: np.full(len(keys), 5, np.uint64))
+    index = of(KEYS)
+    assert index.rows([KEYS[900], KEYS[3], KEYS[900]]).tolist() == [900, 3, 900]
+    with pytest.raises(UsageError, match="none of its 1,400 rows has the key 'x', and 1 more of these"):
+        index.rows([KEYS[1], "x", "y"])
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    path = tmp_path_factory.mktemp("keys") / "p.h5"
+    with create(path, shuffle=False) as builder:
+        builder.write_rows(number=np.arange(20), key=[f"k{i}" for i in range(20)])
+    return open_pack(path)
+
+
+def test_rows_of_a_pack_and_of_a_dataset(pack: Pack):
+    assert pack.rows_of(["k3", "k19"]).tolist() == [3, 19]
+    assert pickle.loads(pickle.dumps(pack)).rows_of(["k7"]).tolist() == [7]
+    rows = PackedDataset(pack, fields=["number"], subset=np.array(["k5", "k2", "k9"], object))
+    assert rows[:].number.tolist() == [5, 2, 9]
+    assert rows["k9"].number == 9
+    assert rows[["k9", "k5"]].number.tolist() == [9, 5]
+    with pytest.raises(UsageError, match=r"none of its 3 rows has the key 'k3'\. The first row's is 'k5'"):
+        rows["k3"]
+
+
+def test_a_key_of_several_rows_and_rows_without_keys(pack: Pack, tmp_path: Path):
+    merge_packs([pack.path, pack.path], tmp_path / "m.h5", duplicates="keep", shuffle=False)
+    merged = open_pack(tmp_path / "m.h5")
+    with pytest.raises(UsageError, match="several rows have the key 'k1', 1 and 21 for example"):
+        merged.rows_of(["k1"])
+    with create(tmp_path / "n.h5") as builder:
+        builder.write_rows(number=np.arange(3))
+    without = open_pack(tmp_path / "n.h5")
+    for asked in (lambda: without.rows_of(["k1"]), lambda: PackedDataset(without)["k1"]):
+        with pytest.raises(UsageError, match="its rows have no keys"):
+            asked()
