@@ -212,12 +212,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"subset": [0.0, 1.0]},
-        "subset: float64 of shape [2] was given; row numbers, a slice or a mask are allowed. "
+        "subset: float64 of shape [2] was given; row numbers, keys, a slice or a mask are allowed. "
         "Pass for example a list of row numbers.",
     ),
     (
         {"subset": 7},
-        "subset: int64 of shape [] was given; row numbers, a slice or a mask are allowed. "
+        "subset: int64 of shape [] was given; row numbers, keys, a slice or a mask are allowed. "
         "Pass for example a list of row numbers.",
     ),
 ]
