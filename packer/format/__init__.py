@@ -24,6 +24,7 @@
     hdf5_inspection.py  what HDF5 says there
     edited_pack.py      packs that were edited in place: opened as they are, sealed again
     hdf5_arrays.py      datasets of HDF5 files that are no packs
+    row_keys.py         rows by their keys: hashes of these, in memory or in a file
     block_spans.py      where the bytes of runs of elements and of blocks lie
     verify.py           verify_pack: every byte against its checksum
     block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile
