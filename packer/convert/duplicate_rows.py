@@ -94,20 +94,16 @@ def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
 
     packs: the hash of each row of each pack.
     """
-    firsts = np.cumsum([0, *map(len, packs)])
-    hashes = np.concatenate(packs)
-    rows = np.argsort(hashes, kind="stable")  # those of one hash pack after pack
-    hashes = hashes[rows]
-    bounds = np.concatenate([[0], 1 + np.flatnonzero(hashes[1:] != hashes[:-1]), [len(rows)]])
-    repeated = np.flatnonzero(np.diff(bounds) > 1)
-    begins, ends = bounds[repeated], bounds[repeated + 1]
-    first, last = (np.searchsorted(firsts, rows[at], "right") for at in (begins, ends - 1))
-    begins, ends = begins[first != last], ends[first != last]
-    for start in range(0, len(begins), step):
-        spans = zip(begins[start : start + step], ends[start : start + step], strict=True)
-        some = np.sort(np.concatenate([rows[begin:end] for begin, end in spans]))
-        parts = np.split(some, np.searchsorted(some, firsts[1:-1]))
-        yield [part - before for part, before in zip(parts, firsts, strict=False)]
+    values, counts = np.unique(np.concatenate([np.unique(hashes) for hashes in packs]), return_counts=True)
+    shared = values[counts > 1]
+    orders = [np.argsort(hashes, kind="stable") for hashes in packs]
+    for start in range(0, len(shared), step):
+        some, rows = shared[start : start + step], list[Rows]()
+        for hashes, order in zip(packs, orders, strict=True):
+            first = np.searchsorted(hashes, some[0], "left", sorter=order)
+            within = order[first : np.searchsorted(hashes, some[-1], "right", sorter=order)]
+            rows.append(np.sort(within[np.isin(hashes[within], some)]))
+        yield rows
 
 
 def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
