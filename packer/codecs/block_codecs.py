@@ -34,7 +34,7 @@ class BlockCodec(Protocol):
     """Blocks of rows to bytes and back. A value: frozen, picklable, safe to share between threads."""
 
     name: ClassVar[str]  # that users and HDF5 tools know
-    setting: ClassVar[tuple[str, int]]  # the one of its record: name, and the largest, from 1
+    setting: ClassVar[tuple[str, int]]  # the one attribute: name, and the largest, from 1
 
     @classmethod
     def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
@@ -58,9 +58,6 @@ class BlockCodec(Protocol):
         Raises: ValueError, with a short reason, if data is damaged or not of exactly n bytes; MissingDependencyError.
         Memory taken beside out is less than 2 MiB, or than out itself for zstd and gzip.
         """
-
-    def record(self) -> dict[str, Any]:
-        """Return plain JSON from which codec_from_record makes an equal codec."""
 
     def versions(self) -> dict[str, str]:
         """Return names and versions of what makes the bytes."""
@@ -101,10 +98,6 @@ class Gzip:
             raise ValueError(f"a zlib stream of more than {len(out):,} bytes, or one without its end")
         out[:] = np.frombuffer(unpacked, np.uint8)
 
-    def record(self) -> dict[str, Any]:
-        """See BlockCodec."""
-        return {"name": self.name, "level": self.level}
-
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
         return {"zlib": zlib.ZLIB_RUNTIME_VERSION}
@@ -120,8 +113,13 @@ def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCod
     return _CODECS[name].of(row, dtype)
 
 
+def codec_record(codec: BlockCodec) -> dict[str, Any]:
+    """Return plain JSON from which codec_from_record makes an equal codec: its name and its setting."""
+    return {"name": codec.name, **vars(codec)}
+
+
 def codec_from_record(record: Mapping[str, Any]) -> BlockCodec:
-    """Return the codec whose record() that was. Raises: ValueError for any other mapping."""
+    """Return the codec whose record that is. Raises: ValueError for any other mapping."""
     settings = dict(record)
     name = settings.pop("name", None)
     codec = _CODECS.get(name) if isinstance(name, str) else None

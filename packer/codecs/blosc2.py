@@ -142,10 +142,6 @@ class Blosc2:
         if begin != len(chunk):
             raise ValueError("a damaged Blosc2 chunk (its length is not that of its parts)")
 
-    def record(self) -> dict[str, Any]:
-        """See BlockCodec."""
-        return {"name": self.name, "item": self.item}
-
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
         return zstd.versions(Option("store", "blosc2"))

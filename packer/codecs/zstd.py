@@ -72,10 +72,6 @@ class Zstd:
         if done != len(out):
             raise ValueError(f"a truncated Zstandard frame ({done:,} of {len(out):,} bytes)")
 
-    def record(self) -> dict[str, Any]:
-        """See BlockCodec."""
-        return {"name": self.name, "level": self.level}
-
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
         return versions(Option("store", "zstd"))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer.arguments import as_bytes, as_whole, choice, whole
 from packer.codecs import NAMES, jpeg
-from packer.codecs.block_codecs import block_codec
+from packer.codecs.block_codecs import block_codec, codec_record
 from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
@@ -143,7 +143,8 @@ class RowStorage:
                 {"name": "jpeg", "shape": list(f.shape), "quality": self.quality},
             )
         if self.compressed and f.row_bytes >= least:
-            return replace(f, codec=block_codec(self.store, f.shape or (), np.dtype(f.dtype)).record())
+            codec = block_codec(self.store, f.shape or (), np.dtype(f.dtype))
+            return replace(f, codec=codec_record(codec))
         return f
 
 

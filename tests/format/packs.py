@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from packer.codecs import NAMES, jpeg
-from packer.codecs.block_codecs import block_codec
+from packer.codecs.block_codecs import block_codec, codec_record
 from packer.format.header import Field, Header
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
@@ -93,7 +93,7 @@ def image_field(store: str, shape: tuple[int, int, int] = SHAPE) -> Field:
         return field
     if store == "jpeg":
         return replace(field, shape=None, codec={"name": "jpeg", "shape": list(shape), "quality": 90})
-    return replace(field, codec=block_codec(store, shape, np.dtype("|u1")).record())
+    return replace(field, codec=codec_record(block_codec(store, shape, np.dtype("|u1"))))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.codecs.block_codecs import Gzip
+from packer.codecs.block_codecs import Gzip, codec_record
 from packer.format.block_files import BlockFiles
 from packer.format.header import Field
 
@@ -86,7 +86,7 @@ def test_moved_rows_of_compressed_blocks(
 ):
     rows, block_rows, kept, moves = plan
     codec = Gzip()
-    field = Field("x", "<i4", (3,), codec=codec.record())
+    field = Field("x", "<i4", (3,), codec=codec_record(codec))
     values = np.arange(3 * len(rows), dtype="<i4").reshape(-1, 3) + 1
 
     def packed(array: np.ndarray, size: int) -> list[bytes]:

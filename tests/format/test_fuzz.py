@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from packer.codecs.block_codecs import block_codec
+from packer.codecs.block_codecs import block_codec, codec_record
 from packer.format import unsealed_hdf5 as unsealed
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
@@ -49,7 +49,7 @@ def make(out: Path, kind: str) -> Path:
         field = Field("image", "|u1", None, {"layout": "HWC"}, {"name": "jpeg", "shape": [8, 8, 3]})
         rows: Any = [simplejpeg.encode_jpeg(image) for image in images]
     else:
-        record = block_codec(kind, images.shape[1:], images.dtype).record()
+        record = codec_record(block_codec(kind, images.shape[1:], images.dtype))
         field, rows = Field("image", "|u1", (8, 8, 3), {"layout": "HWC"}, record), images
     fields = (field, Field("label", "<i8", ()), Field("key", "|u1", None, {"encoding": "utf-8"}))
     with PackWriter(str(out), fields=fields, rows=12, block_rows=5, format="h5") as writer:

@@ -15,7 +15,7 @@ import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.codecs.block_codecs import block_codec
+from packer.codecs.block_codecs import block_codec, codec_record
 from packer.errors import FormatError, UsageError
 from packer.format.block_spans import ArraySpans
 from packer.format.checksums import SIZE, Trailer, digest, outside
@@ -87,7 +87,7 @@ def coded_pack(out: Path, field: Field, rows: list[bytes] | np.ndarray) -> None:
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "blosc2"])
 def test_compressed_blocks_are_compared_as_they_are_stored(tmp_path: Path, codec: str):
     out = tmp_path / "p.h5"
-    record = block_codec(codec, (4, 6, 3), np.dtype("u1")).record()
+    record = codec_record(block_codec(codec, (4, 6, 3), np.dtype("u1")))
     coded_pack(out, Field("image", "|u1", (4, 6, 3), {}, record), rows_of(10)["image"])
     assert verify_pack(out).problems == ()
     extent = open_pack(out).header.extents["image"][2]
