@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.codecs.block_codecs import block_codec
+from packer.codecs.block_codecs import block_codec, codec_record
 from packer.errors import FormatError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -53,7 +53,7 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pack:
     field = Field("label", "|u1", (4,), {"columns": list(CLASSES)})
     if request.param == "gzip":
-        field = replace(field, codec=block_codec("gzip", (4,), np.dtype("u1")).record())
+        field = replace(field, codec=codec_record(block_codec("gzip", (4,), np.dtype("u1"))))
     return make(tmp_path_factory.mktemp("several") / "p.h5", field, HOT, None)
 
 
