@@ -142,6 +142,8 @@ def _unparted(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) 
     if reading.delimiter is None and (len(odd.cells) == 1 or not cut.leading):
         absent = next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
         ways.append(f"{Option('Csv.delimiter', absent)} if it has one column")
+    if not cut.leading and mark * 2 in text:
+        ways = [ways[1], f"{ways[0]}; replace several in a row by one first"]
     return SourceError(f"{name}: {found}. Pass {', or '.join(ways)}.")
 
 
