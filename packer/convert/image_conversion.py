@@ -246,13 +246,7 @@ def plan_conversion(
         options = replace(options, channels=_bands_of_first(opened, options.max_pixels))
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
-    targets = _targets(opened, options, asked)
-    if classes is not None:
-        if not targets.labelled and model is None:
-            raise UsageError(
-                f"{opened.name}: has no labels, and classes number them. Pass {Option('labels')}, or no {Option('classes')}."
-            )
-        targets = targets.renumbered(classes, opened.name)
+    targets = _targets(opened, options, asked, classes, numbered=model is None)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     partners = _partners(stack, opened, options, spool, made)
@@ -371,10 +365,16 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     raise UsageError(reason)
 
 
-def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions) -> ImageTargets:
+def _targets(
+    source: ImageSource,
+    options: ImageOptions,
+    asked: ImageOptions,
+    classes: Sequence[str] | None,
+    numbered: bool,
+) -> ImageTargets:
     """Return what is known of each image: from the CSV, or else from the folders.
 
-    asked: the options as they were given.
+    asked: the options as they were given; classes: that number the labels; numbered: without labels they are an error.
     """
     labels = options.labels
     if labels.file is not None:
@@ -393,7 +393,13 @@ def _targets(source: ImageSource, options: ImageOptions, asked: ImageOptions) ->
             )
         targets = source.targets
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
-    return targets
+    if classes is None:
+        return targets
+    if numbered and not targets.labelled:
+        raise UsageError(
+            f"{source.name}: has no labels, and classes number them. Pass {Option('labels')}, or no {Option('classes')}."
+        )
+    return targets.renumbered(classes, source.name)
 
 
 def _order(source: ImageSource, targets: ImageTargets, options: ImageOptions) -> SampleOrder:

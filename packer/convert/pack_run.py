@@ -156,10 +156,8 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
     try:
         os.makedirs(place.pack, exist_ok=True)
         count = -(-total // rows)
-        blocks = -(-rows // task.storing.block_rows(task.maker, rows)) * sum(
-            f.compressed for f in task.fields
-        )
-        check_listable(name, count * blocks)
+        compressed = sum(f.compressed for f in task.fields)
+        check_listable(name, count * compressed * -(-rows // task.storing.block_rows(task.maker, rows)))
         if not recorded.all:
             record([_ALL, count, task.storing.format, list(task.skipped)])
         numbers = range(count) if only is None else range(only[0] - 1, count, only[1])
@@ -192,9 +190,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         if only is None:
             header = list_recorded(place, name, task.subject, made=recorded)
         else:
-            headers = [pack.header for file in files if (pack := recorded.found(place.pack, file))]
-            left = recorded.skipped_of(files)
-            header = merge_headers(headers, left) if headers else replace(NO_ROWS, skipped=tuple(left))
+            header = recorded.header_of(place.pack, files)
             place.close(keep=True)
         return Report.of_parts(header, parts, resumed, place.cleared)
     except BaseException as error:
@@ -229,6 +225,12 @@ class RecordedShards:
     def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
         """Return inputs of some shards that no shard lists, in the order of the shards."""
         return [one for file in sorted(self.empty) if file in files for one in self.empty[file]]
+
+    def header_of(self, folder: str, files: Collection[str]) -> Header:
+        """Return the header of some shards together."""
+        headers = [pack.header for file in files if (pack := self.found(folder, file))]
+        left_out = self.skipped_of(files)
+        return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
 
     def there(self, folder: str) -> set[int]:
         """Return the numbers of the shards that are done."""
