@@ -95,6 +95,11 @@ class ConversionTask:
         return {name: getattr(self.header or self, name) for name in known}
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the pack, about, before they are compressed."""
+        return self.maker.pack_bytes(len(self.order.samples))
+
+    @property
     def gathered(self) -> bool:
         """True if blocks lie in files of their own until the end, and so for a moment twice on the disk."""
         return self.storing.gathered or any(f.own_size is not None for f in self.maker.fields)
@@ -187,6 +192,11 @@ class RunOptions:
     resume: bool = False
     progress: Callable[[int], None] = field(default=lambda rows: None)
     only: tuple[int, int] | None = None
+
+    @property
+    def anew(self) -> RunOptions:
+        """Options of writing a pack from rows that were staged: it is not resumed, since its rows are."""
+        return replace(self, resume=False, overwrite=True)
 
 
 Engine = Callable[[ConversionTask, str, RunOptions], Report]

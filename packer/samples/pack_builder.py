@@ -74,16 +74,7 @@ class PackBuilder:
             A value does not fit its field; the sample is left out, and the pack may be gone on with.
         SpaceError, PackerError
         """
-        number = self.rows
-        self._check_open()
-        if self._staging is None:
-            self._begin({name: [value] for name, value in values.items()}, number)
-        self._check_names(values, f"sample {number}", self._plans)
-        try:
-            rows = {name: row_of(plan, values[name]) for name, plan in self._plans.items()}
-        except ValueRefusedError as error:
-            raise SourceError(f"sample {number}: {error}.") from None
-        self.add_rows(rows)
+        self._append({name: [value] for name, value in values.items()}, 1)
 
     def write_rows(self, **columns: Any) -> None:
         """Append several samples at once.
@@ -98,8 +89,6 @@ class PackBuilder:
         SourceError, SpaceError, PackerError
             None of the samples is written then.
         """
-        self._check_open()
-        first = self.rows
         columns = {
             name: column if isinstance(column, (list, tuple)) else _array(name, column)
             for name, column in columns.items()
@@ -108,14 +97,20 @@ class PackBuilder:
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
             raise SourceError(
-                f"samples from {first} on: {told} values; all fields have equally many. Pass them so."
+                f"samples from {self.rows} on: {told} values; all fields have equally many. Pass them so."
             )
-        count = next(iter(counts.values()), 0)
-        if not count:
-            return
+        if count := next(iter(counts.values()), 0):
+            self._append(columns, count)
+
+    def _append(self, columns: Mapping[str, Any], count: int) -> None:
+        """Append the values of some samples. Raises SourceError: none of them is appended then."""
+        self._check_open()
+        first = self.rows
         if self._staging is None:
             self._begin({name: list(column[:2]) for name, column in columns.items()}, first)
-        self._check_names(columns, f"samples from {first} on", self._plans)
+        self._check_names(
+            columns, f"samples from {first} on" if count > 1 else f"sample {first}", self._plans
+        )
         rows: dict[str, Any] = {}
         for name, plan in self._plans.items():
             column, at = columns[name], 0
@@ -129,7 +124,7 @@ class PackBuilder:
                 for value in column:
                     made.append(row_of(plan, value))
                     at += 1
-                rows[name] = made if plan.field.ragged else np.stack(made)
+                rows[name] = made
             except ValueRefusedError as error:
                 raise SourceError(f"sample {first + at}: {error}.") from None
         self._add(rows, count)
@@ -173,7 +168,7 @@ class PackBuilder:
         options = self._options.for_fields(None, staged.fields)
         maker = StagedSamples(staged, options.classes)
         maker.check_pixels(run.out)
-        order, running = options.order(maker, staged.rows), replace(run.running, resume=False, overwrite=True)
+        order, running = options.order(maker, staged.rows), run.running.anew
         check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
         run.bar.start(staged.rows, "rows")
         with maker.in_order(order, shuffled=options.shuffle, workers=running.workers):
@@ -211,7 +206,7 @@ class PackBuilder:
 
     def add_rows(self, rows: Mapping[str, Any]) -> None:
         """Append one sample whose rows were made by the plans."""
-        self._add({name: [row] if isinstance(row, bytes) else row[None] for name, row in rows.items()}, 1)
+        self._add({name: [row] for name, row in rows.items()}, 1)
 
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
         """Plan the fields from the first samples."""

@@ -290,7 +290,7 @@ class _Job:
 
     def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
         """Write the pack, unless it is there already."""
-        report = self._run.pack(task, task.maker.pack_bytes(len(task.order.samples)), notes)
+        report = self._run.pack(task, task.nbytes, notes)
         return replace(report, bytes_read=bytes_read) if bytes_read and not report.already else report
 
     def iterable(self, samples: Iterable[Any]) -> Report:

@@ -44,7 +44,7 @@ class SampleStaging(StagedRows):
         return self.rows + self._held
 
     def add(self, rows: Mapping[str, NDArray[Any] | Sequence[Any]], count: int) -> None:
-        """Append `count` rows: of fixed fields [count, *shape] of their dtype, of ragged ones the bytes of each."""
+        """Append `count` rows: of fixed fields [count, *shape] of their dtype, or a list of rows; of ragged ones the bytes of each."""
         first = 0
         while first < count:
             step = min(count - first, len(self._records) - self._held)
@@ -53,6 +53,9 @@ class SampleStaging(StagedRows):
                 values = rows[name][first : first + step]
                 if name in self.sizes:
                     self._add_apart(name, column[part], values)
+                elif isinstance(values, list):
+                    for at, row in enumerate(values, self._held):
+                        column[at] = row
                 else:
                     column[part] = values
             first, self._held = first + step, self._held + step

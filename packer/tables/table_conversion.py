@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, check_room, staging_folder
-from packer.convert.conversion_task import ConversionTask, Report
+from packer.convert.conversion_task import Report
 from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
@@ -23,15 +22,17 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, check_space, clear_idle
+from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
 from packer.tables.staging import StagedTable, stage
-from packer.tables.table_options import Encode, names, read_alike, value
+from packer.tables.table_options import Encode, read_alike, value
 from packer.tables.table_order import parse_parts
-from packer.tables.table_run import TableJob, source_notes, store_rows
+from packer.tables.table_run import TableJob, mapped, source_notes
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.table_transform import TableTransform
+
+_STORES = tuple(store for store in STORES if store != "jpeg")
 
 
 @dataclass(frozen=True)
@@ -149,26 +150,12 @@ def convert_table(
         progress=progress,
         on_progress=on_progress,
     )
-    choices = ColumnChoices(
-        label=names(label or ()),
-        label_as="number" if label_as == "float" else label_as,
-        features=None if features is None else names(features),
-        drop=names(drop or ()),
-        keep=names(keep or ()),
-        missing=missing,
-        one_hot=one_hot if one_hot == "all" else names(one_hot or ()),
-        standardize=standardize,
-        dtype=dtype,
-        **vars(value(Encode, encode)),
-    )
-    storing = RowStorage.parse(run.out, format, store, shards=shards)
-    choice("store", storing.store, [store for store in STORES if store != "jpeg"])
+    columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
+    choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
+    storing = RowStorage.parse(run.out, format, choice("store", store, _STORES), shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
-    dealt = {
-        "split": None if split is None else parse_parts(split),
-        "shuffle": shuffle,
-        "seed": whole("seed", seed),
-    }
+    parts = None if split is None else parse_parts(split)
+    dealt = {"split": parts, "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
     job = _new_job(run, _names(source), reading, choices, storing, dealt, like)
     if (found := run.found(job.provenance, None, job.table.newest())) is not None:
@@ -177,14 +164,11 @@ def convert_table(
         on_plan(_plan(job))
     with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
         staged = stage(job.table, job.plan, place, run)
-        written, notes = store_rows(job, staged, partial(_write_pack, run, place))
+        with mapped(job, staged) as (task, notes):
+            check_room(place.pack, task.nbytes, place.out)
+            written = write_pack(task, place.pack, run.running.anew, place.out)
         place.publish()
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
-
-
-def _write_pack(run: Conversion, place: WorkingFolder, task: ConversionTask, nbytes: int) -> Report:
-    check_room(place.pack, nbytes, place.out)
-    return write_pack(task, place.pack, replace(run.running, resume=False, overwrite=True), place.out)
 
 
 def _new_job(
@@ -290,12 +274,10 @@ def append_table(
         on_plan(_plan(job))
     with staging_folder(run, adding(run.out), {**job.identity, "pack": pack.seal.hex()}) as place:
         staged = stage(job.table, job.plan, place, run)
-
-        def store(task: ConversionTask, nbytes: int) -> Report:
-            check_space(run.out, nbytes)
-            return append_shards(replace(task, skipped=tuple(staged.skipped)), pack, place, run.running)
-
-        written, notes = store_rows(job, staged, store, pack.parts[0].header.table)
+        with mapped(job, staged, pack.parts[0].header.table) as (task, notes):
+            check_space(run.out, task.nbytes)
+            task = replace(task, skipped=tuple(staged.skipped))
+            written = append_shards(task, pack, place, run.running)
     return _report(job, written, staged, [*left, *notes])
 
 

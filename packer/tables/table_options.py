@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from packer.arguments import whole
 from packer.errors import UsageError
 from packer.tables.reading.table_source import Csv, ReadOptions
+from packer.tables.transform.column_plan import column_names
 
 __all__ = ["Csv", "Encode"]
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Encode:
     max_categories: int = 100_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "log1p", names(self.log1p))
+        object.__setattr__(self, "log1p", column_names(self.log1p))
         whole("max_categories", self.max_categories, 1)
 
 
@@ -40,13 +41,6 @@ def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
     rule = asdict(ReadOptions())
     before = {name: value for name, value in record.items() if name in rule and name != "types"}
     return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
-
-
-def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return ("a", "b") of "a,b" or ["a", "b"]."""
-    return (
-        tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(map(str, given))
-    )
 
 
 def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from packer import native, units
 from packer.convert.conversion_run import Conversion
-from packer.convert.conversion_task import ConversionTask, Report, provenance
+from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.format.working_folder import writing
@@ -113,15 +114,13 @@ def _named(columns: Sequence[str]) -> str:
     return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
 
-def store_rows(
-    job: TableJob,
-    staged: StagedTable,
-    store: Callable[[ConversionTask, int], Report],
-    table: Mapping[str, Any] | None = None,
-) -> tuple[Report, list[str]]:
-    """Write the staged rows, mapped and in their order. Returns: what was written, and notes.
+@contextmanager
+def mapped(
+    job: TableJob, staged: StagedTable, table: Mapping[str, Any] | None = None
+) -> Iterator[tuple[ConversionTask, list[str]]]:
+    """Give the task of writing the staged rows, mapped and in their order, and notes.
 
-    store: writes a task of about so many bytes; table: the record of the mapping, None: the one that fits the rows.
+    table: the record of the mapping, None: the one that fits the rows.
     """
     source = {**job.provenance["source"], "digests": job.table.digests()}
     with writing(job.run.out):
@@ -144,7 +143,7 @@ def store_rows(
             table or {**transform.to_json(), "skipped": staged.to_json()},
             keyed=False,
         )
-        return store(task, maker.pack_bytes(staged.rows)), notes
+        yield task, notes
 
 
 def source_notes(job: TableJob) -> list[str]:

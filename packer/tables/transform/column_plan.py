@@ -35,14 +35,23 @@ class ColumnChoices:
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     missing: str = "nan"
-    indicators: bool = False
     one_hot: tuple[str, ...] | str = ()
     standardize: bool = False
-    log1p: tuple[str, ...] = ()
     dtype: str = "float32"
+    log1p: tuple[str, ...] = ()
+    indicators: bool = False
     max_categories: int = 100_000
 
     def __post_init__(self) -> None:
+        """Take names as they may be given: see column_names. Raises UsageError."""
+        for option in ("label", "drop", "keep", "one_hot", "log1p"):
+            given = getattr(self, option)
+            if option != "one_hot" or given != "all":
+                object.__setattr__(self, option, column_names(given or ()))
+        if self.features is not None:
+            object.__setattr__(self, "features", column_names(self.features))
+        if self.label_as == "float":  # as of images
+            object.__setattr__(self, "label_as", "number")
         choice("label_as", self.label_as, LABELS)
         choice("missing", self.missing, MISSING)
         choice("dtype", self.dtype, DTYPES)
@@ -79,6 +88,13 @@ class ColumnChoices:
         """Return the choices that differ from the defaults, as plain JSON values."""
         rule, own = asdict(ColumnChoices()), asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in own.items() if v != rule[k]}
+
+
+def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return ("a", "b") of "a,b" or ["a", "b"]."""
+    return (
+        tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(map(str, given))
+    )
 
 
 def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> TableTransform:
