@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,19 @@ class FillingPack(Pack):
         if name in self.made and not self.client.sealed:
             self.client.wait(np.arange(self.rows)[start:stop])
         return super().read(name, start, stop)
+
+    def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """See Pack; from the whole pack once it is there: the files of the keys are gone then."""
+        try:
+            return super().read_ragged(name, start, stop)
+        except FileNotFoundError:
+            if self._whole is self:
+                raise
+            return self._whole.read_ragged(name, start, stop)
+
+    @cached_property
+    def _whole(self) -> Pack:
+        return self.settled()
 
     def close(self) -> None:
         """See Pack."""

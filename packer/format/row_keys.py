@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
+from packer.errors import SpaceError, UsageError
+from packer.format.file_io import reserve
+from packer.starting import ForkSafeLock
 
 _KEYS_AT_ONCE = 1 << 16  # that are read to be hashed
 _COMPARED_AT_ONCE = 1 << 8  # neighbours of which the wanted ones are read together, to be compared
@@ -22,6 +24,7 @@ _ENTRY = np.dtype([("hash", "<u8"), ("row", "<i8")])
 
 class RowKeys:
     """Rows by key: 16 bytes a row, made when the first key is asked for, in 0.5 us a row. Pickled without them.
+    Thread-safe.
 
     Entries of equal leading bits of the hash lie together, in a bucket. A row is found by its hash, and taken only if its key is the
     one asked for.
@@ -31,21 +34,23 @@ class RowKeys:
         """path: of the pack, for messages; count: of rows; read: returns the keys of rows [start, stop)."""
         self._path, self._count, self._read = path, count, read
         self._ends: NDArray[np.int64] | None = None
+        self._lock = ForkSafeLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "_count": self._count, "_read": self._read, "_ends": None}
+        known = {"_path": self._path, "_count": self._count, "_read": self._read}
+        return {**known, "_ends": None, "_lock": self._lock}
 
     def _build(self) -> NDArray[np.int64]:
         """Read and hash all keys. Returns where each bucket ends. Raises FormatError if they are damaged."""
         self._bits = max(0, self._count.bit_length() - _BUCKET_BITS)
         counts = np.zeros(1 << self._bits, np.int64)
-        hashes = _memory(self._count, np.dtype("<u8"))
+        hashes = self._memory(np.dtype("<u8"))
         for start in range(0, self._count, _KEYS_AT_ONCE):
             found = _hashes(self._read(start, min(start + _KEYS_AT_ONCE, self._count)))
             hashes[start : start + len(found)] = found
             counts += np.bincount(self._buckets(found), minlength=len(counts))
         ends = np.cumsum(counts)
-        self._table = _memory(self._count, _ENTRY)
+        self._table = self._memory(_ENTRY)
         filled = ends - counts
         for start in range(0, self._count, _KEYS_AT_ONCE):
             some = hashes[start : start + _KEYS_AT_ONCE]
@@ -57,9 +62,14 @@ class RowKeys:
             filled[begun] += several
         return ends
 
-    def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
+    def rows(self, keys: Iterable[str]) -> NDArray[np.int64]:
         """Return the row of each key, int64 [len(keys)]. Raises UsageError for a key that no row has, or several have."""
-        wanted = [key.encode("utf-8", "surrogateescape") for key in keys]
+        given, keys = keys, list(keys)
+        if isinstance(given, str) or not all(isinstance(key, str) for key in keys):
+            raise UsageError(
+                f"{self._path}: rows are asked for by a list of keys. Pass one of text, such as ['cat/1.jpg']."
+            )
+        wanted = [_bytes(key) for key in keys]
         hashes = _hashes(wanted)
         found = np.full(len(wanted), -1, np.int64)
         for number, row in self._same(wanted, hashes):
@@ -79,8 +89,9 @@ class RowKeys:
 
     def _same(self, wanted: list[bytes], hashes: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
         """Yield (number of a wanted key, row that has it), for each row that has it."""
-        if self._ends is None:
-            self._ends = self._build()
+        with self._lock:
+            if self._ends is None:
+                self._ends = self._build()
         buckets = self._buckets(hashes)
         begins = np.concatenate([[0], self._ends])[buckets]
         numbers, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -105,24 +116,41 @@ class RowKeys:
         """Return the leading bits of hashes; a shift by all 64 would be undefined."""
         return (hashes >> np.uint64(63 - self._bits) >> np.uint64(1)).astype(np.int64)
 
+    def _memory(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return memory for an entry a row. Raises SpaceError."""
+        nbytes = self._count * dtype.itemsize
+        if nbytes <= _MEMORY_BYTES:
+            return np.empty(self._count, dtype)
+        try:
+            with tempfile.TemporaryFile() as file:
+                reserve(file.fileno(), 0, nbytes)  # a page that is first written to would kill the process
+                return np.memmap(file, dtype, "r+", shape=(self._count,))
+        except OSError as error:
+            raise SpaceError(
+                f"{self._path}: {nbytes:,} bytes of a table of its keys cannot be written to {tempfile.gettempdir()}"
+                f" ({error.strerror}). Make room there, or set TMPDIR."
+            ) from None
 
-def as_keys(values: NDArray[Any]) -> list[str] | None:
-    """Return keys that were given as an array, of text or of objects that are; None if they are no keys."""
-    found: list[Any] = np.atleast_1d(values).tolist()
-    if values.dtype.kind in "UO" and found and all(isinstance(value, str) for value in found):
-        return found
-    return None
+
+def as_keys(given: Any, values: NDArray[Any]) -> list[str] | None:
+    """Return keys, None if what was given is something else. values: the same as an array, where text loses zeros at its end."""
+    if values.dtype.kind not in "UO" or not values.size:
+        return None
+    found = list(given) if isinstance(given, (list, tuple)) else np.atleast_1d(values).tolist()
+    found = [given] if isinstance(given, str) else found
+    return found if all(isinstance(value, str) for value in found) else None
 
 
 def _text(key: bytes) -> str:
     return key.decode("utf-8", "surrogateescape")
 
 
-def _memory(rows: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if rows * dtype.itemsize <= _MEMORY_BYTES:
-        return np.empty(rows, dtype)
-    with tempfile.TemporaryFile() as file:
-        return np.memmap(file, dtype, "w+", shape=(rows,))
+def _bytes(key: str) -> bytes:
+    """Return the bytes of a key; of text that can be no key, some that no key has."""
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return b"\0" + key.encode("utf-8", "surrogatepass")
 
 
 def _hashes(keys: Sequence[bytes]) -> NDArray[np.uint64]:

@@ -124,8 +124,11 @@ class PackedDataset(BaseDataset):
     @cached_property
     def _row_keys(self) -> RowKeys:
         self.pack.check_keyed()
-        reader = RowReader(self.pack, [self.pack.header.field("key")])
-        return RowKeys(self.pack.path, len(self), partial(_keys, reader, self.subset))
+        return RowKeys(self.pack.path, len(self), partial(_keys, self._key_reader, self.subset))
+
+    @cached_property
+    def _key_reader(self) -> RowReader:
+        return RowReader(self.pack, [self.pack.header.field("key")])
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -147,10 +150,7 @@ class PackedDataset(BaseDataset):
         """
         if isinstance(index, slice):
             return self._batch(np.arange(*index.indices(len(self))))
-        numbers = np.asarray(index)
-        if (keys := as_keys(numbers)) is not None:
-            rows = self._row_keys.rows(keys)
-            numbers = rows if numbers.ndim else rows[0]
+        numbers = self._numbers(index)
         if numbers.size and numbers.dtype.kind not in "iu":
             raise IndexError(f"rows are picked by whole numbers or keys, not by {numbers.dtype}")
         if not numbers.ndim:
@@ -158,9 +158,9 @@ class PackedDataset(BaseDataset):
             return make_batch(self._names, (columns[name][0] for name in self._names))
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return a list of rows that are read together; DataLoader collates them. Raises IndexError."""
-        rows = np.asarray(indices, np.int64)
+    def __getitems__(self, indices: Sequence[int] | Sequence[str]) -> list[Any]:
+        """Return a list of rows that are read together; DataLoader collates them. Raises as __getitem__."""
+        rows = self._numbers(indices).astype(np.int64)
         if (
             rows.ndim != 1
         ):  # as of batches that accelerate's skip_first_batches takes for lists of row numbers
@@ -173,11 +173,19 @@ class PackedDataset(BaseDataset):
             for values in zip(*(columns[name] for name in self._names), strict=True)
         ]
 
+    def _numbers(self, index: Any) -> NDArray[Any]:
+        """Return an index as an array, with row numbers for keys."""
+        numbers = np.asarray(index)
+        keys = as_keys(index, numbers)
+        return numbers if keys is None else self._row_keys.rows(keys).reshape(numbers.shape)
+
     def close(self) -> None:
         """Close the files; reading opens them again."""
         for pack in self.pack.members or (self.pack,):
             pack.close()
         self._reader.close()
+        if "_key_reader" in self.__dict__:
+            self._key_reader.close()
 
     def _batch(self, rows: NDArray[np.int64]) -> Any:
         columns = self._read(rows)

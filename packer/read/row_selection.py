@@ -122,7 +122,7 @@ def _chosen(pack: Pack, spans: Sequence[tuple[int, int]], subset: Any) -> Subset
             return Subset([(max(a, start), min(b, stop)) for a, b in spans])
         return _among(np.arange(start, stop, step), spans)
     values = _array(subset)
-    if values.ndim == 1 and (keys := as_keys(values)) is not None:
+    if values.ndim == 1 and (keys := as_keys(subset, values)) is not None:
         values = pack.rows_of(keys)
     if values.dtype == bool:
         if values.shape != (rows,):

@@ -120,6 +120,16 @@ def test_options_are_those_of_convert_images(images: Path, tmp_path: Path, optio
     assert files_of(out) == files_of(made)
 
 
+def test_rows_by_key_are_those_of_the_whole_pack_when_it_has_its_name(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    pack, expected = fill(images, tmp_path / "p.h5"), open_pack(whole)
+    rows_of(pack, range(ROWS))
+    pack.client.close()
+    assert pack.rows_of(expected.keys(5, 9)).tolist() == [5, 6, 7, 8]
+    assert pack.keys() == expected.keys()
+
+
 def test_keys_are_there_before_the_rows(images: Path, whole: Path, tmp_path: Path) -> None:
     pack = fill(images, tmp_path / "p.h5")
     reader = RowReader(pack, [pack.header.field("key")])

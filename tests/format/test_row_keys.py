@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 from packer import PackedDataset, create, merge_packs, open_pack
-from packer.errors import UsageError
+from packer.errors import SpaceError, UsageError
 from packer.format import row_keys
 from packer.format.pack import Pack
 from packer.format.row_keys import RowKeys
@@ -39,6 +42,36 @@ def test_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch):
     assert index.rows([KEYS[900], KEYS[3], KEYS[900]]).tolist() == [900, 3, 900]
     with pytest.raises(UsageError, match="none of its 1,400 rows has the key 'x', and 1 more of these"):
         index.rows([KEYS[1], "x", "y"])
+
+
+def test_threads_that_ask_at_once_get_their_rows():
+    keys = [f"k{i}" for i in range(100_000)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(3):
+            index = of(keys)
+            with ThreadPoolExecutor(4) as pool:
+                found = list(pool.map(index.rows, [keys[begin::999] for begin in range(4)]))
+            assert [each.tolist() for each in found] == [list(range(i, len(keys), 999)) for i in range(4)]
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_what_is_no_list_of_keys_is_refused():
+    index = of(KEYS)
+    for asked in ("cat", [1], [b"cat"]):
+        with pytest.raises(UsageError, match="asked for by a list of keys"):
+            index.rows(asked)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"none of its 1,400 rows has the key '\\ud800'"):
+        index.rows(["\ud800"])
+
+
+def test_no_room_for_the_table_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(row_keys, "_MEMORY_BYTES", 0)
+    monkeypatch.setattr(row_keys.tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(SpaceError, match=r"p\.h5: 11,200 bytes of a table of its keys cannot be written"):
+        of(KEYS).rows(KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +104,21 @@ def test_a_key_of_several_rows_and_rows_without_keys(pack: Pack, tmp_path: Path)
     for asked in (lambda: without.rows_of(["k1"]), lambda: PackedDataset(without)["k1"]):
         with pytest.raises(UsageError, match="its rows have no keys"):
             asked()
+
+
+def test_keys_that_are_digits_or_end_with_a_zero(tmp_path: Path):
+    keys = ["3", "2", "1", "0", "a\0", "a"]
+    with create(tmp_path / "p.h5", shuffle=False) as builder:
+        builder.write_rows(number=np.arange(6), key=keys)
+    rows = PackedDataset(tmp_path / "p.h5", fields=["number"])
+    assert [int(rows[key].number) for key in keys] == list(range(6))
+    assert [int(row.number) for row in rows.__getitems__(keys)] == list(range(6))
+    assert rows[keys].number.tolist() == list(range(6))
+    assert [b.number.tolist() for b in DataLoader(rows, sampler=keys, batch_size=4)] == [[0, 1, 2, 3], [4, 5]]
+    assert PackedDataset(tmp_path / "p.h5", fields=["number"], subset=["a", "a\0"])[:].number.tolist() == [
+        5,
+        4,
+    ]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    rows.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) < before - 1
