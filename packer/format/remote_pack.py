@@ -76,9 +76,7 @@ def open_remote(url: str) -> RemotePack:
         access.stat(join(url, HEADER_FILE))
     except MissingObjectError:
         raise MissingObjectError(f"{url}: there is no pack. Check the name.") from None
-    raise FormatError(
-        f"{url}: is a folder of .npy files; of stores HDF5 packs are read. Repack it: packer repack."
-    )
+    raise _of_arrays(url)
 
 
 def put_pack(url: str, path: str) -> None:
@@ -103,6 +101,9 @@ def open_shards(url: str) -> RemotePack:
     """Open a pack of shards. Raises FormatError, RemoteError."""
     data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
     index = index_of(bytes(data), join(url, INDEX_FILE))
+    for shard in index.shards:
+        if shard.format == "npy":
+            raise _of_arrays(shard.path)
     shards = tuple(
         RemotePack(shard.path, shard.header, shard.seal, files={"": RemoteFile.of_listed(shard)})
         for shard in index.shards
@@ -110,3 +111,9 @@ def open_shards(url: str) -> RemotePack:
     files = {str(number): shard.files[""] for number, shard in enumerate(shards)}
     header = merge_headers([shard.header for shard in shards], index.skipped)
     return RemotePack(url, header, index.digest, shards, files=files)
+
+
+def _of_arrays(url: str) -> FormatError:
+    return FormatError(
+        f"{url}: is a folder of .npy files; of stores HDF5 packs are read. Repack it: packer repack."
+    )

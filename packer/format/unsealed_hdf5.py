@@ -62,10 +62,10 @@ def read_unsealed(name: str) -> UnsealedFile:
     text = said["header"].encode("ascii")
     header = Header.from_bytes(text, name)
     try:
-        now = Header.from_bytes(said["now"].encode("ascii"), name)
-    except FormatError as error:
-        what = "was changed since it was made, and its arrays no longer fit its header"
-        raise damaged(name, what) from error
+        now = Header.from_record(json.loads(said["now"]))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        what = f"was changed since it was made, and its arrays no longer fit its header ({error})"
+        raise damaged(name, what) from None
     places = tuple(said["header_place"]), tuple(said["table_place"])
     return UnsealedFile(text, now, header.extents, said["others"], *places)
 

@@ -284,7 +284,8 @@ def _kind(kind: Arrow) -> str:
     text = str(kind)
     if text.startswith("struct<") and kind.get_field_index("bytes") >= 0:
         return "image" if _kind(kind.field("bytes").type) == "image" else ""
-    return "text" if text.startswith("dictionary<values=string,") else _KINDS.get(text, "")
+    names = "dictionary<values=string,", "dictionary<values=large_string,"
+    return "text" if text.startswith(names) else _KINDS.get(text, "")
 
 
 # Files

@@ -21,7 +21,7 @@ import pytest
 import xxhash
 
 import packer
-from packer import PackedBatchDataset, PackedDataset, open_pack
+from packer import PackedBatchDataset, PackedDataset, open_pack, repack
 from packer.errors import FormatError, MissingObjectError, PackerError, SpaceError, UsageError
 from packer.filling.opening import open_pack as with_cache
 from packer.format.checksums import Trailer
@@ -478,6 +478,15 @@ def test_a_pack_opens_with_two_requests_and_no_rows(store: ObjectServer) -> None
     assert len(store.ranges) == 1
     assert pack.keys(3, 5) == ["3.png", "4.png"]
     assert np.array_equal(pack.read("label", 10, 20), np.arange(10, 20))
+
+
+def test_shards_of_npy_files_are_refused_when_they_are_opened(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    repack(packs / "raw.h5", tmp_path / "npy", format="npy", shards=2)
+    store.objects["bucket/shards/index.json"] = (tmp_path / "npy" / "index.json").read_bytes()
+    with pytest.raises(FormatError, match=r"s3://bucket/shards/00000: is a folder of \.npy files"):
+        open_pack("s3://bucket/shards")
 
 
 def test_what_is_no_pack(store: ObjectServer) -> None:
