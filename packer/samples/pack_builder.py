@@ -154,6 +154,9 @@ class PackBuilder:
             except BaseException:
                 self._place.close(keep=False)
                 raise
+            finally:
+                for staging in self._opened:  # the disk would be no emptier while a notebook has the builder
+                    staging.close()
         self.report = run.report(written, self._notes)
         return self.report
 

@@ -57,6 +57,17 @@ def test_rows_one_by_one_and_several_at_once(tmp_path: Path) -> None:
     assert open_pack(tmp_path / "out.h5").read("label").tolist() != list(range(ROWS))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="lists what is open by /proc")
+def test_a_finished_builder_holds_no_files(tmp_path: Path) -> None:
+    pack = create(tmp_path / "out.h5", fields=FORMS)
+    write(pack, 0, ROWS)
+    pack.finish()
+    opened = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path)]
+    assert not [path for path in opened if str(tmp_path) in path]
+    with pytest.raises(SourceError, match="no samples were written"):
+        create(tmp_path / "none.h5").finish()
+
+
 def test_the_bytes_are_those_of_a_generator_and_of_any_workers(tmp_path: Path) -> None:
     for name, workers in (("1", 1), ("2", 2)):
         with create(tmp_path / f"{name}.h5", fields=FORMS, workers=workers) as pack:

@@ -34,6 +34,7 @@ _LEAST = 0.5  # of them must have one number of cells
 _COMMENTS = b"#%!*"  # marks that lines of comment begin with
 _NOTED = 6  # columns named in a note
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
 
 
 def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
@@ -71,8 +72,10 @@ def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _F
     leading = widths.index(width) if count else 0
     if reading.header and width > 2:
         # Spreadsheets fill lines of a title up with empty cells.
-        while leading < len(records) and not any(cell.strip(b" \t") for cell in records[leading].cells[1:]):
-            leading += 1
+        filled = (
+            k for k, record in enumerate(records) if any(cell.strip(b" \t") for cell in record.cells[1:])
+        )
+        leading = next((k for k in filled if k >= leading), leading)
     clean = sum(len(record.cells) == width and not record.fault for record in records)
     every = max(1, len(records))
     return _FirstRecords(delimiter, records, width, leading, count / every, clean / every)
@@ -157,7 +160,7 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
     """Return the header's cells as texts, without the spaces around them. Raises: SourceError if they are no names."""
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
-    if filled and all(NUMBER.fullmatch(cell.strip()) for cell in filled):
+    if filled and all(_NO_NAME.fullmatch(cell.strip()) for cell in filled):
         raise SourceError(
             f"{name}: its first row holds numbers, no names. Pass {Option('Csv.header', False)}."
         )

@@ -32,6 +32,9 @@ def test_the_delimiter_is_found(delimiter: str) -> None:
     assert found(f"a{delimiter}b\n1{delimiter}2\n") == delimiter
     assert found(f"a{delimiter}b") == delimiter
     assert found("".join(f"x{n}{delimiter}\r\n" for n in range(300))) == delimiter
+    # A table all of whose rows have empty cells behind the first one is no title.
+    assert found(f"a{delimiter * 2}\n1{delimiter * 2}\n") == delimiter
+    assert found(f"{delimiter * 2}\n{delimiter * 2}\n") == delimiter
 
 
 @pytest.mark.parametrize(
@@ -387,7 +390,7 @@ def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
 
 
 def test_numbers_are_no_names() -> None:
-    for cells in (("1", "2.5"), ("1e3", "", "NaN"), ("-1",)):
+    for cells in (("1", "2.5"), ("1e3", "", "NaN"), ("-1",), ("inf", "1"), ("-Infinity", "+nan")):
         with pytest.raises(
             SourceError,
             match=r"^a\.csv: its first row holds numbers, no names\. Pass csv=Csv\(header=False\)\.$",
