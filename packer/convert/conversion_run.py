@@ -219,7 +219,8 @@ def already(
         )
 
     def same(plan: Any) -> bool:
-        return not difference({name: plan.get(name) for name in provenance}, provenance)
+        known = isinstance(plan, Mapping)  # else the line that said of what the journal is was damaged
+        return known and not difference({name: plan.get(name) for name in provenance}, provenance)
 
     # A run of the same was killed when it had given the pack its name; or it is at work, and replaces the pack.
     left = out.rstrip("/") + PARTIAL_SUFFIX

@@ -27,7 +27,7 @@ from packer.convert.repacking import repack
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder
+from packer.format.working_folder import Journal, WorkingFolder
 from packer.tables.table_conversion import convert_table
 from tests.format.packs import files_of
 
@@ -583,6 +583,21 @@ def test_a_folder_of_the_users_beside_a_whole_pack_stays(photo_folder: Path, tmp
     own.write_bytes(b"dear")
     assert convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True).already
     assert own.read_bytes() == b"dear"
+
+
+def test_a_journal_without_its_first_line_beside_a_whole_pack(photo_folder: Path, tmp_path: Path) -> None:
+    """It was damaged; a shard's own journal is of another pack, and stays."""
+    convert_images(photo_folder, tmp_path / "p", size=32)
+    work = tmp_path / "p.packing"
+    shard = work / "pack" / "00001.h5.packing"
+    shard.mkdir(parents=True)
+    for folder, records in ((work, [["00000.h5", "0" * 32]]), (shard, [{"seed": 7}, [0, [], None]])):
+        journal = Journal(str(folder / "journal"))
+        for record in records:
+            journal.add(record)
+        journal.close()
+    assert convert_images(photo_folder, tmp_path / "p", size=32, resume=True).already
+    assert (shard / "journal").exists()
 
 
 NEWER = (
