@@ -373,4 +373,5 @@ def _zip_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
         ):  # names that are not marked as UTF-8 are it if their bytes are: macOS marks none
             name = encoded.decode("utf-8")
         place = member.file_size, member.header_offset, member.compress_size, member.compress_type
-        yield _ArchiveMember(name, member.is_dir(), refused, (*place, zlib.crc32(encoded), member.CRC))
+        folder = member.filename.endswith("/")  # is_dir() fails for names that a NUL begins
+        yield _ArchiveMember(name, folder, refused, (*place, zlib.crc32(encoded), member.CRC))

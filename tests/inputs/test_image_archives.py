@@ -287,6 +287,15 @@ def test_an_archive_that_shrinks_while_it_is_read(write: Write, kind: str) -> No
     archive.close()
 
 
+def test_a_member_of_a_zip_whose_name_begins_with_a_zero_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/1.jpg", b"one")
+        file.writestr("note.txt", b"two")
+    path.write_bytes(path.read_bytes().replace(b"note.txt", b"\0ote.txt"))
+    assert open_archive(str(path)).keys == ["a/1.jpg"]
+
+
 def test_an_empty_archive_lists_nothing(write: Write) -> None:
     for kind in (".tar", ".tar.xz", ".zip"):
         archive = open_archive(write({}, kind))
