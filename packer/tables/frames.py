@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
+from packer.format.table_record import check_table
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -103,6 +104,7 @@ def _transform(header: Any) -> TableTransform:
             " Pass one, or its header."
         )
     try:
-        return TableTransform.from_json(table)
+        # A pack's was checked when the pack was opened: it takes as long as mapping a row.
+        return TableTransform.from_json(check_table(table) if table is header else table)
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None
