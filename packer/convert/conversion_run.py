@@ -196,10 +196,7 @@ def already(
     pack = open_pack(out)
     pack.confirm()
     header = pack.header
-    recorded = dict(header.provenance)
-    if "digests" in recorded.get("source", {}):  # of a table's files, known when they have been read
-        recorded["source"] = {k: v for k, v in recorded["source"].items() if k != "digests"}
-    differs = difference(recorded, provenance)
+    differs = difference(_before_reading(header.provenance), provenance)
     if not differs and rows is not None:
         differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
     last = pack.last_written
@@ -219,8 +216,9 @@ def already(
         )
 
     def same(plan: Any) -> bool:
-        known = isinstance(plan, Mapping)  # else the line that said of what the journal is was damaged
-        return known and not difference({name: plan.get(name) for name in provenance}, provenance)
+        if not isinstance(plan, Mapping):  # the line that said of what the journal is was damaged
+            return False
+        return not difference({name: _before_reading(plan).get(name) for name in provenance}, provenance)
 
     # A run of the same was killed when it had given the pack its name; or it is at work, and replaces the pack.
     left = out.rstrip("/") + PARTIAL_SUFFIX
@@ -228,6 +226,14 @@ def already(
         with locked(left, out):
             pass
     return Report.of(header, resumed=header.rows)
+
+
+def _before_reading(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provenance as it is known before the input is read: without the digests of a table's files."""
+    source = provenance.get("source")
+    if isinstance(source, Mapping):
+        return {**provenance, "source": {k: v for k, v in source.items() if k != "digests"}}
+    return dict(provenance)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.format import working_folder
 from packer.format.pack_opening import open_pack
+from packer.format.pack_writer import PackWriter
 from packer.format.verify import verify_pack
 from packer.tables import apply
 from packer.tables.reading import text_table as text
@@ -347,6 +348,21 @@ def test_killed_while_it_removed_the_pack_that_it_had_replaced(tmp_path: Path) -
     convert_table(source, out, label="b", overwrite=True)
     assert content(out) == content(tmp_path / "new")
     assert sorted(os.listdir(tmp_path)) == ["new", "p", "t.csv"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_while_it_made_a_pack_anew_that_is_whole(tmp_path: Path) -> None:
+    source, out = tmp_path / "t.csv", tmp_path / "p.h5"
+    source.write_text("a,b\n" + "1,2\n" * 50)
+    convert_table(source, out)
+    child = os.fork()
+    if not child:
+        PackWriter.finish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        convert_table(source, out, overwrite=True)
+    os.waitpid(child, 0)
+    assert (tmp_path / "p.h5.packing" / "pack.packing" / "journal").exists()
+    assert convert_table(source, out, overwrite=True, resume=True).already
+    assert sorted(os.listdir(tmp_path)) == ["p.h5", "t.csv"]
 
 
 def test_a_killed_conversion_goes_on(tmp_path: Path) -> None:
