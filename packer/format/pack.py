@@ -61,7 +61,7 @@ class Arrival(Protocol):
 
 @dataclass(frozen=True)
 class Pack:
-    """An opened pack: picklable, holds no file open.
+    """An opened pack: picklable, holds no file open. Long because all that is read of a pack is a method of it.
 
     path: as given; header: see format.header; seal: the trailer's bytes, b"" while it has none; shards: the packs it consists of, ()
     if it is one file or one directory of .npy. Of several shards the header is put together: rows, extents (of ragged fields too,

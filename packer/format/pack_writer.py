@@ -47,6 +47,8 @@ _CONTAINERS: Mapping[str, type[Hdf5Container] | type[NpyContainer]] = {
 class PackWriter:
     """A pack being written; a context manager that removes, or keeps for resuming, what was not finished.
 
+    It is long because blocks, rows that are moved, checksums and the seal share open files and one table.
+
     fields: of the pack. rows: planned, at least 1; block_rows: rows a block. plan: what is being made, as plain JSON values;
     a writer of an equal plan goes on where this one was interrupted. resume: refuse what is left of another plan.
 
