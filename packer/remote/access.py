@@ -13,7 +13,6 @@ MissingDependencyError. All are thread-safe; each thread that waits has a connec
 from __future__ import annotations
 
 import atexit
-import contextlib
 import importlib.util
 import os
 import socket
@@ -110,12 +109,13 @@ def _call(
 def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearray]:
     """Send a request to the helper; return the answer. A helper that died is started again, once."""
     for last in (False, True):
-        connection = _POOL.take()
+        connection, helper = _POOL.take()
         try:
             send(connection, request, data)
             (done, value), answer = receive(connection)
         except (EOFError, OSError) as error:
             connection.close()
+            _POOL.forget(helper)
             if last:
                 raise RemoteError(
                     f"{url}: the helper process that reads it ended ({type(error).__name__}). Look for what ends processes:"
@@ -125,7 +125,7 @@ def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearra
         except BaseException:  # Ctrl-C: the answer would be taken for that to the next request
             connection.close()
             raise
-        _POOL.give_back(connection)
+        _POOL.give_back(connection, helper)
         if not done:
             raise value
         return value, answer
@@ -151,27 +151,30 @@ class _ConnectionPool:
         self._control: socket.socket | None = None
         self._idle: list[socket.socket] = []
 
-    def take(self) -> socket.socket:
-        """Return a connection that nobody uses."""
+    def take(self) -> tuple[socket.socket, socket.socket]:
+        """Return a connection that nobody uses, and the control socket of its helper."""
         with self._lock:
             if self._pid != os.getpid():  # the parent's connections, which it goes on to use
                 inherited, self._idle, self._pid = self._idle, [], os.getpid()
                 for connection in inherited:
                     connection.close()
-            if self._idle:
-                connection = self._idle.pop()
-                if not _ended(connection):
-                    return connection
-                connection.close()
-                for connection in self._idle:  # of the same helper, which has ended
-                    connection.close()
-                self._idle = []
+            if self._idle and self._control is not None:
+                return self._idle.pop(), self._control
             return self._connect()
 
-    def give_back(self, connection: socket.socket) -> None:
-        """Keep a connection for the next request."""
+    def give_back(self, connection: socket.socket, helper: socket.socket) -> None:
+        """Keep a connection to a helper for the next request."""
         with self._lock:
-            self._idle.append(connection)
+            if helper is self._control:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def forget(self, helper: socket.socket) -> None:
+        """Close all connections to a helper that has ended; a process that is killed closes its ends one after the other."""
+        with self._lock:
+            if helper is self._control:
+                self.close()
 
     def close(self) -> None:
         """Close all that is idle: the helper ends, unless forked children have it still."""
@@ -180,7 +183,7 @@ class _ConnectionPool:
                 connection.close()
             self._idle, self._control = [], None
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> tuple[socket.socket, socket.socket]:
         """Make a connection and hand its other end to the helper, starting one if there is none."""
         for _ in range(2):
             if self._control is None:
@@ -189,7 +192,7 @@ class _ConnectionPool:
             try:
                 # One byte a connection: the kernel keeps those with descriptors apart, of several processes too.
                 socket.send_fds(self._control, [b"c"], [theirs.fileno()])
-                return ours
+                return ours, self._control
             except OSError:  # it has ended
                 ours.close()
                 self._control.close()
@@ -199,13 +202,6 @@ class _ConnectionPool:
         raise RemoteError(
             "the helper process for URLs ends as soon as it is started. Look at memory and limits."
         )
-
-
-def _ended(connection: socket.socket) -> bool:
-    """Return True if the other end of an idle connection is closed."""
-    with contextlib.suppress(BlockingIOError):
-        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    return False
 
 
 def _started() -> socket.socket:

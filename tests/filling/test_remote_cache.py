@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -394,6 +395,20 @@ def test_a_killed_helper_is_started_again(store: ObjectServer, packs: Path, tmp_
             assert np.array_equal(a.image, b.image)
             if number == 3:
                 os.kill(access.helper_process(), signal.SIGKILL)
+
+
+def test_a_helper_that_is_killed_closes_its_connections_one_after_the_other(store: ObjectServer) -> None:
+    access.stat("s3://bucket/raw.h5")
+    ends = [socket.socketpair() for _ in range(3)]  # each looks alive until it is asked
+    threads = [threading.Thread(target=lambda end=end: (end.recv(1), end.close())) for _, end in ends]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    access._POOL._idle.extend(ours for ours, _ in ends)
+    assert access.stat("s3://bucket/raw.h5").size > 0
+    for ours, _ in ends:  # of one, its request; the others were closed with it
+        assert ours.fileno() == -1
+    for thread in threads:
+        thread.join()
 
 
 def test_packs_that_nobody_has_open_make_room(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
