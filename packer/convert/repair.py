@@ -33,7 +33,8 @@ from packer.format.working_folder import WorkingFolder, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress
 from packer.read.row_reader import RowReader
-from packer.tables.reading.table_source import ReadOptions, open_table
+from packer.tables.reading.table_opening import open_table
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.table_conversion import convert_table
 
 SUFFIX = ".repairing"

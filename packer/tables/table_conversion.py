@@ -24,7 +24,8 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
-from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest, open_table
+from packer.tables.reading.table_opening import open_table
+from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest
 from packer.tables.staging import StagedTable, stage
 from packer.tables.table_options import Encode, read_alike, value
 from packer.tables.table_order import parse_parts

@@ -1,6 +1,7 @@
 """Tables, read from files as records: text, Parquet and Arrow.
 
-    table_source.py         the interface of readers, and opening files by the suffixes of their names
+    table_opening.py        open_table: a reader for files, by the suffixes of their names
+    table_source.py         the interface of readers
     text_stream.py          files as UTF-8, decompressed
     text_table.py           TextTable: pieces of text that end where records do
     dialect.py              a table's delimiter, header and names, found from the beginning of its file
@@ -10,5 +11,5 @@
     arrow_values.py         Arrow's values as raw ones
     arrow_frames.py         data frames as records, through Arrow
 
-Start with table_source.py. Imports: format, tables.transform.
+Start with table_opening.py. Imports: format, tables.transform.
 """

@@ -1,4 +1,4 @@
-"""The interface of readers of tables, whatever the files are; opening them by the suffixes of their names."""
+"""The interface of readers of tables, whatever the files are; how they are read, and the names of the files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from packer.arguments import whole
-from packer.errors import MissingDependencyError, SourceError, UsageError
+from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file
 from packer.path_text import as_text
 from packer.sentence import Option
-from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
 from packer.tables.reading.text_stream import unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import TableColumn
@@ -231,40 +230,6 @@ def compare_names(name: str, found: Sequence[str], first: str, columns: Sequence
                 f"{name}: column {number} (from 0) {held}, in {first} it {other}; all files must have the same "
                 "columns in the same order. Leave it out, or make it alike."
             )
-
-
-def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
-    """Open files that hold one table, one after the other.
-
-    sources: names and globs; all of text, or all of Parquet and Arrow; reading: how they are read.
-    Raises: SourceError for files that cannot be read or do not belong together; UsageError for what else should be passed;
-    MissingDependencyError.
-    """
-    if not sources:
-        raise UsageError("a table: no file is given; at least one is needed. Pass one.")
-    names = expand(sources)
-    for name in names:
-        if not table_suffix(name):
-            raise UsageError(
-                f"{name}: not a table by its name; those end in {', '.join(TEXT_TABLES)} (each also with {', '.join(COMPRESSIONS)}), "
-                f"or in {', '.join(ARROW_TABLES)}. Rename it."
-            )
-    arrow = [table_suffix(name) in ARROW_TABLES for name in names]
-    if any(arrow) != all(arrow):
-        raise UsageError(
-            f"{', '.join(names[:3])}: are files of text and others; those of a table are of one kind. Pass them apart."
-        )
-    if arrow[0]:
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise MissingDependencyError("pyarrow", "reading Parquet and Arrow files") from None
-        from packer.tables.reading.arrow_table import ArrowTable
-
-        return ArrowTable(names, reading)
-    from packer.tables.reading.text_table import TextTable
-
-    return TextTable(names, reading)
 
 
 def expand(sources: Sequence[str]) -> list[str]:

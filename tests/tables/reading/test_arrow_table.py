@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading import arrow_table as module
-from packer.tables.reading.table_source import ReadOptions, TableSource, open_table
+from packer.tables.reading.table_opening import open_table
+from packer.tables.reading.table_source import ReadOptions, TableSource
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout, RecordMember
 
@@ -637,7 +638,7 @@ def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path: Path):
         import sys
         sys.modules["pyarrow"] = None
         from packer.errors import MissingDependencyError
-        from packer.tables.reading.table_source import open_table
+        from packer.tables.reading.table_opening import open_table
         from packer.tables.reading.table_source import ReadOptions
         try:
             open_table([{name!r}], ReadOptions())

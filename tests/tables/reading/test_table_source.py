@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.table_source import ReadOptions, open_table
+from packer.tables.reading.table_opening import open_table
+from packer.tables.reading.table_source import ReadOptions
 
 
 @pytest.fixture(autouse=True)
