@@ -36,8 +36,8 @@ from packer.orders.buckets import Buckets
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import BY_NAME
 from packer.orders.runs import Runs, one_run
-from packer.read.row_reader import RowReader
-from packer.read.row_selection import read_column, select, select_fields
+from packer.read.array_store import PackStore
+from packer.read.row_selection import select, select_fields
 
 _ROWS = 1 << 20  # rows in the batches that are looked at
 _EPOCHS = 4, 256  # at least, at most, that they come from
@@ -169,8 +169,8 @@ def main() -> None:
     pack, _ = open_packs(given.pack, None, None)
     fields, subset = select_fields(pack, None), select(pack)
     label = next((f for f in fields if f.name == "label" and f.shape == () and f.dtype[1] in "iu"), None)
-    labels = read_column(pack, "label", subset) if label else None
-    about = context(RowReader(pack, fields), subset, given.batch_size)
+    labels = PackStore(pack, (), subset).column("label") if label else None
+    about = context(PackStore(pack, fields), subset, given.batch_size)
     orders = {name: parse_order(name, False, about) for name in BY_NAME}
     orders["shuffle=True"] = parse_order(None, True, about)
     found = {name: measure(one, subset.rows, given.batch_size, labels=labels) for name, one in orders.items()}

@@ -35,7 +35,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack as opened
 from packer.machine import cores
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 MEAN, STD, BATCH = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256
 
@@ -51,8 +51,8 @@ def of_packer(pack: str, side: int) -> Epoch:
 
 def of_decoder(pack: Pack) -> Epoch:
     """Return epochs of decoding alone."""
-    reader = RowReader(pack, [pack.header.field("image")])
-    rows = reader.read_ragged("image", one_run(0, pack.rows))
+    reader = PackStore(pack, [pack.header.field("image")])
+    rows = reader.ragged("image", one_run(0, pack.rows))
     sizes = [jpeg.size(row)[:2] for row in rows]
     memory = [np.empty((max(h * w for h, w in sizes), 4), np.uint8) for _ in range(cores())]
 

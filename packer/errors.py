@@ -82,6 +82,16 @@ def damaged(path: str, what: str, part: str = "") -> FormatError:
     return FormatError(f"{path}: {what}. Convert the images again.", part=part)
 
 
+def damaged_rows(path: str, field: str, why: object, first: int, last: int | None = None) -> FormatError:
+    """Return the error for rows first..last of a field, or one, that do not hold what was written."""
+    rows = (
+        f"row {first} of {field!r} is"
+        if last in (None, first)
+        else f"rows {first} to {last} of {field!r} are"
+    )
+    return FormatError(f"{path}: {rows} damaged ({why}). Run packer verify, or convert the images again.")
+
+
 class SourceError(PackerError):
     """The folder, archive, list or labels file cannot be packed."""
 

@@ -49,7 +49,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 ENDS = ("refused", "found", "same", "forged")
 DEFECTS = ("undetected", "exception", "crash", "hang", "memory")
@@ -96,14 +96,14 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
     if verify is None:
         if any(f.name == "key" for f in pack.fields):
             note("keys", pack.keys())
-        reader = RowReader(pack, pack.fields)
+        reader = PackStore(pack, pack.fields)
         back = Runs(np.arange(pack.rows)[::-1].copy(), np.ones(pack.rows, np.int64))
         for f in pack.fields:
             if f.loaded.ragged:
-                note(f.name, reader.read_ragged(f.name, back))
+                note(f.name, reader.ragged(f.name, back))
             else:
                 out = np.zeros((pack.rows, f.loaded.row_bytes), np.uint8)
-                reader.read(f.name, back, out)
+                reader.copy(back, {f.name: out})
                 note(f.name, [out])
             if not f.compressed:
                 note(f"{f.name} stored", [pack.read(array) for array in f.arrays])

@@ -18,12 +18,12 @@ from importlib import metadata
 import numpy as np
 
 from packer.codecs import jpeg
-from packer.errors import FormatError
+from packer.errors import damaged_rows
 from packer.format.file_io import pread_into, resident
 from packer.format.pack import Pack
 from packer.machine import cores, memory
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.version import __version__
 
 MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
@@ -90,7 +90,7 @@ class DecodeLimit:
         count = max(1, min(pack.rows, int(MAX_RESIDENT / max(row_bytes, 1))))
         self._numbers = np.linspace(0, pack.rows - 1, count).astype(np.int64)
         runs = Runs(self._numbers, np.ones(count, np.int64))
-        self._rows = RowReader(pack, [field]).read_ragged("image", runs)
+        self._rows = PackStore(pack, [field]).ragged("image", runs)
         self._buffers = [np.empty(0, np.uint8) for _ in range(threads)]
         # Of whole pictures a fourth channel without meaning is faster, and packer asks for it.
         whole = field.own_size
@@ -112,10 +112,7 @@ class DecodeLimit:
             pixels = self._buffers[thread][:needed].reshape(height, width, self._channels)
             jpeg.decode_upright_into(self._rows[row], pixels)
         except ValueError as error:
-            raise FormatError(
-                f"{self._pack.path}: row {self._numbers[row]} of 'image' is damaged ({error})."
-                " Run packer verify, or convert the images again."
-            ) from None
+            raise damaged_rows(self._pack.path, "image", error, self._numbers[row]) from None
 
 
 def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:

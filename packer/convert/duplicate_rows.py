@@ -26,7 +26,7 @@ from packer.orders.runs import consecutive
 from packer.sentence import Option
 
 if TYPE_CHECKING:
-    from packer.read.row_reader import RowReader
+    from packer.read.array_store import PackStore
 
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
@@ -108,9 +108,9 @@ def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
 
 def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
     """Return a digest of each of some rows, rising, over all fields; class numbers count as the classes that they mean."""
-    from packer.read.row_reader import RowReader  # conversions that compare no rows need not load it
+    from packer.read.array_store import PackStore  # conversions that compare no rows need not load it
 
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     step = max(1, _BYTES_AT_ONCE * pack.rows // max(1, pack.nbytes))
     found: list[bytes] = []
     for start in range(0, len(rows), step):
@@ -124,14 +124,14 @@ def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
     return found
 
 
-def _values(reader: RowReader, f: Field, rows: Rows) -> list[bytes]:
+def _values(reader: PackStore, f: Field, rows: Rows) -> list[bytes]:
     """Return the bytes of one field of each row."""
     runs = consecutive(rows)
     named = _class_names(reader.pack) if f.name in ("label", "box_label") else None
     if f.ragged:
-        values = reader.read_ragged(f.name, runs)
+        values = reader.ragged(f.name, runs)
         return values if named is None else [named(np.frombuffer(value, "<i8")) for value in values]
-    array = reader.array(f, runs)
+    array = reader.array(f.name, runs)
     if named is not None and f.dtype == "<i8":
         return [named(value.reshape(-1)) for value in array]
     return [value.tobytes() for value in array]

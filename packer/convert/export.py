@@ -100,7 +100,7 @@ def export_images(
         )
     opened = open_pack(pack)
     rows = ExportRows(opened, encoding, quality, split)
-    keys = [as_text(key) for key in rows.reader.read_ragged("key", consecutive(rows.rows))]
+    keys = [as_text(key) for key in rows.reader.ragged("key", consecutive(rows.rows))]
     _check_keys(opened, keys, rows)
     foldered = keys if split else _in_split_folders(opened, keys)
     stems = file_stems([*map(safe_name, foldered)], rows.ending)

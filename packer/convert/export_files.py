@@ -29,7 +29,7 @@ from packer.inputs.image_pairs import RESERVED
 from packer.opencv import cv2
 from packer.orders.runs import consecutive, one_run
 from packer.path_text import safe_name
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.read.row_selection import select_rows
 
 _PIECE_PICTURES = 16  # whole ones, of which the sizes are not known beforehand
@@ -76,7 +76,7 @@ class ExportRows:
         self.ending = ".tif" if channels not in COLORS else ".png" if encoding == "png" else ".jpg"
         """Ending of the images' files."""
         self.masks = [f for f in pack.fields if _is_mask(f)]
-        self.reader = RowReader(pack, pack.fields, verify=True)
+        self.reader = PackStore(pack, pack.fields, verify=True)
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """Yield (position, first row, rows) of runs that are read at once."""
@@ -93,7 +93,7 @@ class ExportRows:
     ) -> Iterator[tuple[int, str, str, bytes | memoryview]]:
         """Yield the files of rows [first, first + count): position, field, ending and content of each. Raises FormatError."""
         images: Iterable[bytes | memoryview] = (
-            self.reader.read_ragged("image", one_run(first, first + count))
+            self.reader.ragged("image", one_run(first, first + count))
             if self._untouched
             else map(self._encode, self._pictures(self.image, first, count))
         )
@@ -114,13 +114,9 @@ class ExportRows:
         """Yield rows of a field of pixels; those of sizes of their own are decoded one by one."""
         run = one_run(first, first + count)
         if f.own_size is None:
-            yield from self.reader.array(f, run)
-            return
-        sides = [self.reader.array(side, run) for side in self.pack.fields if side.measures]
-        sizes = np.stack(sides, axis=1) if sides else None
-        for i, data in enumerate(self.reader.read_ragged(f.name, run)):
-            size = None if sizes is None else sizes[i : i + 1]
-            yield from decode_ragged(self.pack, f, [data], [first + i], size)
+            yield from self.reader.array(f.name, run)
+        else:
+            yield from self.reader.decoded(f.name, run)
 
     def _jpeg(self, image: NDArray[np.uint8]) -> bytes:
         try:
@@ -207,9 +203,9 @@ class LabelFiles:
             points = None
         self.fields = [f.name for f in (label, self._boxes, self._box_label, points) if f is not None]
         runs = consecutive(self._rows)
-        self._label = None if label is None else self._reader.array(label, runs)
+        self._label = None if label is None else self._reader.array(label.name, runs)
         self._points = (
-            None if points is None else self._reader.array(points, runs).reshape(len(self._rows), -1)
+            None if points is None else self._reader.array(points.name, runs).reshape(len(self._rows), -1)
         )
         count = 0 if self._points is None else self._points.shape[1] // 2
         point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
@@ -306,10 +302,7 @@ class LabelFiles:
     def _decoded(self, f: Field | None, part: slice) -> list[NDArray[Any]] | None:
         if f is None:
             return None
-        rows = self._rows[part]
-        return decode_ragged(
-            self._pack, f, self._reader.read_ragged(f.name, consecutive(rows)), rows.tolist()
-        )
+        return list(self._reader.decoded(f.name, consecutive(self._rows[part])))
 
 
 def _label_columns(label: Field, taken: set[str]) -> list[str]:

@@ -20,7 +20,8 @@ from packer.format.pack_writer import Rows
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place_soft
 from packer.pixels.row_size import RowSize
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
+from packer.read.encoded_images import EncodedImages
 from packer.sentence import Option
 
 _OWN = ("size", "dtype", "channels")  # what fields of pictures of sizes of their own say of them
@@ -85,7 +86,7 @@ class PackRows(RowMaker):
         pass them on; verify: compare blocks with their checksums.
         """
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
-        self._reader = RowReader(pack, pack.fields, verify=verify)
+        self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._image = image = next((f for f in pack.fields if f.name == "image"), None)
         self._anew = spec is not None or whole is not None  # heights and widths are others, or there are none
@@ -142,9 +143,9 @@ class PackRows(RowMaker):
         for f in self._bulk:
             values: Any
             if not f.ragged:
-                values = self._reader.array(f, runs)
+                values = self._reader.array(f.name, runs)
             else:
-                values = self._reader.read_ragged(f.name, runs) if len(samples) else []
+                values = self._reader.ragged(f.name, runs) if len(samples) else []
             if self._numbers and f.name == "label":
                 for part, number in enumerate(self._numbers):
                     values[parts == part] = number[values[parts == part]]
@@ -161,7 +162,7 @@ class PackRows(RowMaker):
         run, rows = one_run(sample, sample + 1), block.rows
         row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
-            f.name: self._reader.read_ragged(f.name, run)[0]
+            f.name: self._reader.ragged(f.name, run)[0]
             for f in self.pack.fields
             if f.ragged and f.name in rows
         }
@@ -190,7 +191,7 @@ class PackRows(RowMaker):
                     ragged[f.name] = store_partner(f, placed)
                 continue
             if not f.ragged:
-                stored = self._reader.array(field, run)[0]
+                stored = self._reader.array(f.name, run)[0]
             _place(f, geometry, stored, ragged, row.get(f.name))
         if self._counted and pixels is None:
             pixels = self._picture("image", ragged["image"], sample)
@@ -215,15 +216,13 @@ class PackRows(RowMaker):
         if all(f.name != "key" for f in self.pack.fields):
             return str(sample)
         run = one_run(sample, sample + 1)
-        return self._reader.read_ragged("key", run)[0].decode("utf-8", "surrogateescape")
+        return self._reader.ragged("key", run)[0].decode("utf-8", "surrogateescape")
 
     def _picture(self, name: str, data: bytes, sample: int) -> NDArray[Any]:
         """Decode a row of a field of pictures of sizes of their own."""
         run = one_run(sample, sample + 1)
-        sizes = [self._reader.array(f, run) for f in self.pack.fields if f.measures]
-        known = np.stack(sizes, axis=1) if sizes else None
-        (values,) = decode_ragged(self.pack, self.pack.header.field(name), [data], [sample], known)
-        return np.asarray(values)
+        known = self._reader.sizes(run) if any(f.measures for f in self.pack.fields) else None
+        return EncodedImages(self.pack, self.pack.header.field(name), [data], [sample], known).decode(0)
 
     def _made_whole(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
         """Return a whole picture anew: of its file where that may be passed on or shrinks, else of its pixels."""
@@ -244,7 +243,7 @@ class PackRows(RowMaker):
             return 0, 0
         out: NDArray[Any] = row["image"]
         if self._spec is None:
-            self._reader.read("image", run, out.reshape(1, -1).view(np.uint8))
+            self._reader.copy(run, {"image": out.reshape(1, -1).view(np.uint8)})
             return 0, 0
         if encoded is not None and self._own is not None and self._own.codec is None:
             pixels = self._picture("image", encoded, sample)
@@ -253,7 +252,7 @@ class PackRows(RowMaker):
         if encoded is not None:
             return self._pixels(encoded, out)
         assert self._image is not None
-        (stored,) = self._reader.array(self._image, run)
+        (stored,) = self._reader.array("image", run)
         self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
 

@@ -32,7 +32,7 @@ from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder, difference
 from packer.orders.runs import one_run
 from packer.progress import Progress
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.table_conversion import convert_table
@@ -227,7 +227,7 @@ def _write_again(
     def copy(writer: PackWriter) -> Block:
         whole = [block for block in range(writer.blocks) if block not in damaged]
         with ThreadPoolExecutor(run.workers) as pool:
-            reader = RowReader(part, task.fields)
+            reader = PackStore(part, task.fields)
             copied = pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), whole)
             for number, _ in enumerate(copied, 1):
                 run.progress(min(writer.rows, number * writer.block_rows))
@@ -238,7 +238,7 @@ def _write_again(
     write_part(anew, again, run, part.path, begin=copy)
 
 
-def _read(reader: RowReader, writer: PackWriter, block: int) -> dict[str, Rows]:
+def _read(reader: PackStore, writer: PackWriter, block: int) -> dict[str, Rows]:
     """Read a block of a pack as its writer is given it, but for the keys; rows behind the pack's end are empty."""
     start = block * writer.block_rows
     count = min(writer.block_rows, writer.rows - start)
@@ -246,10 +246,10 @@ def _read(reader: RowReader, writer: PackWriter, block: int) -> dict[str, Rows]:
     rows: dict[str, Rows] = {}
     for f in reader.fields:
         if f.ragged and f.name != "key":
-            rows[f.name] = reader.read_ragged(f.name, runs) + [b""] * (count - runs.total)
+            rows[f.name] = reader.ragged(f.name, runs) + [b""] * (count - runs.total)
         elif f.shape is not None:
             data = np.zeros((count, f.row_bytes), np.uint8)
-            reader.read(f.name, runs, data[: runs.total])
+            reader.copy(runs, {f.name: data[: runs.total]})
             rows[f.name] = data.view(f.dtype).reshape(count, *f.shape)
     return rows
 

@@ -23,7 +23,7 @@ from packer.format.working_folder import locked
 from packer.machine import cores
 from packer.orders.runs import one_run
 from packer.progress import Progress
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.remote.urls import is_url
 
 _STEP_BYTES = 4 << 20  # of rows, and so many pictures of sizes of their own, are decoded at once by a thread
@@ -153,10 +153,10 @@ def check_values(pack: Pack) -> None:
     found: list[str] = []
     for name, check in value_checks(pack.header).items():
         f = pack.header.field(name.removesuffix(OFFSETS))
-        reader, entries = RowReader(pack, [f]), pack.rows + f.ragged
+        reader, entries = PackStore(pack, [f]), pack.rows + f.ragged
         for start in range(0, entries, _ROWS_AT_ONCE):
             stop = min(start + _ROWS_AT_ONCE, entries)
-            rows = pack.read(name, start, stop) if f.ragged else reader.array(f, one_run(start, stop))
+            rows = pack.read(name, start, stop) if f.ragged else reader.array(f.name, one_run(start, stop))
             check.look(start, np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         found += (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
     found += (text for _, _, text in (() if found else wrong_pictures(pack)))
@@ -170,18 +170,18 @@ def check_values(pack: Pack) -> None:
 
 def _sums(pack: Pack, f: Field) -> PixelSums:
     """Read and decode all rows of a field; return the sums of its pixels, or numbers. Raises FormatError."""
-    loaded, reader = f.loaded, RowReader(pack, [f])
+    loaded, reader = f.loaded, PackStore(pack, [f])
     step = _PICTURES if loaded.ragged else max(1, _STEP_BYTES // loaded.row_bytes)
 
     def decode(start: int) -> PixelSums:
         runs = one_run(start, min(start + step, pack.rows))
         if not loaded.ragged:
-            rows = reader.array(loaded, runs)
+            rows = reader.array(f.name, runs)
             sums = PixelSums(rows.shape[-1] if loaded.pixels else 0)
             if loaded.pixels:
                 sums.add(rows, len(rows))
             return sums
-        pictures = decode_ragged(pack, f, reader.read_ragged(f.name, runs), runs.rows().tolist())
+        pictures = list(reader.decoded(f.name, runs))
         sums = PixelSums(pictures[0].shape[-1])
         for picture in pictures:
             sums.add_mean(np.ascontiguousarray(picture))

@@ -18,7 +18,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.machine import cores
 from packer.orders.runs import Subset, one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.read.row_selection import ALL, select, select_fields, stored
 from packer.samples.field_plan import IMAGE, LABEL
 from packer.samples.pack_dataset import pack_dataset
@@ -154,22 +154,25 @@ def _rows(pack: Pack, fields: Sequence[Field], subset: Subset) -> Iterator[dict[
     row_bytes = sum(field.row_bytes for field in fields if not field.ragged)
     step = max(1, min(_GROUP_ROWS, _PIECE_BYTES // max(1, row_bytes)))
     with (
-        closing(RowReader(pack, fields, verify=True)) as reader,
+        closing(PackStore(pack, fields, subset, verify=True)) as store,
         ThreadPoolExecutor(cores(), thread_name_prefix="packer-to-hf") as threads,
     ):
         for start in range(0, subset.rows, step):
-            runs = subset.place(one_run(start, min(start + step, subset.rows)))
+            runs = one_run(start, min(start + step, subset.rows))
             columns = {}
             for field in fields:
-                rows: Any = (
-                    reader.read_ragged(field.name, runs) if field.ragged else reader.array(field, runs)
-                )
+                name, ragged = field.name, field.ragged
+                rows: Any
                 if _is_image(field):
-                    files = rows if field.ragged else map(bytes, threads.map(png, rows))
+                    files = (
+                        store.ragged(name, runs)
+                        if ragged
+                        else map(bytes, threads.map(png, store.array(name, runs)))
+                    )
                     rows = [{"bytes": file, "path": None} for file in files]
-                elif field.ragged:
-                    rows = decode_ragged(pack, field, rows, runs.rows().tolist())
-                columns[field.name] = rows
+                else:
+                    rows = list(store.decoded(name, runs)) if ragged else store.array(name, runs)
+                columns[name] = rows
             for values in zip(*columns.values(), strict=True):
                 yield dict(zip(columns, values, strict=True))
 

@@ -19,9 +19,9 @@ from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Subset
+from packer.read.array_store import PackStore, key_in_brackets
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
-from packer.read.row_reader import key_in_brackets
-from packer.read.row_selection import is_mask, read_column
+from packer.read.row_selection import is_mask
 from packer.sentence import Option
 
 if TYPE_CHECKING:
@@ -344,7 +344,8 @@ def check_sizes(views: Mapping[str, Pipeline], pack: Pack, subset: Subset) -> No
     views = {name: one for name, one in views.items() if one.ragged and one.first_refused(_PIXEL) is not None}
     if not views or not alike:
         return
-    sizes = np.stack([read_column(pack, name, subset) for name in ("height", "width")], axis=1)
+    store = PackStore(pack, (), subset)
+    sizes = np.stack([store.column(name) for name in ("height", "width")], axis=1)
     for pipeline in views.values():
         if (found := pipeline.first_refused(sizes.astype(np.int64))) is not None:
             number, error = found

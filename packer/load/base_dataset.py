@@ -19,12 +19,11 @@ from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.orders.runs import Subset, one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.read.row_selection import (
     ALL,
     class_names,
     overlooked_splits,
-    read_column,
     select,
     select_fields,
     select_rows,
@@ -66,10 +65,11 @@ class BaseDataset:
         self._names, self._stored = tuple(f.name for f in fields), stored(fields)
         self._reader = self._read_pack()
 
-    def _read_pack(self) -> RowReader:
+    def _read_pack(self) -> PackStore:
         # Rows that have just been made need not be compared with checksums, which there are none of yet; those that come from a
         # store have been.
-        return RowReader(self.pack, self._stored, verify=self.pack.verify and not self.pack.pending)
+        verify = self.pack.verify and not self.pack.pending
+        return PackStore(self.pack, self._stored, self.subset, verify=verify)
 
     def _settle(self) -> bool:
         """Take the whole pack in place of one that was being filled, once it is sealed; return True if its reader is another one, too.
@@ -119,21 +119,15 @@ class BaseDataset:
         """The label of each row: numbers, or lists of numbers where a label holds several. Costs 10 to 100 ms a million."""
         if all(f.name != "label" or f.ragged for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'label' of one length, so no targets.")
-        return list(read_column(self.pack, "label", self.subset).tolist())
+        return list(PackStore(self.pack, (), self.subset).column("label").tolist())
 
     @cached_property
     def keys(self) -> list[str]:
         """The path of each row's input, as its folder, list or archive named it."""
         self._settle()
-        field = next((f for f in self.pack.fields if f.name == "key"), None)
-        if field is None:
+        if all(f.name != "key" for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")
-        runs, reader = self.subset.place(one_run(0, self.subset.rows)), RowReader(self.pack, [field])
-        try:
-            rows = reader.read_ragged(field.name, runs)
-        finally:
-            reader.close()
-        return list(decode_ragged(self.pack, field, rows, runs.rows().tolist()))
+        return list(PackStore(self.pack, (), self.subset).decoded("key", one_run(0, self.subset.rows)))
 
 
 def _described(chosen: Mapping[str, Any]) -> str:

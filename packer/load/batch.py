@@ -62,7 +62,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def as_tensor(row: Any, field: Field) -> Any:
-    """Convert a row of decode_ragged to torch: pixels [h, w, C] become a tensor [C, h, w], other arrays a tensor; str and bytes stay."""
+    """Convert a decoded row to torch: pixels [h, w, C] become a tensor [C, h, w], other arrays a tensor; str and bytes stay."""
     if not isinstance(row, np.ndarray):
         return row
     import torch

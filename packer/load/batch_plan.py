@@ -26,7 +26,7 @@ from packer.load.ranks import local_rank
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
 from packer.orders.runs import Subset, one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads
 
@@ -64,7 +64,7 @@ class BatchPlan:
     @classmethod
     def resolve(
         cls,
-        reader: RowReader,
+        reader: PackStore,
         fields: tuple[Field, ...],
         subset: Subset,
         *,
@@ -101,7 +101,7 @@ class BatchPlan:
         )
         return plan._placed(reader, placement)
 
-    def normalized(self, reader: RowReader, normalization: Mapping[str, Any] | None) -> BatchPlan:
+    def normalized(self, reader: PackStore, normalization: Mapping[str, Any] | None) -> BatchPlan:
         """Return this plan, or one in which Normalize() without numbers means the mean and std of a state."""
         if not normalization or normalization == self.normalization or not normalizes(self.augment):
             return self
@@ -109,14 +109,14 @@ class BatchPlan:
         views = parse_views(self.augment, self.output, header)
         return replace(self, views=views, normalization=dict(normalization))
 
-    def prefetcher(self, reader: RowReader, batch_rows: int, seed: int) -> Prefetcher:
+    def prefetcher(self, reader: PackStore, batch_rows: int, seed: int) -> Prefetcher:
         """Return the threads, processes and caches that make batches of up to so many rows."""
         fields, workers = self.fields, None
         if self.transform is not None and self.subset.rows:
             from packer.load.processes.workers import Workers
 
             workers = Workers(self.transform, reader, stored(fields))
-            fields = workers.probe(self.subset.place(one_run(0, 1)), seed=seed, epoch=0)
+            fields = workers.probe(one_run(0, 1), seed=seed, epoch=0)
             if ROW in self.fields and all(f.name != ROW.name for f in fields):
                 fields = (*fields, ROW)
         augmenter = None
@@ -148,7 +148,7 @@ class BatchPlan:
             workers=workers,
         )
 
-    def _placed(self, reader: RowReader, placement: str) -> BatchPlan:
+    def _placed(self, reader: PackStore, placement: str) -> BatchPlan:
         """Return this plan with a placement; raise what is wrong with the images, or this machine, now."""
         ragged = ""
         if self.padding is not None:
@@ -177,7 +177,7 @@ class BatchPlan:
         )
         return replace(self, placement=chosen, reason=reason)
 
-    def _fitted(self, reader: RowReader, fields: Sequence[Field]) -> dict[str, Pipeline]:
+    def _fitted(self, reader: PackStore, fields: Sequence[Field]) -> dict[str, Pipeline]:
         """Return the pipelines for the fields that they get."""
         ragged = self.device if self.transform is None else None
         return fit_views(self.views, fields, reader.pack.path, _classes(reader), ragged)
@@ -195,13 +195,13 @@ class BatchPlan:
 
             pinned = self.device if self.placement == "pinned" else None
             copied = device is not None and not device.on_host
-            return MemoryRows(files, fields, kept, self.subset, pinned=pinned, copied=copied)
+            return MemoryRows(files, fields, kept, pinned=pinned, copied=copied)
         if self.placement == "gpu" and device is not None:
             from packer.load.caches.gpu_cache import GpuRows
 
             # The pass that augments takes images from where they lie: no batch of them is put together before.
             leave = ("image",) if self.views else ()
-            return GpuRows(files, fields, kept, self.subset, device, self.device, leave)
+            return GpuRows(files, fields, kept, device, self.device, leave)
         return None
 
     def _device(self) -> Device:
@@ -212,7 +212,7 @@ class BatchPlan:
         return device_of(self.device)
 
 
-def _classes(reader: RowReader) -> int | None:
+def _classes(reader: PackStore) -> int | None:
     return len(reader.pack.header.classes or ()) or None
 
 

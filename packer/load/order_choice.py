@@ -19,8 +19,7 @@ from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
 from packer.orders.runs import Subset, cut, one_run
-from packer.read.row_reader import RowReader
-from packer.read.row_selection import read_column
+from packer.read.array_store import PackStore
 from packer.sentence import Option
 
 # Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
@@ -33,7 +32,7 @@ LARGE_BYTES = 1 << 30
 MIXING_BLOCKS = 32
 
 
-def context(reader: RowReader, subset: Subset, global_batch: int, weights: Sequence[float] = ()) -> Context:
+def context(reader: PackStore, subset: Subset, global_batch: int, weights: Sequence[float] = ()) -> Context:
     """Return the properties of the pack that an order is bound to. weights: of its members, if they have any."""
     pack, fields = reader.pack, reader.fields
 
@@ -43,7 +42,7 @@ def context(reader: RowReader, subset: Subset, global_batch: int, weights: Seque
             raise UsageError(
                 f"{pack.path}: has no field {name!r} of one whole number a row. Pass another field."
             )
-        return read_column(pack, name, subset).astype(np.int64)
+        return PackStore(pack, (), subset).column(name).astype(np.int64)
 
     members = (
         [
@@ -75,7 +74,8 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
             f"Buckets: {pack.path} has no fields 'height' and 'width', which it needs. Convert the "
             f"images again with a {Option('size', 'max=65500')}, which keeps all of their pixels."
         )
-    return np.stack([read_column(pack, name, subset) for name in ("height", "width")], axis=1)
+    store = PackStore(pack, (), subset)
+    return np.stack([store.column(name) for name in ("height", "width")], axis=1)
 
 
 def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int) -> Context:

@@ -22,8 +22,8 @@ from packer.format.header import Field
 from packer.load.batch import Bytes, LentSlot, Slots, allocate
 from packer.load.prefetcher import FetchedRows, FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
+from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of, is_encoded
-from packer.read.row_reader import RowReader, encoded_images
 from packer.read.row_selection import is_mask
 from packer.starting import ForkSafeLock, ForkSafeThreads
 
@@ -140,7 +140,7 @@ class PaddedFileRows(FileRows):
 
     def __init__(
         self,
-        reader: RowReader,
+        reader: PackStore,
         fields: Sequence[Field],
         threads: ForkSafeThreads,
         padding: Padding,
@@ -184,12 +184,7 @@ class PaddedFileRows(FileRows):
     ) -> ReadResult:
         result = self._read_part(request, 0, request.count, out, read)
         began = time.perf_counter()
-        runs = request.rows()
-        numbers = runs.rows().tolist()
-        rows = {
-            f.name: encoded_images(self.reader.pack, f, self.reader.read_ragged(f.name, runs), numbers)
-            for f, *_ in self._pictures
-        }
+        rows = {f.name: self.reader.pictures(f.name, request.within()) for f, *_ in self._pictures}
         images = rows["image"]
         count, size = len(images.sizes), self._padding.size(images.sizes)
         taken = [count * size[0] * size[1] * one.pixel_bytes for one in self._pictures]

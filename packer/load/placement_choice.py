@@ -14,7 +14,7 @@ from packer.format.header import Field
 from packer.load.batch import size_of
 from packer.load.caches.row_memory import in_memory
 from packer.orders.runs import Subset
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.units import size
 
 PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
@@ -25,7 +25,7 @@ HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the p
 def parse_placement(
     placement: str,
     device: str,
-    reader: RowReader,
+    reader: PackStore,
     fields: Sequence[Field],
     subset: Subset,
     *,
@@ -50,7 +50,7 @@ def parse_placement(
         nbytes=size_of(fields, subset.rows),
         decoded=any(f.codec for f in reader.fields),
         path=next(filter(remote_file_system, paths), paths[0]),
-        present=placement != "disk" and in_memory(reader, fields, subset),
+        present=placement != "disk" and in_memory(reader, fields),
     )
 
 

@@ -38,7 +38,7 @@ from packer.load.batch import (
 )
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads, interrupt_later
 
@@ -109,7 +109,7 @@ class FileRows(RowSource):
 
     draws = False
 
-    def __init__(self, reader: RowReader, fields: Sequence[Field], threads: ForkSafeThreads) -> None:
+    def __init__(self, reader: PackStore, fields: Sequence[Field], threads: ForkSafeThreads) -> None:
         self.reader, self.threads = reader, threads
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
@@ -124,8 +124,7 @@ class FileRows(RowSource):
     def look_ahead(self, request: ReadRequest) -> None:
         """Ask the disk, or whoever makes or fetches them, for rows that are read after the request."""
         for rows in request.upcoming():
-            for f in sorted(self.reader.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
-                self._asking.submit(self.reader.willneed, f.name, rows)
+            self._asking.submit(self.reader.prefetch, rows)
 
     @property
     def ahead_rows(self) -> int | None:
@@ -171,9 +170,7 @@ class FileRows(RowSource):
 
     def read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
         """Read fixed fields of entries start..stop-1."""
-        rows = request.rows(start, stop)
-        for name, array in out.items():
-            self.reader.read(name, rows, array)
+        self.reader.copy(request.within(start, stop), out)
 
     def _read_part(
         self,
@@ -187,14 +184,9 @@ class FileRows(RowSource):
         began = time.perf_counter()
         if out:
             read(request, start, stop, out)
-        ragged: dict[str, list[Any]] = {}
-        if self._ragged:
-            rows = request.rows(start, stop)
-            numbers = rows.rows().tolist()
-            ragged = {
-                f.name: decode_ragged(self.reader.pack, f, self.reader.read_ragged(f.name, rows), numbers)
-                for f in self._ragged
-            }
+        ragged = {
+            f.name: list(self.reader.decoded(f.name, request.within(start, stop))) for f in self._ragged
+        }
         return ReadResult(ragged, time.perf_counter() - began)
 
 

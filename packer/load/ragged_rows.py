@@ -21,9 +21,8 @@ from packer.format.header import Field
 from packer.load.batch import Bytes
 from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
 from packer.orders.epochs import ReadRequest
-from packer.orders.runs import Runs
+from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
-from packer.read.row_reader import RowReader, encoded_images
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class AugmentedFileRows(FileRows):
 
     def __init__(
         self,
-        reader: RowReader,
+        reader: PackStore,
         fields: Sequence[Field],
         threads: ForkSafeThreads,
         augmenter: Augmenter,
@@ -69,8 +68,8 @@ class AugmentedFileRows(FileRows):
         others = {name: rows for name, rows in out.items() if name not in own}
         result = super()._read_part(request, start, stop, others, read)
         began = time.perf_counter()
-        runs = request.rows(start, stop)
-        images = self._encoded(self._image, runs)
+        runs = request.within(start, stop)
+        images = self.reader.pictures(self._image.name, runs)
         draws = self._augmenter.draw(request, start, stop, images.sizes)
         by = self._reductions(images, draws)
         images.cut(boxes_seen([drawn.host.numpy() for drawn in draws]))
@@ -93,15 +92,10 @@ class AugmentedFileRows(FileRows):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
         for f in self._masks:
-            masks = self._encoded(f, runs)
+            masks = self.reader.pictures(f.name, runs)
             masks.check_sizes(images.sizes)
             self._make_masks(masks, f, draws[0], out[f.name])
         return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
-
-    def _encoded(self, field: Field, runs: Runs) -> EncodedImages:
-        """Read rows of images or masks, as they are stored."""
-        rows = self.reader.ragged_views(field.name, runs)
-        return encoded_images(self.reader.pack, field, rows, runs.rows().tolist())
 
     def _make_masks(self, masks: EncodedImages, field: Field, drawn: PreparedDraws, out: Bytes) -> None:
         """Decode masks or soft maps, at their full size, and make them alike, as the images of the first view."""

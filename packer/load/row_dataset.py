@@ -17,7 +17,7 @@ from packer.format.row_keys import RowKeys, as_keys
 from packer.load.base_dataset import BaseDataset, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
 from packer.orders.runs import Subset, consecutive, one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
 
 if TYPE_CHECKING:
@@ -124,11 +124,11 @@ class PackedDataset(BaseDataset):
     @cached_property
     def _row_keys(self) -> RowKeys:
         self.pack.check_keyed()
-        return RowKeys(self.pack.path, len(self), partial(_keys, self._key_reader, self.subset))
+        return RowKeys(self.pack.path, len(self), partial(_keys, self._key_reader))
 
     @cached_property
-    def _key_reader(self) -> RowReader:
-        return RowReader(self.pack, [self.pack.header.field("key")])
+    def _key_reader(self) -> PackStore:
+        return PackStore(self.pack, [self.pack.header.field("key")], self.subset)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -209,29 +209,25 @@ class PackedDataset(BaseDataset):
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
         rows = np.where(rows < 0, rows + n, rows)
-        runs = self.subset.place(consecutive(rows))
+        runs = consecutive(rows)
         layout = SlotLayout(self._stored, max(len(rows), 1))
         memory = allocate(layout.nbytes)
-        for name, out in layout.raw(memory, len(rows)).items():
-            self._reader.read(name, runs, out)
+        self._reader.copy(runs, layout.raw(memory, len(rows)))
         values: dict[str, Any] = {
             name: torch.from_numpy(a) for name, a in layout.typed(memory, len(rows)).items()
         }
         if ROW in self.fields:
-            values[ROW.name] = torch.from_numpy(runs.rows())
+            values[ROW.name] = torch.from_numpy(self._reader.place(runs).rows())
         for f in self._stored:
             if f.ragged:
-                decoded = decode_ragged(
-                    self.pack, f, self._reader.read_ragged(f.name, runs), runs.rows().tolist()
-                )
-                values[f.name] = [as_tensor(row, f) for row in decoded]
+                values[f.name] = [as_tensor(row, f) for row in self._reader.decoded(f.name, runs)]
             elif f.about.get("layout") == "HWC":
                 values[f.name] = values[f.name].permute(0, 3, 1, 2)
         return values
 
 
-def _keys(reader: RowReader, subset: Subset, start: int, stop: int) -> list[bytes]:
-    return reader.read_ragged("key", subset.place(one_run(start, stop)))
+def _keys(reader: PackStore, start: int, stop: int) -> list[bytes]:
+    return reader.ragged("key", one_run(start, stop))
 
 
 def _check_function(name: str, function: Any, fields: Sequence[Field], path: str) -> None:

@@ -8,7 +8,7 @@ from packer import randomness
 from packer.format.header import NORMALIZE
 from packer.format.pack import Pack
 from packer.orders.runs import consecutive
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 SAMPLE_ROWS = 512
 _AT_ONCE = 64
@@ -25,12 +25,12 @@ def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
         return None
     rows, key = pack.rows, randomness.key(0, "statistics")
     chosen = np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key))
-    reader = RowReader(pack, [image])
-    reader.willneed("image", consecutive(chosen))
+    reader = PackStore(pack, [image])
+    reader.prefetch(consecutive(chosen))
     sums, squares, count = 0, 0, 0
     try:
         for first in range(0, len(chosen), _AT_ONCE):
-            images = reader.array(image, consecutive(chosen[first : first + _AT_ONCE]))
+            images = reader.array("image", consecutive(chosen[first : first + _AT_ONCE]))
             pixels = images.reshape(-1, images.shape[-1]).astype(np.uint64)
             sums, squares = sums + pixels.sum(0), squares + (pixels * pixels).sum(0)
             count += len(pixels)

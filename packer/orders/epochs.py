@@ -186,9 +186,8 @@ class Epoch:
         return self.order.place(positions, self.subset.rows, self.seed, self.number)
 
     def ahead(self, reach: Reach) -> Runs:
-        """Return the rows of the pack that are worth asking the disk for; see RowOrder."""
-        soon = self.order.ahead(reach, self.subset.rows, self.seed, self.number)
-        return self.subset.place(soon) if len(soon.starts) else soon
+        """Return the rows within the subset that are worth asking the disk for; see RowOrder."""
+        return self.order.ahead(reach, self.subset.rows, self.seed, self.number)
 
 
 @dataclass(frozen=True)
@@ -372,9 +371,9 @@ class ReadRequest:
         return self.epoch.subset.place(self.within(start, stop))
 
     def upcoming(self) -> Iterator[Runs]:
-        """Yield rows of the pack that are to be asked for when this request starts."""
+        """Yield rows within the subset that are to be asked for when this request starts."""
         if self.later is not None and len(self.later.starts):
-            yield self.epoch.subset.place(self.epoch.within(self.later))
+            yield self.epoch.within(self.later)
         soon = self.epoch.ahead(self.reach)
         if len(soon.starts):
             yield soon

@@ -16,8 +16,8 @@ from packer.format.pack import Pack
 from packer.load.order_choice import context, parse_order
 from packer.orders.epochs import Epoch, Share, read_request
 from packer.orders.runs import Runs
+from packer.read.array_store import PackStore
 from packer.read.encoded_images import dtype_of
-from packer.read.row_reader import RowReader, decode_ragged
 from packer.read.row_selection import is_mask, select, select_fields
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def first_rows(
 ) -> NDArray[np.int64]:
     """Return the rows that a PackedBatchDataset yields first, int64 [rows or fewer]."""
     subset = select(pack, split=split)
-    with_images = RowReader(pack, select_fields(pack, None))
+    with_images = PackStore(pack, select_fields(pack, None))
     bound = parse_order(order, False, context(with_images, subset, rows))
     sequence = Epoch(bound, subset, seed, epoch)
     return read_request(sequence, Share(sequence.length, rows), 0, 1).rows().rows()
@@ -111,11 +111,9 @@ def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
     wanted = drawn_fields(pack)
     stored = [pack.header.field(name) for name in wanted]
 
-    with closing(RowReader(pack, [f.loaded for f in stored])) as reader:
+    with closing(PackStore(pack, [f.loaded for f in stored])) as reader:
         found = {
-            f.name: decode_ragged(pack, f, reader.read_ragged(f.name, runs), rows.tolist())
-            if f.loaded.ragged
-            else list(reader.array(f.loaded, runs))
+            f.name: list(reader.decoded(f.name, runs) if f.loaded.ragged else reader.array(f.name, runs))
             for f in stored
         }
     return _batch(rows, found, wanted)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg, jpeg_parts, png
-from packer.errors import FormatError
+from packer.errors import FormatError, damaged_rows
 from packer.format.header import Field
 from packer.format.pack import Pack
 
@@ -144,7 +144,4 @@ class EncodedImages:
             raise self._damaged(number, error) from None
 
     def _damaged(self, number: int, error: ValueError) -> FormatError:
-        return FormatError(
-            f"{self._pack.path}: row {self._numbers[number]} of {self._field.name!r} is damaged ({error})."
-            " Run packer verify, or convert the images again."
-        )
+        return damaged_rows(self._pack.path, self._field.name, error, self._numbers[number])

@@ -1,8 +1,8 @@
-"""Which fields are loaded, and which rows: those of a split, of some classes, of a list; what stands in a small field of them."""
+"""Which fields are loaded, and which rows: those of a split, of some classes, of a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,16 +13,14 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.row_keys import as_keys
-from packer.orders.runs import Runs, Subset, one_run
-from packer.read.row_reader import RowReader
+from packer.orders.runs import Runs, Subset
+from packer.read.array_store import PackStore
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 ALL = "all"
 """Stands for every row where a split is named, unless a split has that name."""
-_PIECE_BYTES = 32 << 20
-"""Of a field that are read at once while rows are chosen by it."""
 _NAMED = 12
 """Classes that a message lists."""
 
@@ -93,24 +91,6 @@ def class_names(pack: Pack) -> tuple[str, ...]:
 def _several(label: Field) -> bool:
     """Return True for labels that hold several classes a row: a byte for each class."""
     return label.dtype == "|u1" and len(label.shape or ()) == 1
-
-
-def read_column(pack: Pack, name: str, subset: Subset) -> NDArray[Any]:
-    """Read a fixed field of all rows of a subset, [rows, *shape], in its dtype, into new memory. Raises KeyError for an unknown field."""
-    pieces = list(_pieces(pack, pack.header.field(name), subset))
-    return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
-
-
-def _pieces(pack: Pack, field: Field, subset: Subset) -> Iterator[NDArray[Any]]:
-    """Yield a fixed field of a subset's rows, some at a time."""
-    step = max(1, _PIECE_BYTES // field.row_bytes)
-    reader = RowReader(pack, [field])
-    try:
-        for start in range(0, max(subset.rows, 1), step):
-            stop = min(start + step, subset.rows)
-            yield reader.array(field, subset.place(one_run(start, stop)))
-    finally:
-        reader.close()
 
 
 def _chosen(pack: Pack, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
@@ -197,7 +177,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
     limit = field.shape[0] if several and field.shape else len(names) if pack.header.classes else None
     numbers = np.array([_class_number(pack, names, limit, one) for one in given], np.int64)
     kept, first = [np.empty((0, 2), np.int64)], 0
-    for labels in _pieces(pack, field, chosen):
+    for labels in PackStore(pack, [field], chosen).pieces(field.name):
         has = np.asarray(labels[:, numbers].any(axis=1)) if several else np.isin(labels, numbers)
         kept.append(_true(has) + first)
         first += len(labels)

@@ -17,7 +17,7 @@ from packer.orders.runs import Runs
 from packer.previews.drawing import draw_thumbnail
 from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
 from packer.progress import Progress
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.reports.image_measures import measure_images
 from packer.reports.label_measures import (
     LabelMeasures,
@@ -138,8 +138,8 @@ def _drawn(pack: Pack, rows: NDArray[np.int64]) -> list[Thumbnail]:
     if batch.label is None and batch.box_label is None:
         texts = [[] for _ in rows]  # its row is told anyway
     if key := next((f for f in pack.fields if f.name == "key" and "encoding" in f.about), None):
-        with closing(RowReader(pack, [key])) as reader:
-            found = reader.read_ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
+        with closing(PackStore(pack, [key])) as reader:
+            found = reader.ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
         keys = [name.decode("utf-8", "surrogateescape") for name in found]
     jpegs = [base64.b64encode(draw_thumbnail(batch, i, (_TILE, _TILE), classes)) for i in range(len(rows))]
     uris = [f"data:image/jpeg;base64,{jpeg.decode('ascii')}" for jpeg in jpegs]

@@ -24,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
-from packer.errors import FormatError
+from packer.errors import damaged_rows
 from packer.format.checksums import block_checksum
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.opencv import cv2
 from packer.orders.runs import one_run
 from packer.previews.preview_batch import image_of
-from packer.read.encoded_images import MAX_PIXELS
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
+from packer.read.encoded_images import MAX_PIXELS, EncodedImages
 
 SIDE = 32
 """Height and width of the images that are hashed."""
@@ -103,7 +103,7 @@ class _SmallReader:
         """image: as it is loaded."""
         self._pack, self._image = pack, image
         self._stored = pack.header.field(image.name)
-        self._reader = RowReader(pack, [self._stored])
+        self._reader = PackStore(pack, [self._stored])
         self._jpeg = self._stored.ragged and (self._stored.codec or {}).get("name") == "jpeg"
         own = self._stored.own_size
         channels = (own.channels or 1) if own is not None else (image.shape or (0, 0, 1))[2]
@@ -121,9 +121,9 @@ class _SmallReader:
         pixels = np.empty((count, SIDE, SIDE, self._channels), np.float32)
         digests, sizes = np.empty(count, np.uint64), np.empty((count, 2), np.int32)
         if self._stored.ragged:
-            rows: Any = self._reader.read_ragged(self._image.name, runs)
+            rows: Any = self._reader.ragged(self._image.name, runs)
         else:
-            rows = self._reader.array(self._image, runs)
+            rows = self._reader.array(self._image.name, runs)
         for i, row in enumerate(rows):
             if isinstance(row, bytes):
                 picture, sizes[i] = self._decode(row, start + i)
@@ -144,7 +144,8 @@ class _SmallReader:
     def _decode(self, row: bytes, number: int) -> tuple[NDArray[Any], tuple[int, int]]:
         """Return an image, perhaps smaller, and its height and width."""
         if not self._jpeg:
-            (picture,) = decode_ragged(self._pack, self._stored, [row], [number])
+            sizes = self._reader.sizes(one_run(number, number + 1)) if self._stored.codec is None else None
+            picture = EncodedImages(self._pack, self._stored, [row], [number], sizes).decode(0)
             return picture, picture.shape[:2]
         try:
             height, width, channels = jpeg.size(row)
@@ -156,10 +157,7 @@ class _SmallReader:
             picture = np.empty((-(-height // by), -(-width // by), channels), np.uint8)
             jpeg.decode_upright_into(row, picture, by > 1)
         except ValueError as error:
-            raise FormatError(
-                f"{self._pack.path}: row {number} of {self._image.name!r} is damaged ({error})."
-                " Run packer verify, or convert the images again."
-            ) from None
+            raise damaged_rows(self._pack.path, self._image.name, error, number) from None
         return picture, (height, width)
 
     def _shrink(self, picture: NDArray[Any]) -> NDArray[np.float32]:

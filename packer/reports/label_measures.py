@@ -13,7 +13,7 @@ from packer.format.checksums import block_checksum
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import class_names
 
 BINS = 40
@@ -144,12 +144,12 @@ def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], 
                 )
         return
     field = pack.header.field("box_label")
-    with closing(RowReader(pack, [field])) as reader:
+    with closing(PackStore(pack, [field])) as reader:
         for start in range(0, pack.rows, _BOX_ROWS):
             stop = min(start + _BOX_ROWS, pack.rows)
             found = [
                 np.frombuffer(row, field.about["dtype"])
-                for row in reader.read_ragged("box_label", one_run(start, stop))
+                for row in reader.ragged("box_label", one_run(start, stop))
             ]
             rows, classes = np.repeat(np.arange(start, stop), [*map(len, found)]), np.concatenate(found)
             yield rows[classes >= 0], classes[classes >= 0], None
@@ -161,10 +161,10 @@ def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
     step = max(1, _PIECE_BYTES // max(1, sum(f.row_bytes for f in fields)))
     if any(f.compressed for f in fields):
         step = -(-step // pack.header.block_rows) * pack.header.block_rows
-    with closing(RowReader(pack, fields)) as reader:
+    with closing(PackStore(pack, fields)) as reader:
         for start in range(0, pack.rows, step):
             runs = one_run(start, min(start + step, pack.rows))
-            yield start, [reader.array(f, runs) for f in fields]
+            yield start, [reader.array(f.name, runs) for f in fields]
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:

@@ -18,7 +18,7 @@ from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
 from packer.orders.runs import consecutive, one_run
 from packer.pixels.coordinate_units import check_unit
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.samples.field_plan import (
     COORDINATES,
     IMAGE,
@@ -108,18 +108,18 @@ class FileColumn(Column):
         super().__init__(name, where, dtype, shape)
         self._field = Field("data", dtype.str, shape[1:])
         pack = Pack(path, Header(shape[0], 1, (self._field,), {"data": extents}), b"")
-        self._reader = RowReader(pack, [self._field])
+        self._reader = PackStore(pack, [self._field])
 
     def take(self, samples: NDArray[np.int64]) -> Any:
         """See Column."""
         runs = consecutive(samples)
         if len(runs.starts) > 1:
-            self._reader.willneed(self._field.name, runs)
-        return self._reader.array(self._field, runs)
+            self._reader.prefetch(runs)
+        return self._reader.array(self._field.name, runs)
 
     def part(self, start: int, stop: int) -> NDArray[Any]:
         """See Column."""
-        return self._reader.array(self._field, one_run(start, stop))
+        return self._reader.array(self._field.name, one_run(start, stop))
 
 
 class DecodedColumn(Column):

@@ -24,7 +24,7 @@ from packer.format.pack_writer import Rows
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.tables.table_order import table_order
 from tests.format.packs import files_of
 
@@ -88,7 +88,9 @@ def check(pack: Pack) -> None:
     assert pack.header.splits == {name: (span,) for name, span in order.splits.items()}
     field = pack.header.field("squares")
     squares = np.empty((pack.rows, field.row_bytes), np.uint8)
-    RowReader(pack, (field,)).read("squares", one_run(0, pack.rows), squares)  # pack.read does not decompress
+    PackStore(pack, (field,)).copy(
+        one_run(0, pack.rows), {"squares": squares}
+    )  # pack.read does not decompress
     assert squares.view(field.dtype).tolist() == ((numbers[:, None] + np.arange(3)) ** 2).tolist()
     assert pack.read_ragged("text") == [b"x" * int(n % 7) for n in numbers]
 

@@ -19,7 +19,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from tests.format.packs import files_of
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,14 +66,14 @@ def convert(tmp_path: Path, small_blocks: None) -> Convert:
 
 def rows_of(pack: Pack) -> list[tuple[Any, ...]]:
     """Each row's fields, as they are loaded; of JPEG files of any size their bytes."""
-    reader, rows = RowReader(pack, pack.fields), Runs(np.array([0]), np.array([pack.rows]))
+    reader, rows = PackStore(pack, pack.fields), Runs(np.array([0]), np.array([pack.rows]))
     columns: list[list[Any]] = []
     for f in pack.fields:
         if f.loaded.ragged:
-            columns.append(reader.read_ragged(f.name, rows))
+            columns.append(reader.ragged(f.name, rows))
             continue
         out = np.empty((pack.rows, f.loaded.row_bytes), np.uint8)
-        reader.read(f.name, rows, out)
+        reader.copy(rows, {f.name: out})
         columns.append([row.tobytes() for row in out])
     reader.close()
     return list(zip(*columns, strict=True))

@@ -29,7 +29,7 @@ from packer.format.pack_writer import PackWriter
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.tables.table_conversion import convert_table
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
@@ -74,22 +74,18 @@ def folder_of(root: Path, *keys: str, **options: Any) -> Path:
 
 def values(pack: Pack) -> dict[str, list[Any]]:
     """Every row of every field but the key, as plain values."""
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     everything = Runs(np.array([0]), np.array([pack.rows]))
     found: dict[str, list[Any]] = {}
     for f in pack.fields:
         if f.name == "key":
             continue
         if f.loaded.ragged:
-            stored = reader.read_ragged(f.name, everything)
-            found[f.name] = (
-                stored
-                if f.codec
-                else [row.tolist() for row in decode_ragged(pack, f, stored, range(pack.rows))]
-            )
+            rows = [row.tolist() for row in reader.decoded(f.name, everything)] if not f.codec else None
+            found[f.name] = rows or reader.ragged(f.name, everything)
         else:
             out = np.empty((pack.rows, f.loaded.row_bytes), np.uint8)
-            reader.read(f.name, everything, out)
+            reader.copy(everything, {f.name: out})
             found[f.name] = [f"{f.loaded.dtype}{f.loaded.shape}", out.tobytes()]
     return found
 

@@ -30,7 +30,7 @@ from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import MAX_PIXELS, DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 Encode = Callable[..., bytes]
 EXIF_TAG = 0x0112
@@ -105,8 +105,8 @@ def test_a_turned_jpeg_is_kept_and_loads_upright(tmp_path: Path, encode: Encode)
         (tmp_path / "in" / f"{orientation}.jpg").write_bytes(turned(encode, orientation))
     convert_images(tmp_path / "in", tmp_path / "p", size="keep", store="jpeg", shuffle=False)
     pack = open_pack(tmp_path / "p")
-    reader = RowReader(pack, pack.fields)
-    for row, data in enumerate(reader.read_ragged("image", Runs(np.arange(8), np.ones(8, np.int64)))):
+    reader = PackStore(pack, pack.fields)
+    for row, data in enumerate(reader.ragged("image", Runs(np.arange(8), np.ones(8, np.int64)))):
         with Image.open(io.BytesIO(data)) as image:
             expected = upright(np.asarray(image.convert("RGB")), row + 1)
         assert decode(data, 1 << 20).shape == expected.shape == ((40, 64, 3) if row < 4 else (64, 40, 3))

@@ -32,7 +32,7 @@ from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
 from packer.pixels.decode_resize import ImagePlacement
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.tables.table_conversion import append_table
 from tests.format.packs import files_of
 
@@ -78,13 +78,13 @@ def opened(path: Path) -> Pack:
 
 def images_of(pack: Pack) -> list[bytes]:
     """Each row's image as it is loaded."""
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     image = pack.header.field("image").loaded
     rows = Runs(np.array([0]), np.array([pack.rows]))
     if image.ragged:
-        return reader.read_ragged("image", rows)
+        return reader.ragged("image", rows)
     out = np.empty((pack.rows, image.row_bytes), np.uint8)
-    reader.read("image", rows, out)
+    reader.copy(rows, {"image": out})
     reader.close()
     return [row.tobytes() for row in out]
 
@@ -628,7 +628,7 @@ def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: d
     assert found.header.field("image").loaded.shape == (16, 32, 3)
     geometry = ImagePlacement.of(fit, (64, 64), (16, 32))
     box, _ = geometry.boxes(np.array([[8.0, 16, 40, 48]]))
-    reader = RowReader(found, found.fields)
+    reader = PackStore(found, found.fields)
     for row, key in enumerate(found.keys()):
         k = int(key[1])
         assert (
@@ -638,7 +638,7 @@ def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: d
         point = geometry.keypoints(np.array([[12.0 + k, 20]]))
         np.testing.assert_array_equal(found.read("keypoints")[row], point)
         mask = np.empty((1, 16 * 32), np.uint8)
-        reader.read("mask", Runs(np.array([row]), np.array([1])), mask)
+        reader.copy(Runs(np.array([row]), np.array([1])), {"mask": mask})
         rows, columns = np.nonzero(mask.reshape(16, 32) == 7 + k)
         left, top, right, bottom = box[0].tolist()
         assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (left, top, right, bottom)

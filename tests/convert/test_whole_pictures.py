@@ -20,7 +20,8 @@ from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
-from packer.read.row_reader import decode_ragged
+from packer.orders.runs import one_run
+from packer.read.array_store import PackStore
 
 DRAWS = np.random.default_rng(0)
 SIDES = [(40, 64), (30, 20), (24, 24), (8, 50)]
@@ -64,7 +65,7 @@ def rows(pack: Pack, name: str) -> list[NDArray[Any]]:
     field = pack.header.field(name)
     if not field.loaded.ragged:
         return list(np.asarray(pack.read(name)))
-    return decode_ragged(pack, field, pack.read_ragged(name), range(pack.rows))
+    return list(PackStore(pack, ()).decoded(name, one_run(0, pack.rows)))
 
 
 def nearest(values: NDArray[Any], height: int, width: int) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from packer.format.pack import Pack
 from packer.format.working_folder import is_locked
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import consecutive
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from tests.filling.conftest import ROWS
 
 
@@ -67,19 +67,17 @@ def test_rows_of_files_that_are_no_longer_filled_are_not_read(
     pack = open_filling(str(source), str(out), {})
     assert isinstance(pack, FillingPack)
     image = pack.header.field("image")
-    reader = RowReader(pack, [image])
-    reader.array(image, consecutive(np.array([5])))  # its files are open
+    reader = PackStore(pack, [image])
+    reader.array("image", consecutive(np.array([5])))  # its files are open
     for helper in filling_client._helpers:
         if helper.pid in alive(tmp_path):
             helper.kill()
             helper.wait()
     change(source, out)
     with pytest.raises(PackerError, match="was begun anew while it was in use"):
-        reader.array(image, consecutive(np.arange(ROWS)))
+        reader.array("image", consecutive(np.arange(ROWS)))
     with pytest.raises(PackerError, match="was replaced, or begun anew, after it was opened"):
-        RowReader(pack, [pack.header.field("label")]).array(
-            pack.header.field("label"), consecutive(np.array([5]))
-        )
+        PackStore(pack, ()).array("label", consecutive(np.array([5])))
     reader.close()
     pack.close()
 
@@ -108,12 +106,11 @@ def test_closing_in_the_middle_leaves_no_process(
 
 def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: None) -> None:
     pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
-    reader = RowReader(pack, pack.fields)
-    image = pack.header.field("image")
+    reader = PackStore(pack, pack.fields)
     for row in (3, 70):
-        reader.array(image, consecutive(np.array([row])))
+        reader.array("image", consecutive(np.array([row])))
         with pack.closing(), pytest.raises(PackerError, match="was closed while rows of it were being made"):
-            reader.array(image, consecutive(np.arange(ROWS)))
+            reader.array("image", consecutive(np.arange(ROWS)))
         assert not alive(tmp_path)
     reader.close()
 
@@ -204,7 +201,7 @@ def test_names_in_options_lead_from_where_the_pack_was_opened(
             helper.kill()
             helper.wait()
     image = pack.header.field("image")
-    RowReader(pack, [image]).array(image, consecutive(np.arange(ROWS)))
+    PackStore(pack, [image]).array("image", consecutive(np.arange(ROWS)))
     pack.close()
     monkeypatch.undo()
     convert_images(images, tmp_path / "made.h5", labels=tmp_path / "labels.csv", size=32)

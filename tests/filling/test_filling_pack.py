@@ -29,7 +29,7 @@ from packer.filling.filling_pack import FillingPack, open_filling
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.orders.runs import consecutive, one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.tables.table_conversion import convert_table
 from tests.filling.conftest import ROWS
 from tests.filling.crashing_process import DEADLY
@@ -44,9 +44,9 @@ def fill(images: Path, out: Path, **options: Any) -> FillingPack:
 
 def rows_of(pack: Pack, rows: Any, name: str = "image") -> np.ndarray[Any, Any]:
     field = pack.header.field(name)
-    reader = RowReader(pack, [field])
+    reader = PackStore(pack, [field])
     try:
-        return reader.array(field, consecutive(np.asarray(rows)))
+        return reader.array(name, consecutive(np.asarray(rows)))
     finally:
         reader.close()
 
@@ -132,10 +132,10 @@ def test_rows_by_key_are_those_of_the_whole_pack_when_it_has_its_name(
 
 def test_keys_are_there_before_the_rows(images: Path, whole: Path, tmp_path: Path) -> None:
     pack = fill(images, tmp_path / "p.h5")
-    reader = RowReader(pack, [pack.header.field("key")])
-    assert reader.read_ragged("key", one_run(3, 90)) == RowReader(
+    reader = PackStore(pack, [pack.header.field("key")])
+    assert reader.ragged("key", one_run(3, 90)) == PackStore(
         open_pack(whole), [pack.header.field("key")]
-    ).read_ragged("key", one_run(3, 90))
+    ).ragged("key", one_run(3, 90))
     pack.client.close()
 
 
@@ -220,7 +220,7 @@ import sys
 import numpy as np
 from packer.filling.filling_pack import FillingPack, open_filling
 from packer.orders.runs import consecutive
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 images, out, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("here", flush=True)
@@ -228,9 +228,9 @@ sys.stdin.readline()
 pack = open_filling(images, out, {"size": 512, "workers": 1})
 print(isinstance(pack, FillingPack), flush=True)
 sys.stdin.readline()
-reader = RowReader(pack, [pack.header.field("image")])
+reader = PackStore(pack, [pack.header.field("image")])
 for row in range(rank, pack.rows, 3):
-    reader.array(pack.header.field("image"), consecutive(np.array([row])))
+    reader.array("image", consecutive(np.array([row])))
 if isinstance(pack, FillingPack):
     pack.client.wait(np.arange(pack.rows))
     pack.client.close()
@@ -280,10 +280,10 @@ import os, sys
 import numpy as np
 from packer.filling.filling_pack import open_filling
 from packer.orders.runs import consecutive
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 pack = open_filling(sys.argv[1], sys.argv[2], {})
-RowReader(pack, [pack.header.field("image")]).array(pack.header.field("image"), consecutive(np.array([7])))
+PackStore(pack, [pack.header.field("image")]).array("image", consecutive(np.array([7])))
 os.kill(os.getpid(), 9)
 """
 

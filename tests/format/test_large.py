@@ -14,7 +14,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import write_index
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from tests.format.packs import FORMATS, out_path
 from tests.read.conftest import use_way
 
@@ -63,21 +63,21 @@ def check(path: Path, rows: int, ends: list[int], monkeypatch: pytest.MonkeyPatc
     assert time.process_time() - begun < 0.5
     assert pack.rows == rows
     assert pack.nbytes >= TOTAL
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     numbers = np.array(ends, np.int64)
     for name in ("label", "image", "mask"):
         field, expected = pack.header.field(name), [row_of(name, row).tobytes() for row in ends]
         assert [pack.read(name, row, row + 1).tobytes() for row in ends] == expected
         out = np.empty((len(ends), field.row_bytes), np.uint8)
-        reader.read(name, Runs(numbers, np.ones_like(numbers)), out)
+        reader.copy(Runs(numbers, np.ones_like(numbers)), {name: out})
         assert [row.tobytes() for row in out] == expected
         with monkeypatch.context() as patch:  # from one mapping of it all
             use_way(patch, "few copies")
             mapped = np.empty_like(out)
-            reader.read(name, Runs(numbers, np.ones_like(numbers)), mapped)
+            reader.copy(Runs(numbers, np.ones_like(numbers)), {name: mapped})
         assert (mapped == out).all()
     with pytest.raises(IndexError):
-        reader.read("label", Runs(np.array([rows]), np.array([1])), np.empty((1, 8), np.uint8))
+        reader.copy(Runs(np.array([rows]), np.array([1])), {"label": np.empty((1, 8), np.uint8)})
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -18,7 +18,7 @@ from packer.format.pack import Pack, PackFiles
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from tests.format.packs import FORMATS, Content, write_content, write_shards
 from tests.format.test_shards import NOT_LISTED, shard, text_of
 
@@ -45,9 +45,9 @@ each_format = pytest.mark.parametrize("format", FORMATS)
 
 
 def rows_by(pack: Pack, field: str, **options: Any) -> np.ndarray | list[bytes]:
-    reader = RowReader(pack, [pack.header.field(field)], **options)
+    reader = PackStore(pack, [pack.header.field(field)], **options)
     runs = one_run(0, pack.rows)
-    return reader.read_ragged(field, runs) if field == "text" else reader.array(reader.fields[0], runs)
+    return reader.ragged(field, runs) if field == "text" else reader.array(field, runs)
 
 
 def hold_files(pack: Pack) -> None:

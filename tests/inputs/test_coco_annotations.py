@@ -15,7 +15,7 @@ from packer.inputs.coco_annotations import find_annotations
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 
 CATEGORIES = [{"id": 7, "name": "tail"}, {"id": 2, "name": "ear"}, {"id": 90, "name": "paw"}]
 BOXES = {
@@ -62,11 +62,10 @@ def flat(tmp_path: Path) -> Path:
 
 
 def boxes_of(pack: Pack) -> dict[str, tuple[list[Any], list[Any]]]:
-    reader, run = RowReader(pack, pack.fields), one_run(0, pack.rows)
+    reader, run = PackStore(pack, pack.fields), one_run(0, pack.rows)
     found = []
     for name in ("boxes", "box_label"):
-        rows = decode_ragged(pack, pack.header.field(name), reader.read_ragged(name, run), range(pack.rows))
-        found.append([row.tolist() for row in rows])
+        found.append([row.tolist() for row in reader.decoded(name, run)])
     reader.close()
     return {key: (boxes, labels) for key, boxes, labels in zip(pack.keys(), *found, strict=True)}
 

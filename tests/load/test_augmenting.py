@@ -46,7 +46,7 @@ from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epochs import Epoch, ReadRequest  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import Subset, one_run  # noqa: E402
-from packer.read.row_reader import RowReader  # noqa: E402
+from packer.read.array_store import PackStore  # noqa: E402
 from packer.read.row_selection import ROW, select_fields  # noqa: E402
 from packer.starting import ForkSafeThreads  # noqa: E402
 
@@ -586,13 +586,13 @@ def unasked() -> Any:
 def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, device: str):
     """As placement="gpu" does; on the CPU too, where no dataset would."""
     fields = select_fields(paired, ["image", "mask", "label"])
-    reader, subset = RowReader(paired, fields), Subset(((0, ROWS),))
+    reader, subset = PackStore(paired, fields), Subset(((0, ROWS),))
     stack = [RandomCrop(8, padding=2)]
     views = fit_views({"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None)
     from packer.load.device import device_of
 
     files, on = FileRows(reader, (*fields, ROW), ForkSafeThreads(2)), device_of(device)
-    held = GpuRows(files, (*fields, ROW), fields, subset, on, device, leave=["image"])
+    held = GpuRows(files, (*fields, ROW), fields, on, device, leave=["image"])
     assert held.wait(120)
     prefetcher = Prefetcher(
         files,

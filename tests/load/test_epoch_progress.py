@@ -130,7 +130,7 @@ def test_an_iterator_that_fails_before_its_first_batch_has_not_begun(
     epoch = [labels(b) for b in dataset]
     dataset.load_state_dict(dataset.state_dict() | {"epoch": 0, "rows": 50})
     with monkeypatch.context() as patch:
-        patch.setattr("packer.read.row_reader.RowReader.read", lambda *_: 1 / 0)
+        patch.setattr("packer.read.array_store.PackStore.copy", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(iter(dataset))
         patch.setattr("packer.load.prefetcher.Prefetcher._receive", interrupted)

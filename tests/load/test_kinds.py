@@ -21,7 +21,7 @@ from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.row_orders import Blocks, Rows
-from packer.read.row_reader import CompressedRows
+from packer.read.field_rows import CompressedRows
 from tests.format.packs import Content, begin, write_content
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, SHAPE, SPLITS, STORED, content_of, make_stored, store_of

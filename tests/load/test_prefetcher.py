@@ -21,7 +21,7 @@ from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, Reach, ReadRequest, RowOrder, Share, read_requests
 from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset, one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads
 from tests.read.conftest import ROWS, image_of, make_pack
@@ -32,13 +32,13 @@ def pack(tmp_path: Path) -> Pack:
     return make_pack(tmp_path / "p.h5")
 
 
-def files_of(pack: Pack) -> tuple[FileRows, RowReader, tuple[Any, ...]]:
+def files_of(pack: Pack) -> tuple[FileRows, PackStore, tuple[Any, ...]]:
     fields = select_fields(pack, None)
-    reader = RowReader(pack, fields)
+    reader = PackStore(pack, fields)
     return FileRows(reader, fields, ForkSafeThreads(2)), reader, fields
 
 
-def request_of(reader: RowReader, order: RowOrder, start: int, stop: int) -> ReadRequest:
+def request_of(reader: PackStore, order: RowOrder, start: int, stop: int) -> ReadRequest:
     subset = Subset([(0, ROWS)])
     epoch = Epoch(order.bind(context(reader, subset, 8)), subset, 3, 1)
     return ReadRequest(epoch, one_run(start, stop), [stop - start], Reach(start, stop, begins=True))
@@ -139,12 +139,12 @@ def test_a_failed_reads_slot_comes_back_at_once(
 ) -> None:
     """Not only when the garbage collector runs: nothing that the error's traceback holds refers to the error."""
 
-    def fail(self: RowReader, *_: Any) -> None:
+    def fail(self: PackStore, *_: Any) -> None:
         raise FormatError("p.h5: is damaged.")
 
     files, reader, fields = files_of(pack)
     prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=prefetch)
-    monkeypatch.setattr(RowReader, "read", fail)
+    monkeypatch.setattr(PackStore, "copy", fail)
     gc.collect()
     gc.disable()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.read.row_reader import decode_ragged
+from packer.orders.runs import consecutive, one_run
+from packer.read.array_store import PackStore
+from packer.read.encoded_images import EncodedImages
 
 SIDES = [(4, 6), (3, 8), (5, 2)]
 DRAWS = np.random.default_rng(0)
@@ -50,8 +53,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 @pytest.mark.parametrize(("name", "values"), [("image", IMAGES), ("depth", DEPTHS), ("mask", MASKS)])
 def test_rows_come_back_in_any_order(pack: Pack, name: str, values: list[NDArray[Any]]):
     numbers = [2, 0, 1]
-    stored = pack.read_ragged(name)
-    found = decode_ragged(pack, pack.header.field(name), [stored[i] for i in numbers], numbers)
+    found = PackStore(pack, ()).decoded(name, consecutive(np.array(numbers)))
     for one, number in zip(found, numbers, strict=True):
         assert (one.dtype, one.shape) == (values[number].dtype, values[number].shape)
         assert np.array_equal(one, values[number])
@@ -73,7 +75,7 @@ def test_rows_that_do_not_fit_are_named(
     pack: Pack, name: str, row: bytes, size: tuple[int, int], reason: str
 ):
     with pytest.raises(FormatError) as error:
-        decode_ragged(pack, pack.header.field(name), [row], [1], np.array([size], np.int32))
+        EncodedImages(pack, pack.header.field(name), [row], [1], np.array([size], np.int32)).decode(0)
     assert str(error.value) == (
         f"{pack.path}: row 1 of {name!r} is damaged ({reason}). Run packer verify, or convert the images again."
     )
@@ -82,7 +84,11 @@ def test_rows_that_do_not_fit_are_named(
 def test_an_unknown_codec_is_refused(pack: Pack):
     later = Field("mask", "|u1", None, partner("|u1", 1, soft=False, raw=False)[0], {"name": "later"})
     with pytest.raises(FormatError) as error:
-        decode_ragged(pack, later, [b""], [0])
+        next(
+            PackStore(replace(pack, header=replace(pack.header, fields=(later,))), ()).decoded(
+                "mask", one_run(0, 1)
+            )
+        )
     assert str(error.value) == (
         f"{pack.path}: 'mask' is stored in a way that this packer does not know (codec 'later'). Upgrade packer."
     )

@@ -20,9 +20,9 @@ from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.batch import as_tensor
 from packer.orders.runs import Subset, one_run
-from packer.read import row_selection as selection
-from packer.read.row_reader import decode_ragged
-from packer.read.row_selection import ROW, is_mask, read_column, select, select_fields, select_rows, stored
+from packer.read import array_store
+from packer.read.array_store import PackStore, plain_rows
+from packer.read.row_selection import ROW, is_mask, select, select_fields, select_rows, stored
 from tests.read.conftest import ROWS, SHAPE, SPLITS, make_pack
 
 CLASSES = ("ant", "bee", "cat", "dog")
@@ -87,7 +87,7 @@ def test_classes_by_name_and_number(
     single: Pack, split: str | None, classes: Any, numbers: set[int], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        selection, "_PIECE_BYTES", 8 * 10
+        array_store, "_PIECE_BYTES", 8 * 10
     )  # many pieces, and rows that meet where two pieces do
     found = select(single, split=split, classes=classes)
     assert rows_of(found) == [row for row in in_split(split) if LABELS[row] in numbers]
@@ -117,7 +117,7 @@ def test_every_way_to_store_labels(stored: Pack):
     split = "train" if "train" in stored.header.splits else None
     found = select(stored, split=split, classes=[3 * 7, 3 * 60, 3 * 40])
     assert rows_of(found) == [row for row in in_split(split) if row in (7, 40, 60)]
-    assert read_column(stored, "label", found).tolist() == [3 * row for row in rows_of(found)]
+    assert PackStore(stored, (), found).column("label").tolist() == [3 * row for row in rows_of(found)]
 
 
 @pytest.mark.parametrize("split", [None, "train"])
@@ -170,9 +170,9 @@ def test_a_list_is_not_held(single: Pack):
 def test_a_column_of_a_subset(several: Pack, monkeypatch: pytest.MonkeyPatch):
     rows = [90, 3, 4, 5, 17]
     for piece in (4, 1 << 20):
-        monkeypatch.setattr(selection, "_PIECE_BYTES", piece)
-        assert (read_column(several, "label", Subset.of_rows(np.array(rows))) == HOT[rows]).all()
-    assert read_column(several, "label", Subset([])).shape == (0, 4)
+        monkeypatch.setattr(array_store, "_PIECE_BYTES", piece)
+        assert (PackStore(several, (), Subset.of_rows(np.array(rows))).column("label") == HOT[rows]).all()
+    assert PackStore(several, (), Subset([])).column("label").shape == (0, 4)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -332,8 +332,8 @@ def test_no_split_is_all_rows(small: Pack):
         ({"dtype": "<f4", "row_shape": [2, 3]}, b"", np.empty((0, 2, 3))),
     ],
 )
-def test_rows_are_what_their_field_says(small: Pack, about: dict[str, Any], row: bytes, value: Any):
-    (found,) = decode_ragged(small, Field("x", "|u1", None, about), [row], [7])
+def test_rows_are_what_their_field_says(about: dict[str, Any], row: bytes, value: Any):
+    (found,) = plain_rows("p", Field("x", "|u1", None, about), [row], [7])
     if isinstance(value, np.ndarray):
         assert (found.shape, found.dtype.str) == (value.shape, about["dtype"])
         assert (found == value).all()
@@ -363,7 +363,7 @@ def test_damaged_rows_are_named(small: Pack, about: dict[str, Any], row: bytes):
         np.zeros(8, "<f4").tobytes() if about.get("row_shape") == [4] and about.get("dtype") == "<f4" else row
     )
     with pytest.raises(FormatError) as error:
-        decode_ragged(small, Field("x", "|u1", None, about), [good, row], [40, 41])
+        list(plain_rows(small.path, Field("x", "|u1", None, about), [good, row], [40, 41]))
     start = f"{small.path}: row {41 if good != row else 40} of 'x' is damaged ("
     assert str(error.value).startswith(start)
     assert str(error.value).endswith("). Run packer verify, or convert the images again.")

@@ -16,7 +16,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.orders.runs import Runs, one_run
 from packer.read import sharded_array
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.sharded_array import ShardedArray
 from tests.format.packs import KINDS, Content, write_shards
 from tests.open_files import listed_files
@@ -53,15 +53,15 @@ def requests() -> list[Runs]:
     return [*runs, Runs(np.array([20, 3, 33]), np.array([9, 0, 5])), *runs]
 
 
-def check(pack: Pack, content: Content, reader: RowReader, runs: Runs) -> None:
+def check(pack: Pack, content: Content, reader: PackStore, runs: Runs) -> None:
     rows = runs.rows()
-    assert (reader.array(pack.header.field("label"), runs) == content.labels[rows]).all()
-    assert reader.read_ragged("text", runs) == [content.texts[row] for row in rows]
+    assert (reader.array("label", runs) == content.labels[rows]).all()
+    assert reader.ragged("text", runs) == [content.texts[row] for row in rows]
     if content.store != "jpeg":
-        assert (reader.array(pack.header.field("image"), runs) == content.images[rows]).all()
+        assert (reader.array("image", runs) == content.images[rows]).all()
     else:
         stored = content.stored_images()
-        assert reader.read_ragged("image", runs) == [stored[row] for row in rows]
+        assert reader.ragged("image", runs) == [stored[row] for row in rows]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -75,12 +75,12 @@ def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("verify", [True, False])
 def test_rows_are_those_of_the_shards(stored: tuple[Path, Content], room: str, verify: bool):
     pack, content = open_pack(stored[0]), stored[1]
-    reader = RowReader(pack, pack.fields, verify=verify)
+    reader = PackStore(pack, pack.fields, verify=verify)
     for runs in requests():
         check(pack, content, reader, runs)
-        reader.willneed("image", runs)
+        reader.prefetch(runs)
     with pytest.raises(IndexError):
-        reader.array(pack.header.field("label"), one_run(TOTAL - 1, TOTAL + 1))
+        reader.array("label", one_run(TOTAL - 1, TOTAL + 1))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
 
 def test_threads_read_it_together(made: tuple[Path, Content], room: str):
     pack, content = open_pack(made[0]), made[1]
-    reader, asked = RowReader(pack, pack.fields), requests() * 8
+    reader, asked = PackStore(pack, pack.fields), requests() * 8
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda runs: check(pack, content, reader, runs), asked))
 
@@ -104,17 +104,16 @@ def open_shards(pack: Path) -> list[str]:
 def test_a_file_is_opened_when_rows_of_it_are_needed(made: tuple[Path, Content]):
     path, _ = made
     pack = open_pack(path)
-    label, image = pack.header.field("label"), pack.header.field("image")
     gc.collect()  # what other tests left
     before = len(open_shards(path))
-    reader = RowReader(pack, pack.fields)
-    reader.array(label, one_run(3, 5))
+    reader = PackStore(pack, pack.fields)
+    reader.array("label", one_run(3, 5))
     assert len(open_shards(path)) == before + 1
-    reader.array(image, one_run(0, 6))  # of two shards
+    reader.array("image", one_run(0, 6))  # of two shards
     assert len(open_shards(path)) == before + 3
-    reader.array(label, one_run(0, TOTAL))
+    reader.array("label", one_run(0, TOTAL))
     assert before + 2 + len(ROWS) <= len(open_shards(path)) <= before + 2 + 2 * len(ROWS)  # perhaps mapped
-    reader.array(label, one_run(0, TOTAL))
+    reader.array("label", one_run(0, TOTAL))
     reader.close()
     assert len(open_shards(path)) == before
 
@@ -125,7 +124,7 @@ def test_of_scarce_descriptors_few_are_held(made: tuple[Path, Content], monkeypa
     pack = open_pack(path)
     gc.collect()  # what other tests left
     before = len(open_shards(path))
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     for runs in requests():
         check(pack, content, reader, runs)
         assert len(open_shards(path)) <= before + 4 * 3  # of labels, images, texts and their offsets
@@ -137,33 +136,33 @@ def test_a_shard_that_is_replaced_while_it_is_closed_is_noticed(
 ):
     scarce(monkeypatch)
     pack = open_pack(shutil.copytree(made[0], tmp_path / "p"))
-    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
-    reader.array(label, one_run(0, TOTAL))
+    reader = PackStore(pack, pack.fields)
+    reader.array("label", one_run(0, TOTAL))
     shutil.copy(tmp_path / "p" / "00003.h5", tmp_path / "p" / "00000.h5")
     with pytest.raises(FormatError) as error:
-        reader.array(label, one_run(0, 1))
+        reader.array("label", one_run(0, 1))
     path = tmp_path / "p" / "00000.h5"
     assert str(error.value) == f"{path}: was replaced or changed after it was opened. Open it again."
-    assert (reader.array(label, one_run(2, TOTAL)) == made[1].labels[2:]).all()
+    assert (reader.array("label", one_run(2, TOTAL)) == made[1].labels[2:]).all()
 
 
 def test_a_shard_that_is_replaced_while_it_is_open_is_read_on(made: tuple[Path, Content], tmp_path: Path):
     pack = open_pack(shutil.copytree(made[0], tmp_path / "p"))
-    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
-    reader.array(label, one_run(0, 2))
+    reader = PackStore(pack, pack.fields)
+    reader.array("label", one_run(0, 2))
     (tmp_path / "p" / "00000.h5").unlink()
-    assert (reader.array(label, one_run(0, TOTAL)) == made[1].labels).all()
+    assert (reader.array("label", one_run(0, TOTAL)) == made[1].labels).all()
 
 
 def test_a_wrong_shard_is_seen_when_it_is_needed(made: tuple[Path, Content], tmp_path: Path):
     folder = Path(shutil.copytree(made[0], tmp_path / "p"))
     shutil.copy(folder / "00003.h5", folder / "00001.h5")
     pack = open_pack(folder)
-    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
-    assert (reader.array(label, one_run(7, TOTAL)) == made[1].labels[7:]).all()
+    reader = PackStore(pack, pack.fields)
+    assert (reader.array("label", one_run(7, TOTAL)) == made[1].labels[7:]).all()
     for _ in range(2):
         with pytest.raises(FormatError, match=r"00001\.h5: is not the shard that index\.json lists"):
-            reader.array(label, one_run(6, 7))
+            reader.array("label", one_run(6, 7))
 
 
 def test_files_of_two_packs_of_one_name_are_not_taken_for_each_other(
@@ -172,14 +171,14 @@ def test_files_of_two_packs_of_one_name_are_not_taken_for_each_other(
     """A reader holds those of the pack that was there before."""
     folder = Path(shutil.copytree(made[0], tmp_path / "p"))
     first = open_pack(folder)
-    old, label = RowReader(first, first.fields), first.header.field("label")
-    old.array(label, one_run(0, TOTAL))
+    old = PackStore(first, first.fields)
+    old.array("label", one_run(0, TOTAL))
     shutil.rmtree(folder)
     labels = np.arange(TOTAL)[::-1]
     write_shards(folder, dataclasses.replace(made[1], labels=labels), ROWS)
     second = open_pack(folder)
-    assert (RowReader(second, second.fields).array(label, one_run(0, TOTAL)) == labels).all()
-    assert (old.array(label, one_run(0, TOTAL)) == made[1].labels).all()
+    assert (PackStore(second, second.fields).array("label", one_run(0, TOTAL)) == labels).all()
+    assert (old.array("label", one_run(0, TOTAL)) == made[1].labels).all()
 
 
 def test_packs_of_many_files_are_read_as_one(made: tuple[Path, Content], tmp_path: Path, room: str):
@@ -187,10 +186,10 @@ def test_packs_of_many_files_are_read_as_one(made: tuple[Path, Content], tmp_pat
     write_shards(tmp_path / "q", other, (2, 2, 3, 2))
     pack = join_packs([open_pack(made[0]), open_pack(tmp_path / "q")])
     labels = np.concatenate([made[1].labels, other.labels])
-    reader, label = RowReader(pack, pack.fields), pack.header.field("label")
+    reader = PackStore(pack, pack.fields)
     rows = np.random.default_rng(0).permutation(TOTAL + 9)
     for _ in range(2):
-        assert (reader.array(label, Runs(rows, np.ones_like(rows))) == labels[rows]).all()
+        assert (reader.array("label", Runs(rows, np.ones_like(rows))) == labels[rows]).all()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from packer import create, open_pack, pack_dataset, verify_pack
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack import Pack
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 from packer.samples import array_sources
 from packer.samples.packing import Fields
 
@@ -51,8 +51,8 @@ def rows_of(pack: Pack, name: str) -> list[Any]:
     """A field's rows as a user gets them."""
     field = pack.header.field(name)
     if field.ragged:
-        return decode_ragged(pack, field, pack.read_ragged(name), range(pack.rows))
-    return list(RowReader(pack, [field]).array(field, one_run(0, pack.rows)))
+        return list(PackStore(pack, ()).decoded(name, one_run(0, pack.rows)))
+    return list(PackStore(pack, ()).array(name, one_run(0, pack.rows)))
 
 
 def in_order(out: Path, name: str) -> list[Any]:

@@ -15,7 +15,7 @@ from packer.cli import cli
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader, decode_ragged
+from packer.read.array_store import PackStore
 
 ROWS = 40
 draws = np.random.default_rng(0)
@@ -43,14 +43,12 @@ def path(fields: dict[str, Any], tmp_path: Path) -> Path:
 
 def columns(pack: Pack) -> dict[str, Any]:
     """All rows of a pack by field."""
-    reader, found = RowReader(pack, pack.fields), {}
+    reader, found = PackStore(pack, pack.fields), {}
     for f in pack.fields:
         if f.ragged:
-            found[f.name] = decode_ragged(
-                pack, f, reader.read_ragged(f.name, one_run(0, pack.rows)), range(pack.rows)
-            )
+            found[f.name] = list(reader.decoded(f.name, one_run(0, pack.rows)))
         else:
-            found[f.name] = reader.array(f, one_run(0, pack.rows))
+            found[f.name] = reader.array(f.name, one_run(0, pack.rows))
     return found
 
 

@@ -23,7 +23,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.tables import apply
 from packer.tables.reading import text_table as text
 from packer.tables.table_conversion import append_table, convert_table
@@ -253,7 +253,7 @@ def test_rows_can_be_compressed(tmp_path: Path, columns: int):
     assert opened(tmp_path / "again.h5").header.field("features").compressed
     whole = opened(tmp_path / "t.h5").read("features")
     for name in ("z.h5", "c.h5", "again.h5"):
-        reader = RowReader(compressed := opened(tmp_path / name), compressed.fields)
+        reader = PackStore(compressed := opened(tmp_path / name), compressed.fields)
         assert np.array_equal(reader.array(compressed.header.field("features"), one_run(0, 120)), whole)
         reader.close()
     merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5", duplicates="keep")

@@ -19,8 +19,8 @@ from packer.load.batch import IndexedRows, size_of
 from packer.load.device import Device
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
 from packer.orders.epochs import ReadRequest
-from packer.orders.runs import Runs, Subset, one_run
-from packer.read.row_reader import RowReader
+from packer.orders.runs import Runs, one_run
+from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
 from packer.starting import Background
 from packer.units import size
@@ -49,7 +49,6 @@ class GpuRows(RowSource):
         files: FileRows,
         fields: Sequence[Field],
         kept: Sequence[Field],
-        subset: Subset,
         device: Device,
         where: torch.device | str,
         leave: Collection[str] = (),
@@ -57,8 +56,8 @@ class GpuRows(RowSource):
         self._files, self._device, self._leave, self._numbered = files, device, leave, ROW in fields
         # Asked of a tensor, the device has its number: "cuda" is another one in each thread.
         device_of = torch.empty(0, device=where).device
-        self.content = GpuContent([f for f in kept if not f.ragged], subset.rows, device_of)
-        work = partial(_fill_or_drop, self.content, files.reader, subset)
+        self.content = GpuContent([f for f in kept if not f.ragged], files.reader.rows, device_of)
+        work = partial(_fill_or_drop, self.content, files.reader)
         self._background = Background(self, "packer-upload", work)
 
     @property
@@ -170,21 +169,21 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
     return torch.empty((rows, row_bytes // width), dtype=dtype, device=device)
 
 
-def _fill_or_drop(content: GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill_or_drop(content: GpuContent, reader: PackStore, ending: threading.Event) -> None:
     """Fill the cache; drop it if memory runs out or a row cannot be read.
 
     The loop reports an unreadable row if it ever reads that row from the disk.
     """
     if content.tensors is not None:
         try:
-            _fill(content, reader, subset, ending)
+            _fill(content, reader, ending)
         except FormatError as error:
             content.drop(str(error))
     if content.failed is not None:
         log.warning("%s: rows stay off the device (%s)", reader.pack.path, content.failed)
 
 
-def _fill(content: GpuContent, reader: RowReader, subset: Subset, ending: threading.Event) -> None:
+def _fill(content: GpuContent, reader: PackStore, ending: threading.Event) -> None:
     """Read rows into two pinned buffers in turn, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}
@@ -212,9 +211,8 @@ def _fill(content: GpuContent, reader: RowReader, subset: Subset, ending: thread
         buffer, event = buffers[turn % 2], events[turn % 2]
         if event is not None:
             event.synchronize()
-        runs = subset.place(one_run(start, stop))
-        for name, host in buffer.items():
-            reader.read(name, runs, host[: stop - start].numpy())
+        out = {name: host[: stop - start].numpy() for name, host in buffer.items()}
+        reader.copy(one_run(start, stop), out)
         with torch.cuda.stream(stream):
             for name, host in buffer.items():
                 tensors[name][start:stop].copy_(host[: stop - start], non_blocking=cuda)

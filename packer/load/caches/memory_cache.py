@@ -25,8 +25,8 @@ from packer.format.header import Field
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory
 from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
 from packer.orders.epochs import ReadRequest
-from packer.orders.runs import Runs, Subset
-from packer.read.row_reader import RowReader
+from packer.orders.runs import Runs
+from packer.read.array_store import PackStore
 from packer.read.row_selection import stored
 from packer.starting import Background, ThreadPool
 from packer.units import size
@@ -56,14 +56,13 @@ class MemoryRows(RowSource):
         files: FileRows,
         fields: Sequence[Field],
         kept: Sequence[Field],
-        subset: Subset,
         *,
         pinned: torch.device | str | None = None,
         copied: bool = False,
     ) -> None:
         self._files, self._copied = files, copied
         self._fixed = [f for f in stored(fields) if not f.ragged]
-        self._kept = _KeptRows(files.reader, [f for f in kept if not f.ragged], subset)
+        self._kept = _KeptRows(files.reader, [f for f in kept if not f.ragged])
         self._background = Background(self, "packer-memory", partial(_keep, self._kept, pinned))
 
     @property
@@ -126,8 +125,8 @@ class _KeptRows:
     failed: why no more are, else None. settled: set once all are there, or no more come.
     """
 
-    def __init__(self, reader: RowReader, fields: Sequence[Field], subset: Subset) -> None:
-        self._reader, self._fields, self._subset = copy(reader), fields, subset  # with blocks of its own
+    def __init__(self, reader: PackStore, fields: Sequence[Field]) -> None:
+        self._reader, self._fields = copy(reader), fields  # with blocks of its own
         self.memory: RowMemory | None = None
         self.failed: str | None = None
         self.ready = self.viewed = self.closed = False
@@ -159,7 +158,7 @@ class _KeptRows:
     def fill(self, ending: threading.Event) -> None:
         """Open the memory, and make all rows that are missing."""
         try:
-            self.memory = memory = RowMemory(self._reader, self._fields, self._subset)
+            self.memory = memory = RowMemory(self._reader, self._fields)
             with ThreadPool(threads := max(1, machine.cores() // memory.holders)) as pool:
                 for made in [pool.submit(self._make_missing, memory, ending) for _ in range(threads)]:
                     made.result()
@@ -178,7 +177,7 @@ class _KeptRows:
             if not len(states):
                 return
             try:
-                memory.make(units, self._reader, self._subset)
+                memory.make(units, self._reader)
             except PackerError as error:
                 self._fail(error)
 
@@ -191,7 +190,7 @@ class _KeptRows:
             missing = units[memory.states[units] == MISSING]
             if len(missing) or time.monotonic() > patience:
                 some = (missing if len(missing) else units)[:_STEP_UNITS]
-                memory.make(np.unique(some), self._reader, self._subset)
+                memory.make(np.unique(some), self._reader)
             else:
                 time.sleep(_LOOK_SECONDS)
         return True

@@ -24,9 +24,9 @@ from packer.format.file_io import own_folder, remove, reserve
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
-from packer.orders.runs import Runs, Subset, one_run
+from packer.orders.runs import Runs, one_run
+from packer.read.array_store import PackStore
 from packer.read.gather import COLD, DONE, copy_rows, read_rows
-from packer.read.row_reader import RowReader
 from packer.units import size
 
 MISSING, MAKING, THERE = 0, 1, 2
@@ -43,9 +43,9 @@ class RowMemory:
     holders: processes that have it, when it was opened.
     """
 
-    def __init__(self, reader: RowReader, fields: Sequence[Field], subset: Subset) -> None:
+    def __init__(self, reader: PackStore, fields: Sequence[Field]) -> None:
         """reader: of the pack. fields: as they are loaded, of fixed length. Raises PackerError if there is no memory."""
-        self.rows, self.unit_rows = subset.rows, _unit_rows(reader, fields, subset)
+        self.rows, self.unit_rows = reader.rows, _unit_rows(reader, fields)
         self.units = -(-self.rows // self.unit_rows)
         self._row_bytes = {f.name: f.row_bytes for f in fields}
         self._offsets: dict[str, int] = {}
@@ -54,7 +54,7 @@ class RowMemory:
             self._offsets[f.name] = nbytes
             nbytes += _pages(self.rows * f.row_bytes)
         try:
-            self.path = _listing(reader, fields, subset)
+            self.path = _listing(reader, fields)
             self.fd, self.holders = _shared(self.path, nbytes)
             weakref.finalize(
                 self, os.close, self.fd
@@ -93,7 +93,7 @@ class RowMemory:
         if found != DONE:
             raise SpaceError("memory for rows: cannot be read. Pass placement='disk'.")
 
-    def make(self, units: NDArray[np.int64], reader: RowReader, subset: Subset) -> None:
+    def make(self, units: NDArray[np.int64], reader: PackStore) -> None:
         """Read units of the subset out of the pack. Raises PackerError: then those that have not come are missing."""
         self.states[units] = MAKING
         try:
@@ -104,7 +104,7 @@ class RowMemory:
                 )
                 for name, row_bytes in self._row_bytes.items():
                     made = np.empty((stop - start, row_bytes), np.uint8)
-                    reader.read(name, subset.place(one_run(start, stop)), made)
+                    reader.copy(one_run(start, stop), {name: made})
                     self._reserve(self._offsets[name] + start * row_bytes, made.nbytes)
                     # At once: others may read what is made twice, as who began it was slow.
                     self.view(name, start, stop)[:] = made
@@ -124,16 +124,16 @@ class RowMemory:
         return SpaceError(f"memory for rows: {size(nbytes)} cannot be had ({reason}). Pass placement='disk'.")
 
 
-def in_memory(reader: RowReader, fields: Sequence[Field], subset: Subset) -> bool:
+def in_memory(reader: PackStore, fields: Sequence[Field]) -> bool:
     """Return True if a process of this user has these rows in memory already, so that another one needs no more of it."""
     try:
-        with _holders(_listing(reader, [f for f in fields if not f.ragged], subset)) as links:
+        with _holders(_listing(reader, [f for f in fields if not f.ragged])) as links:
             return bool(links)
     except (PackerError, OSError):
         return False
 
 
-def _listing(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
+def _listing(reader: PackStore, fields: Sequence[Field]) -> str:
     """Return the file that lists who has these rows: by the pack's files as they are now, fields, subset, and `verify`.
 
     Raises PackerError where there is no folder for temporary files, or this user's is not safe.
@@ -143,19 +143,19 @@ def _listing(reader: RowReader, fields: Sequence[Field], subset: Subset) -> str:
         content.update(part.seal or part.header.to_bytes())
         content.update(repr(_files(part)).encode("utf-8", "surrogateescape"))
     content.update(repr([(f.name, f.dtype, f.shape) for f in fields]).encode())
-    unit_rows = _unit_rows(reader, fields, subset)
-    content.update(f"{subset.rows} {unit_rows} {subset.fingerprint} {reader.verify}".encode())
+    unit_rows = _unit_rows(reader, fields)
+    content.update(f"{reader.rows} {unit_rows} {reader.subset.fingerprint} {reader.verify}".encode())
     return os.path.join(own_folder(), content.hexdigest())
 
 
-def _unit_rows(reader: RowReader, fields: Sequence[Field], subset: Subset) -> int:
+def _unit_rows(reader: PackStore, fields: Sequence[Field]) -> int:
     stored = [reader.pack.header.field(f.name) for f in fields]
     if any(f.compressed for f in stored):
         rows = reader.pack.header.block_rows
     else:
         nbytes = _DECODED_BYTES if any(f.ragged for f in stored) else _COPIED_BYTES
         rows = nbytes // max(1, sum(f.row_bytes for f in fields))
-    return max(1, min(rows, subset.rows))
+    return max(1, min(rows, reader.rows))
 
 
 def _files(pack: Pack) -> list[tuple[int, ...]]:

@@ -30,9 +30,9 @@ from packer.load.processes.calling import Store, TransformCall, WrongReturn, des
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader, decode_ragged, key_in_brackets
+from packer.read.array_store import PackStore, key_in_brackets
 
-Work = tuple[PythonTransform, RowReader, tuple[Field, ...]]
+Work = tuple[PythonTransform, PackStore, tuple[Field, ...]]
 
 READY = "ready"
 NO_ROW = -1
@@ -121,7 +121,7 @@ class _Maker:
     """A reader of input rows that calls fn and stores its results."""
 
     def __init__(
-        self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], at: NDArray[np.int64]
+        self, transform: PythonTransform, reader: PackStore, fields: tuple[Field, ...], at: NDArray[np.int64]
     ) -> None:
         self._transform, self._reader, self._fields, self._at = transform, reader, fields, at
         self._call = TransformCall(transform, fields)
@@ -135,8 +135,9 @@ class _Maker:
         runs = job.runs.part(0, 1)
         with self._blamed(job):
             columns = self._read(runs)
-            self._call.key(job.seed, job.epoch, runs.rows())
-            self._at[0] = runs.starts[0]
+            rows = self._reader.place(runs).rows()
+            self._call.key(job.seed, job.epoch, rows)
+            self._at[0] = rows[0]
             sample = _row(columns, 0)
             result = self._call(0, dict(sample))
             self._at[0] = NO_ROW
@@ -154,7 +155,7 @@ class _Maker:
             for begin in range(0, total, self._chunk_rows):
                 started = time.perf_counter()
                 runs = job.runs.part(begin, min(begin + self._chunk_rows, total))
-                rows = runs.rows()
+                rows = self._reader.place(runs).rows()
                 columns = self._read(runs)
                 read = time.perf_counter()
                 counters = (
@@ -179,14 +180,13 @@ class _Maker:
         columns: dict[str, Any] = {}
         for f in self._fields:
             if f.ragged:
-                rows = self._reader.read_ragged(f.name, runs)
-                columns[f.name] = decode_ragged(self._reader.pack, f, rows, runs.rows().tolist())
+                columns[f.name] = list(self._reader.decoded(f.name, runs))
                 continue
             nbytes = total * f.row_bytes
             if f.name not in self._scratch or len(self._scratch[f.name]) < nbytes:
                 self._scratch[f.name] = np.empty(nbytes, np.uint8)
             raw = self._scratch[f.name][:nbytes]
-            self._reader.read(f.name, runs, raw.reshape(total, f.row_bytes))
+            self._reader.copy(runs, {f.name: raw.reshape(total, f.row_bytes)})
             columns[f.name] = raw.view(f.dtype).reshape(total, *(f.shape or ()))
         return columns
 

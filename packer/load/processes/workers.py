@@ -38,7 +38,7 @@ from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, run
 from packer.orders.epochs import Epoch, ReadRequest
 from packer.orders.runs import Runs
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.starting import held_back, start, start_process
 
 _LOG = logging.getLogger("packer.load")
@@ -65,7 +65,7 @@ class Workers(RowSource):
     ahead = 2
     look_ahead: Callable[[ReadRequest], None] | None = None
 
-    def __init__(self, transform: PythonTransform, reader: RowReader, fields: Sequence[Field]) -> None:
+    def __init__(self, transform: PythonTransform, reader: PackStore, fields: Sequence[Field]) -> None:
         """reader: of the input fields. fields: the input fields as they are loaded, ragged ones too."""
         self._transform, self._reader, self._fields = transform, reader, tuple(fields)
         self.processes = transform.count
@@ -81,7 +81,7 @@ class Workers(RowSource):
         slot = lend()
         if self.look_ahead is not None:
             self.look_ahead(request)
-        made = self.submit(slot.memory, slot.layout, 0, request.rows(), request.epoch, request.counters())
+        made = self.submit(slot.memory, slot.layout, 0, request.within(), request.epoch, request.counters())
         return FetchedRows(slot.typed, made)
 
     def probe(self, runs: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
@@ -174,7 +174,7 @@ class _ProcessPool:
     def __init__(
         self,
         transform: PythonTransform,
-        reader: RowReader,
+        reader: PackStore,
         fields: tuple[Field, ...],
         memory: SharedSlots,
         tasks: list[_Task],
@@ -232,7 +232,7 @@ class _ProcessPool:
             thread.join()
 
     def _start(
-        self, transform: PythonTransform, reader: RowReader, fields: tuple[Field, ...], memory: SharedSlots
+        self, transform: PythonTransform, reader: PackStore, fields: tuple[Field, ...], memory: SharedSlots
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise UsageError(

@@ -17,7 +17,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.prefetcher import FileRows
 from packer.orders.runs import Runs, Subset, consecutive, one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
 from packer.starting import ForkSafeThreads
 from tests.load.caches.test_row_memory import until
@@ -43,26 +43,26 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cache, "STEP_BYTES", 10 * ROW_BYTES)
 
 
-class Gate(RowReader):
+class Gate(PackStore):
     """Reads so many rows of images when told to; for one thread."""
 
-    def __init__(self, pack: Pack, fields: Any, *, verify: bool = False) -> None:
-        super().__init__(pack, fields, verify=verify)
+    def __init__(self, pack: Pack, fields: Any) -> None:
+        super().__init__(pack, fields)
         self.allowed = threading.Semaphore(0)
         self.read_rows: list[int] = []
 
-    def read(self, name: str, runs: Runs, out: Any) -> None:
-        if name == "image":
+    def copy(self, rows: Runs, out: Any) -> None:
+        if "image" in out:
             self.allowed.acquire()
-            self.read_rows += runs.rows().tolist()
-        super().read(name, runs, out)
+            self.read_rows += rows.rows().tolist()
+        super().copy(rows, out)
 
 
-def upload(pack: Pack, device: str, *, split: str | None = None, reader: RowReader | None = None) -> Any:
+def upload(pack: Pack, device: str, *, split: str | None = None, reader: PackStore | None = None) -> Any:
     fields = select_fields(pack, None)
-    files = FileRows(reader or RowReader(pack, fields), fields, ForkSafeThreads(1))
     subset = Subset(select_rows(pack, split))
-    return gpu_cache.GpuRows(files, fields, fields, subset, device_of(device), device)
+    files = FileRows(reader or PackStore(pack, fields, subset), fields, ForkSafeThreads(1))
+    return gpu_cache.GpuRows(files, fields, fields, device_of(device), device)
 
 
 def check(held: Any, rows: np.ndarray, pack_rows: np.ndarray, images: np.ndarray) -> bool:
@@ -153,11 +153,11 @@ def test_a_batch_may_be_written_to(pack: Pack, device: str):
 def test_rows_that_cannot_be_read_are_left_to_the_disk(
     pack: Pack, device: str, steps: None, caplog: pytest.LogCaptureFixture
 ):
-    class Broken(RowReader):
-        def read(self, name: str, runs: Runs, out: Any) -> None:
-            if runs.starts[0] >= 20:
+    class Broken(PackStore):
+        def copy(self, rows: Runs, out: Any) -> None:
+            if rows.starts[0] >= 20:
                 raise FormatError("p.h5: reading failed (Input/output error). Check the disk.")
-            super().read(name, runs, out)
+            super().copy(rows, out)
 
     with caplog.at_level(logging.WARNING, "packer.load"):
         held = upload(pack, device, reader=Broken(pack, select_fields(pack, None)))

@@ -19,8 +19,8 @@ from packer.load.caches import memory_cache
 from packer.load.caches.memory_cache import MemoryRows
 from packer.load.prefetcher import FileRows
 from packer.orders.row_orders import Rows, Sequential
-from packer.orders.runs import Runs, Subset
-from packer.read.row_reader import RowReader
+from packer.orders.runs import Runs
+from packer.read.array_store import PackStore
 from tests.load.caches.test_row_memory import folder
 from tests.load.test_prefetcher import Lender, files_of, images, request_of
 from tests.read.conftest import ROWS, image_of, make_pack, make_stored
@@ -60,7 +60,7 @@ def test_it_asks_for_a_slot_unless_its_rows_lie_as_one_run_and_are_copied_anyway
     files, reader, fields = files_of(pack)
     request, lend = request_of(reader, order, 5, 30), Lender(fields)
     expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
-    memory = MemoryRows(files, fields, fields, Subset([(0, ROWS)]), copied=copied)
+    memory = MemoryRows(files, fields, fields, copied=copied)
     assert np.array_equal(images(memory.fetch(request, lend)), expected)
     assert lend.lent == 1
     assert memory.wait(120)
@@ -73,7 +73,7 @@ def test_it_asks_for_a_slot_unless_its_rows_lie_as_one_run_and_are_copied_anyway
     files.close()
 
 
-class Elsewhere(RowReader):
+class Elsewhere(PackStore):
     """Rows from 20 on can be read by the loop alone, not by the copy of it that fills the memory."""
 
     copied = False
@@ -82,10 +82,10 @@ class Elsewhere(RowReader):
         super().__setstate__(state)
         self.copied = True
 
-    def read(self, name: str, runs: Runs, out: Any) -> None:
-        if self.copied and runs.rows().max() >= 20:
+    def copy(self, rows: Runs, out: Any) -> None:
+        if self.copied and rows.rows().max() >= 20:
             raise FormatError("p.h5: reading failed (Input/output error). Check the disk.")
-        super().read(name, runs, out)
+        super().copy(rows, out)
 
 
 def test_rows_that_cannot_be_made_come_from_the_disk(pack: Pack, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +94,7 @@ def test_rows_that_cannot_be_made_come_from_the_disk(pack: Pack, caplog: pytest.
     request, lend = request_of(reader, Rows(), 0, ROWS - 3), Lender(fields)
     expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
     with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = MemoryRows(files, fields, fields, Subset([(0, ROWS)]))
+        memory = MemoryRows(files, fields, fields)
         failed = False
         while not failed:
             failed = memory.failed is not None
@@ -151,7 +151,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
 
 def test_pinned_memory_is_registered_as_long_as_a_view_of_it_lives(pack: Pack, runtime: Runtime) -> None:
     files, reader, fields = files_of(pack)
-    memory = MemoryRows(files, fields, fields, Subset([(0, ROWS)]), pinned="cuda:0", copied=True)
+    memory = MemoryRows(files, fields, fields, pinned="cuda:0", copied=True)
     assert memory.wait(120)
     fetched = memory.fetch(request_of(reader, Sequential(), 5, 30), Lender(fields))
     ((address, nbytes),) = runtime.registered.items()
@@ -173,7 +173,7 @@ def test_memory_that_cannot_be_pinned_is_said(
     runtime.code = 2
     files, _, fields = files_of(pack)
     with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = MemoryRows(files, fields, fields, Subset([(0, ROWS)]), pinned="cuda:0", copied=True)
+        memory = MemoryRows(files, fields, fields, pinned="cuda:0", copied=True)
         assert memory.wait(120)
     assert "CUDA cannot pin" in caplog.text
     request, lend = request_of(files.reader, Sequential(), 5, 30), Lender(fields)
@@ -188,9 +188,7 @@ def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack) -> None:
     import torch
 
     files, reader, fields = files_of(pack)
-    two = [
-        MemoryRows(files, fields, fields, Subset([(0, ROWS)]), pinned="cuda", copied=True) for _ in range(2)
-    ]
+    two = [MemoryRows(files, fields, fields, pinned="cuda", copied=True) for _ in range(2)]
     assert all(memory.wait(120) for memory in two)
     request = request_of(reader, Sequential(), 10, 60)
     view = two[0].fetch(request, Lender(fields)).arrays["image"]
@@ -208,8 +206,8 @@ def test_closed_at_once_nothing_is_left(pack: Pack) -> None:
     """The fixture of the folder looks for what is."""
     assert tempfile.gettempdir() != "/tmp"
     files, _, fields = files_of(pack)
-    MemoryRows(files, fields, fields, Subset([(0, ROWS)])).close()
-    memory = MemoryRows(files, fields, fields, Subset([(0, ROWS)]))
+    MemoryRows(files, fields, fields).close()
+    memory = MemoryRows(files, fields, fields)
     del memory
     gc.collect()
     files.close()

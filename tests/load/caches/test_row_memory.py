@@ -25,7 +25,7 @@ from packer.load.caches.memory_cache import MemoryRows
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory, in_memory
 from packer.load.prefetcher import FileRows
 from packer.orders.runs import Runs, Subset, consecutive
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
 from packer.starting import ForkSafeThreads
 from tests.open_files import open_files
@@ -60,18 +60,20 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> bool:
     return bool(found)
 
 
-class Gated(RowReader):
+class Gated(PackStore):
     """Reads images only while a file says that so many rows may be read in all; notes in another file which were."""
 
-    def __init__(self, pack: Pack, fields: Any, folder: Path, *, verify: bool = False) -> None:
-        super().__init__(pack, fields, verify=verify)
+    def __init__(
+        self, pack: Pack, fields: Any, folder: Path, subset: Any = None, verify: bool = False
+    ) -> None:
+        super().__init__(pack, fields, subset, verify=verify)
         self.folder = folder
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"folder": self.folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["pack"], state["fields"], state["folder"], verify=state["verify"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
 
     def allow(self, rows: int) -> None:
         (self.folder / "allowed").write_text(str(rows))
@@ -81,27 +83,27 @@ class Gated(RowReader):
         log = self.folder / "log"
         return [int(row) for row in log.read_text().split()] if log.exists() else []
 
-    def read(self, name: str, runs: Runs, out: Any) -> None:
-        if name == "image":
+    def copy(self, rows: Runs, out: Any) -> None:
+        if "image" in out:
             with open(self.folder / "log", "a") as log:
-                log.write("".join(f"{row}\n" for row in runs.rows().tolist()))
+                log.write("".join(f"{row}\n" for row in rows.rows().tolist()))
             assert until(
                 lambda: (
                     (self.folder / "allowed").exists()
                     and int((self.folder / "allowed").read_text() or 0) >= len(self.made())
                 )
             )
-        super().read(name, runs, out)
+        super().copy(rows, out)
 
 
-def memory_of(pack: Pack, *, reader: RowReader | None = None, subset: Subset = ALL) -> RowMemory:
+def memory_of(pack: Pack, *, subset: Subset = ALL) -> RowMemory:
     fields = [f for f in select_fields(pack, None) if not f.ragged]
-    return RowMemory(reader or RowReader(pack, fields), fields, subset)
+    return RowMemory(PackStore(pack, fields, subset), fields)
 
 
-def rows_of(pack: Pack, reader: RowReader) -> MemoryRows:
+def rows_of(pack: Pack, reader: PackStore) -> MemoryRows:
     fields = [f for f in select_fields(pack, None) if not f.ragged]
-    return MemoryRows(FileRows(reader, fields, ForkSafeThreads(2)), fields, fields, ALL)
+    return MemoryRows(FileRows(reader, fields, ForkSafeThreads(2)), fields, fields)
 
 
 def check(memory: RowMemory, rows: Any) -> None:
@@ -133,7 +135,7 @@ def test_without_a_folder_for_temporary_files_nothing_is_in_memory(
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
     fields = select_fields(pack, None)
-    assert not in_memory(RowReader(pack, fields), fields, ALL)
+    assert not in_memory(PackStore(pack, fields), fields)
     with pytest.raises(PackerError, match=r"No usable temporary directory found\. Set TMPDIR"):
         memory_of(pack)
 
@@ -141,11 +143,11 @@ def test_without_a_folder_for_temporary_files_nothing_is_in_memory(
 def test_every_kind_of_pack_is_decoded(stored: Pack, expected: dict[str, np.ndarray]) -> None:
     rows = np.concatenate([np.arange(a, b) for a, b in SPLITS["train"]])
     fields = [f for f in select_fields(stored, None) if not f.ragged]
-    reader, subset = RowReader(stored, fields), Subset(select_rows(stored, "train"))
-    memory = RowMemory(reader, fields, subset)
+    reader = PackStore(stored, fields, Subset(select_rows(stored, "train")))
+    memory = RowMemory(reader, fields)
     units = np.random.default_rng(0).permutation(memory.units)
     for some in np.array_split(units, 5):
-        memory.make(np.sort(some), reader, subset)
+        memory.make(np.sort(some), reader)
     assert (memory.states == THERE).all()
     image = next(f for f in fields if f.name == "image")
     found = memory.view("image", 0, len(rows)).reshape(-1, *image.loaded.shape)
@@ -159,10 +161,10 @@ def test_who_has_it_is_known_and_what_differs_is_kept_apart(tmp_path: Path) -> N
     fields = select_fields(pack, None)
     memory = memory_of(pack)
     assert memory.holders == 1
-    assert in_memory(RowReader(pack, fields), fields, ALL)
+    assert in_memory(PackStore(pack, fields), fields)
 
     def place(pack: Pack, fields: Any = fields, subset: Subset = ALL, **options: bool) -> str:
-        return row_memory._listing(RowReader(pack, fields, **options), fields, subset)
+        return row_memory._listing(PackStore(pack, fields, subset, **options), fields)
 
     plain = place(pack)
     assert place(open_pack(pack.path)) == plain
@@ -173,7 +175,7 @@ def test_who_has_it_is_known_and_what_differs_is_kept_apart(tmp_path: Path) -> N
     assert place(make_pack(tmp_path / "q.h5")) != plain
     os.utime(pack.path, ns=(0, 0))
     assert place(pack) != plain
-    assert not in_memory(RowReader(pack, fields), fields, ALL)
+    assert not in_memory(PackStore(pack, fields), fields)
 
 
 def _other(path: str, folder: str, results: Any) -> None:
@@ -246,14 +248,14 @@ def test_others_go_on_where_a_killed_one_stopped(pack: Pack, tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_reads_the_same_memory(pack: Pack) -> None:
     memory = memory_of(pack)
-    memory.make(np.arange(10), RowReader(pack, select_fields(pack, None)), ALL)
+    memory.make(np.arange(10), PackStore(pack, select_fields(pack, None)))
     child = os.fork()
     if not child:
         status = 1
         try:
             same = memory_of(pack)
             check(same, np.arange(10))
-            same.make(np.arange(10, ROWS), RowReader(pack, select_fields(pack, None)), ALL)
+            same.make(np.arange(10, ROWS), PackStore(pack, select_fields(pack, None)))
             status = 0
         finally:
             del same
@@ -291,24 +293,24 @@ def test_where_the_list_cannot_be_written_each_has_its_own(
     monkeypatch.setattr(row_memory, "open", full, raising=False)
     one, other = memory_of(pack), memory_of(pack)
     assert (one.holders, other.holders) == (1, 1)
-    one.make(np.arange(ROWS), RowReader(pack, select_fields(pack, None)), ALL)
+    one.make(np.arange(ROWS), PackStore(pack, select_fields(pack, None)))
     check(one, np.arange(ROWS))
     assert (other.states == MISSING).all()
 
 
-class Broken(RowReader):
+class Broken(PackStore):
     """A disk that cannot be read from row 20 on."""
 
-    def read(self, name: str, runs: Runs, out: Any) -> None:
-        if runs.rows().max() >= 20:
+    def copy(self, rows: Runs, out: Any) -> None:
+        if rows.rows().max() >= 20:
             raise PackerError("p.h5: reading failed (Input/output error). Check the disk.")
-        super().read(name, runs, out)
+        super().copy(rows, out)
 
 
 def test_rows_that_cannot_be_made_are_missing_and_the_others_stay(pack: Pack) -> None:
     memory = memory_of(pack)
     with pytest.raises(PackerError, match="Input/output error"):
-        memory.make(np.array([3, 5, 19, 24, 30]), Broken(pack, select_fields(pack, None)), ALL)
+        memory.make(np.array([3, 5, 19, 24, 30]), Broken(pack, select_fields(pack, None)))
     assert memory.states[[3, 5, 19, 24, 30]].tolist() == [THERE, THERE, THERE, MISSING, MISSING]
     check(memory, [19, 3, 5])
 
@@ -328,12 +330,12 @@ def test_memory_that_cannot_be_had_is_a_sentence(pack: Pack, monkeypatch: pytest
         row_memory, "reserve", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
     with pytest.raises(PackerError, match="No space left on device"):
-        memory.make(np.array([3]), RowReader(pack, select_fields(pack, None)), ALL)
+        memory.make(np.array([3]), PackStore(pack, select_fields(pack, None)))
     assert memory.states[3] == MISSING
 
 
 def test_nothing_stays_behind(pack: Pack) -> None:
-    reader = RowReader(pack, select_fields(pack, None))
+    reader = PackStore(pack, select_fields(pack, None))
     rows_of(pack, reader).close()  # what the first use opens stays open
     before = open_files()
     rows = rows_of(pack, reader)
@@ -373,11 +375,11 @@ def test_the_folder_is_for_its_user_alone(pack: Pack, tmp_path: Path) -> None:
 def test_what_a_file_lists_is_believed_of_that_memory_alone(pack: Pack) -> None:
     """Its process has ended, and another one, or another file, has its number now."""
     fields = [f for f in select_fields(pack, None) if not f.ragged]
-    reader = RowReader(pack, fields)
-    with open(pack.path, "rb") as file, open(row_memory._listing(reader, fields, ALL), "w") as listing:
+    reader = PackStore(pack, fields)
+    with open(pack.path, "rb") as file, open(row_memory._listing(reader, fields), "w") as listing:
         listing.write(f"/proc/{os.getpid()}/fd/{file.fileno()}\n/proc/999999999/fd/3")
         listing.flush()
-        memory = RowMemory(reader, fields, ALL)
+        memory = RowMemory(reader, fields)
     assert memory.holders == 1
     assert (memory.states == MISSING).all()
 
@@ -386,7 +388,7 @@ def test_where_there_is_no_memfd_it_is_a_file_without_a_name(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    rows = rows_of(pack, RowReader(pack, select_fields(pack, None)))
+    rows = rows_of(pack, PackStore(pack, select_fields(pack, None)))
     assert rows.wait(120)
     check(rows._kept.memory, np.arange(ROWS))  # type: ignore[arg-type]
     rows.close()

@@ -16,7 +16,7 @@ from packer.load.processes.workers import Workers
 from packer.orders.epochs import Epoch
 from packer.orders.row_orders import Sequential
 from packer.orders.runs import Subset, consecutive
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
 
 
@@ -52,7 +52,7 @@ class Made:
     ):
         fields = select_fields(pack, names)
         self.workers = Workers(
-            PythonTransform(fn, **({"processes": 2} | options)), RowReader(pack, fields), fields
+            PythonTransform(fn, **({"processes": 2} | options)), PackStore(pack, fields), fields
         )
         self.layout: SlotLayout | None = None
 

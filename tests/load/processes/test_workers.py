@@ -32,7 +32,7 @@ from packer.load.processes.workers import Workers
 from packer.orders.epochs import Epoch
 from packer.orders.row_orders import Sequential
 from packer.orders.runs import Subset, consecutive, one_run
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
 from tests.load.processes.made import Made, flipped
 from tests.open_files import open_files
@@ -201,7 +201,7 @@ from packer.orders.epochs import Epoch
 from packer.orders.row_orders import Sequential
 from packer.orders.runs import Subset, one_run
 from packer.read.row_selection import select_fields
-from packer.read.row_reader import RowReader
+from packer.read.array_store import PackStore
 
 def fn(s):
     s["image"] += 1
@@ -212,7 +212,7 @@ def fn(s):
 
 pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
-workers = Workers(PythonTransform(fn, processes=2), RowReader(pack, fields), fields)
+workers = Workers(PythonTransform(fn, processes=2), PackStore(pack, fields), fields)
 layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
 slot = workers.allocate(layout.nbytes)
 starts = range(0, 48, 6)
@@ -248,7 +248,7 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     monkeypatch.setattr(multiprocessing.connection, "Pipe", narrow)
     fields = select_fields(pack, ("label",))
     transform = PythonTransform(lambda s: {"text": os.urandom(250).hex()}, processes=2)
-    workers = Workers(transform, RowReader(pack, fields), fields)
+    workers = Workers(transform, PackStore(pack, fields), fields)
     layout = SlotLayout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
     slot = workers.allocate(layout.nbytes)
     runs = consecutive(np.tile([5, 3], 1500))

@@ -21,8 +21,8 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
-from packer.read import row_reader as stores
-from packer.read.row_reader import RowReader
+from packer.read import field_rows as stores
+from packer.read.array_store import PackStore
 from tests.format.packs import Content, begin, write_blocks, write_content, write_shards
 from tests.open_files import listed_files, open_files
 from tests.read.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
@@ -35,26 +35,25 @@ def runs_of(*runs: tuple[int, int]) -> Runs:
     return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
 
 
-def images(reader: RowReader, runs: Runs) -> np.ndarray:
+def images(reader: PackStore, runs: Runs) -> np.ndarray:
     out = np.full((runs.total, ROW_BYTES), 99, np.uint8)
-    reader.read("image", runs, out)
+    reader.copy(runs, {"image": out})
     return out.reshape(-1, *SHAPE)
 
 
 @pytest.mark.parametrize("verify", [False, True])
 def test_runs_of_every_kind_of_pack(stored: Pack, expected: dict[str, np.ndarray], verify: bool):
-    reader = RowReader(stored, stored.fields, verify=verify)
+    reader = PackStore(stored, stored.fields, verify=verify)
     for runs in [[run] for run in SOME] + [SOME, SOME[::-1]]:
         wanted = runs_of(*runs)
         rows = wanted.rows().tolist()
-        for name in ("image", "label", "text", "key"):
-            reader.willneed(name, wanted)
+        reader.prefetch(wanted)
         assert (images(reader, wanted) == expected[store_of(stored)][rows]).all(), runs
         labels = np.empty((len(rows), 8), np.uint8)
-        reader.read("label", wanted, labels)
+        reader.copy(wanted, {"label": labels})
         assert labels.view("<i8")[:, 0].tolist() == [3 * row for row in rows], runs
-        assert reader.read_ragged("text", wanted) == [b"abcd"[: row % 5] for row in rows], runs
-        assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows], runs
+        assert reader.ragged("text", wanted) == [b"abcd"[: row % 5] for row in rows], runs
+        assert reader.ragged("key", wanted) == [b"row/%d" % row for row in rows], runs
     reader.close()
 
 
@@ -62,7 +61,7 @@ def test_runs_of_every_kind_of_pack(stored: Pack, expected: dict[str, np.ndarray
 def test_what_will_be_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str):
     """Rows as they lie, the bytes of JPEG files, whole blocks: of each shard, and of its own file."""
     pack = make_stored(tmp_path, "h5", store, (40, 1, 62))
-    reader, asked = RowReader(pack, pack.fields), []
+    reader, asked = PackStore(pack, pack.fields[:1]), []
 
     def note(
         extents: np.ndarray, files: np.ndarray, starts: np.ndarray, lengths: np.ndarray, size: int
@@ -75,7 +74,7 @@ def test_what_will_be_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
             asked.append((place, offset + (start - first) * size, length * size))
 
     monkeypatch.setattr("packer.read.gather.willneed_rows", note)
-    reader.willneed("image", runs_of((3, 2), (41, 20)))
+    reader.prefetch(runs_of((3, 2), (41, 20)))
     first, last = pack.parts[0], pack.parts[2]
     if store == "raw":
         begins = [part.header.extents["image"][0].offset for part in (first, last)]
@@ -91,7 +90,7 @@ def test_what_will_be_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked == [(path, *span) for path, span in zip(paths, expected, strict=True)]
     monkeypatch.undo()
     with pytest.raises(IndexError):
-        reader.willneed("image", runs_of((ROWS, 1)))
+        reader.prefetch(runs_of((ROWS, 1)))
 
 
 @given(st.data())
@@ -105,7 +104,7 @@ def test_any_runs_of_compressed_blocks(tmp_path_factory: pytest.TempPathFactory,
     starts = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5))
     wanted = runs_of(*((start, data.draw(st.integers(1, rows - start))) for start in starts))
     out = np.full((wanted.total, pack.header.field("image").row_bytes), 99, np.uint8)
-    RowReader(pack, pack.fields).read("image", wanted, out)
+    PackStore(pack, pack.fields).copy(wanted, {"image": out})
     assert (out.reshape(-1, *content.images.shape[1:]) == content.images[wanted.rows()]).all()
 
 
@@ -126,7 +125,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_whole_blocks_are_decoded_where_they_are_wanted_and_parts_once(tmp_path: Path, decoded: list[int]):
     write_content(tmp_path / "p.h5", content_of("gzip"), block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     images(reader, runs_of((0, 32)))
     assert decoded == [0, 1]
     images(reader, runs_of((33, 1), (40, 2), (47, 2), (50, 1), (33, 1)))
@@ -139,7 +138,7 @@ def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Pat
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     reader.keep(3)
 
     def read(seed: int) -> bool:
@@ -154,14 +153,14 @@ def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Pat
     images(reader, runs_of((33, 1)))
     assert decoded[3:] == [3, 2]
     reader.keep(0)
-    assert not reader._rows("image")._kept  # type: ignore[attr-defined]
+    assert not reader._field("image")._kept  # type: ignore[attr-defined]
 
 
 def test_a_kept_block_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     reader.keep(2)
 
     def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
@@ -181,7 +180,7 @@ def test_a_block_that_failed_is_not_taken_for_the_one_before_it(
     content = content_of("gzip")
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     assert (images(reader, runs_of((3, 2))) == content.images[3:5]).all()
 
     def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
@@ -204,13 +203,13 @@ def test_shards_with_blocks_of_other_lengths(tmp_path: Path, store: str, format:
     assert [part.header.block_rows for part in pack.parts] == [16, 7, 3, 16]
     truth = content.loaded_images()
     for verify in (False, True):
-        reader = RowReader(pack, pack.fields, verify=verify)
+        reader = PackStore(pack, pack.fields, verify=verify)
         for run in ((3, 2), (21, 3), (28, 1), (3, 2), (33, 4), (15, 30)):
             assert (images(reader, runs_of(run)) == truth[run[0] : sum(run)]).all()
 
 
 def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np.ndarray]):
-    reader, truth = RowReader(stored, stored.fields, verify=True), expected[store_of(stored)]
+    reader, truth = PackStore(stored, stored.fields, verify=True), expected[store_of(stored)]
 
     def read(seed: int) -> bool:
         rows = np.random.default_rng(seed).integers(0, ROWS, 5)
@@ -221,27 +220,26 @@ def test_threads_decode_blocks_of_their_own(stored: Pack, expected: dict[str, np
 
 
 def test_the_wrong_question_is_a_type_error(stored: Pack):
-    reader = RowReader(stored, stored.fields)
+    reader = PackStore(stored, stored.fields)
     with pytest.raises(TypeError, match=r"^rows of one length have no encoded form$"):
-        reader.read_ragged("label", runs_of((0, 1)))
+        reader.ragged("label", runs_of((0, 1)))
     if store_of(stored) == "jpeg":
-        assert reader.read_ragged("image", runs_of((5, 1))) == content_of("jpeg").take([5]).stored_images()
+        assert reader.ragged("image", runs_of((5, 1))) == content_of("jpeg").take([5]).stored_images()
     else:
         with pytest.raises(TypeError, match=r"^rows of one length have no encoded form$"):
-            reader.read_ragged("image", runs_of((0, 1)))
+            reader.ragged("image", runs_of((0, 1)))
 
 
 @pytest.mark.parametrize("verify", [False, True])
 def test_rows_out_of_range(stored: Pack, verify: bool):
-    reader = RowReader(stored, stored.fields, verify=verify)
+    reader = PackStore(stored, stored.fields, verify=verify)
     for run in ((ROWS, 1), (ROWS - 1, 2), (-1, 1)):
         for name in ("label", "image"):
             with pytest.raises(IndexError):
-                reader.read(
-                    name, runs_of(run), np.empty((run[1], 8 if name == "label" else ROW_BYTES), np.uint8)
-                )
+                out = np.empty((run[1], 8 if name == "label" else ROW_BYTES), np.uint8)
+                reader.copy(runs_of(run), {name: out})
         with pytest.raises(IndexError):
-            reader.read_ragged("text", runs_of(run))
+            reader.ragged("text", runs_of(run))
 
 
 BAD_JPEG = {
@@ -302,7 +300,7 @@ def test_a_damaged_block_is_named(tmp_path: Path, kind: tuple[str, str, tuple[in
     number = 1 if kind[2] is None else 3 + 1 + 1
     extent = pack.header.extents["image"][number]
     assert extent.rows == 16
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     images(reader, runs_of((first, 16)))
     for offset in (extent.offset, extent.offset + extent.nbytes // 2):
         flip(Path(pack.file(extent)), offset)
@@ -312,7 +310,7 @@ def test_a_damaged_block_is_named(tmp_path: Path, kind: tuple[str, str, tuple[in
     )
     for run in ((first, 16), (first + 3, 1), (0, ROWS)):
         with pytest.raises(FormatError, match=sentence):
-            images(RowReader(pack, pack.fields), runs_of(run))
+            images(PackStore(pack, pack.fields), runs_of(run))
     images(reader, runs_of((0, first), (first + 16, 5)))  # the others are whole
 
 
@@ -321,8 +319,8 @@ def test_a_codec_from_the_future_refuses_its_field_only(tmp_path: Path):
     pack = open_pack(tmp_path / "p.h5")
     field = replace(pack.header.field("image"), codec={"name": "wavelets", "level": 3})
     pack = replace(pack, header=replace(pack.header, fields=(field, *pack.fields[1:])))
-    reader = RowReader(pack, pack.fields)
-    assert reader.read_ragged("key", runs_of((7, 1))) == [b"row/7"]
+    reader = PackStore(pack, pack.fields)
+    assert reader.ragged("key", runs_of((7, 1))) == [b"row/7"]
     with pytest.raises(FormatError) as error:
         images(reader, runs_of((0, 1)))
     assert str(error.value) == (
@@ -355,15 +353,15 @@ def test_verify_finds_a_flipped_byte_in_every_array(
         name, (extent, inside) = array.removesuffix(".offsets"), byte_of(part, array, 20)
         file = Path(part.file(extent))
         flip(file, extent.offset + inside)
-        reader = RowReader(pack, pack.fields, verify=True)
+        reader = PackStore(pack, pack.fields, verify=True)
 
-        def read(run: tuple[int, int], name: str = name, reader: RowReader = reader) -> None:
+        def read(run: tuple[int, int], name: str = name, reader: PackStore = reader) -> None:
             if name == "image":
                 images(reader, runs_of(run))
             elif name == "label":
-                reader.read(name, runs_of(run), np.empty((run[1], 8), np.uint8))
+                reader.copy(runs_of(run), {name: np.empty((run[1], 8), np.uint8)})
             else:
-                reader.read_ragged(name, runs_of(run))
+                reader.ragged(name, runs_of(run))
 
         read((first, 16))
         read((first + 32, 5))
@@ -390,7 +388,7 @@ def test_verify_reads_each_block_once(tmp_path: Path, monkeypatch: pytest.Monkey
         "stored_block",
         lambda self, *a: asked.append(a[:2]) or stored_block(self, *a),  # type: ignore[func-returns-value]
     )
-    reader = RowReader(pack, pack.fields, verify=True)
+    reader = PackStore(pack, pack.fields, verify=True)
     for run in ((20, 1), (16, 16), (30, 4), (31, 2)):
         images(reader, runs_of(run))
     assert asked == [("image", 1), ("image", 2)]
@@ -412,18 +410,16 @@ def test_offsets_that_lead_astray_are_a_sentence(
                 FormatError,
                 match=r"offsets of 'text' are damaged\.|rows 16 to 31 of 'text(\.offsets)?' are damaged \(their",
             ):
-                RowReader(pack, pack.fields, verify=verify).read_ragged(
-                    "text", runs_of((ROWS - part.rows, 40))
-                )
+                PackStore(pack, pack.fields, verify=verify).ragged("text", runs_of((ROWS - part.rows, 40)))
 
 
 @pytest.mark.parametrize("kind", STORED)
 def test_descriptors_are_closed(tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]):
     pack = make_stored(tmp_path, *kind)
     before = open_files()
-    reader = RowReader(pack, pack.fields, verify=True)
+    reader = PackStore(pack, pack.fields, verify=True)
     images(reader, runs_of((0, ROWS)))
-    reader.read_ragged("text", runs_of((0, ROWS)))
+    reader.ragged("text", runs_of((0, ROWS)))
     assert listed_files() - before
     reader.close()
     assert open_files() <= before
@@ -440,7 +436,7 @@ def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
     pack.confirm()
     shutil.copy(tmp_path / "other.h5", pack.parts[2].path)
     with pytest.raises(FormatError) as error:
-        images(RowReader(pack, pack.fields), runs_of((0, 1)))
+        images(PackStore(pack, pack.fields), runs_of((0, 1)))
     assert (
         str(error.value)
         == f"{pack.parts[2].path}: was replaced or changed after it was opened. Open it again."
@@ -450,6 +446,6 @@ def test_a_shard_replaced_after_opening_is_noticed(tmp_path: Path):
 def test_fields_by_name_in_either_form(stored: Pack):
     """As the pack stores them, or as they are loaded."""
     loaded = [field.loaded for field in stored.fields]
-    assert RowReader(stored, loaded).fields == RowReader(stored, stored.fields).fields == stored.fields
+    assert PackStore(stored, loaded).fields == PackStore(stored, stored.fields).fields == stored.fields
     assert loaded[0].shape == SHAPE
     assert isinstance(loaded[0], Field)

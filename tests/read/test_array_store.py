@@ -25,8 +25,8 @@ from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
 from packer.read import gather
+from packer.read.array_store import PackStore
 from packer.read.gather import shared_bytes
-from packer.read.row_reader import RowReader
 from tests.open_files import listed_files, open_files
 from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, use_way
 
@@ -37,9 +37,9 @@ def runs_of(*runs: tuple[int, int]) -> Runs:
     return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
 
 
-def read(reader: RowReader, name: str, runs: Runs, row_bytes: int) -> np.ndarray:
+def read(reader: PackStore, name: str, runs: Runs, row_bytes: int) -> np.ndarray:
     out = np.full((int(runs.lengths.sum()), row_bytes), 99, np.uint8)
-    reader.read(name, runs, out)
+    reader.copy(runs, {name: out})
     return out
 
 
@@ -47,13 +47,13 @@ def read(reader: RowReader, name: str, runs: Runs, row_bytes: int) -> np.ndarray
     "runs", [((0, ROWS),), ((5, 1),), ((90, 13), (0, 7)), tuple((r, 1) for r in (3, 3, 102, 0))]
 )
 def test_runs_land_in_order(pack: Pack, way: str, runs: tuple[tuple[int, int], ...]):
-    reader, wanted = RowReader(pack, pack.fields), runs_of(*runs)
+    reader, wanted = PackStore(pack, pack.fields), runs_of(*runs)
     images = read(reader, "image", wanted, ROW_BYTES).reshape(-1, *SHAPE)
     labels = read(reader, "label", wanted, 8).view("<i8")[:, 0]
     rows = wanted.rows().tolist()
     assert labels.tolist() == [3 * row for row in rows]
     assert all((image == image_of(row)).all() for image, row in zip(images, rows, strict=True))
-    assert reader.read_ragged("key", wanted) == [b"row/%d" % row for row in rows]
+    assert reader.ragged("key", wanted) == [b"row/%d" % row for row in rows]
 
 
 @given(
@@ -77,12 +77,12 @@ def test_several_extents_read_like_one(
     wanted = runs_of(*((a % 30, min(n, 30 - a % 30)) for a, n in runs))
     with pytest.MonkeyPatch.context() as patch:
         use_way(patch, way)
-        labels = read(RowReader(scattered, scattered.fields[1:2]), "label", wanted, 8).view("<i8")[:, 0]
+        labels = read(PackStore(scattered, scattered.fields[1:2]), "label", wanted, 8).view("<i8")[:, 0]
     assert labels.tolist() == [3 * row for row in wanted.rows().tolist()]
 
 
 def test_rows_out_of_range_are_an_index_error(pack: Pack):
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     for runs in (runs_of((ROWS, 1)), runs_of((100, 4)), runs_of((-1, 1))):
         with pytest.raises(IndexError):
             read(reader, "label", runs, 8)
@@ -92,7 +92,7 @@ def test_rows_out_of_range_are_an_index_error(pack: Pack):
 def test_a_file_cut_short_is_an_error_not_a_crash(pack: Pack, tmp_path: Path, way: str, opened: bool):
     path = tmp_path / "p"
     (shutil.copytree if os.path.isdir(pack.path) else shutil.copy)(pack.path, path)
-    reader = RowReader(open_pack(path), pack.fields)
+    reader = PackStore(open_pack(path), pack.fields)
     file = path / "image.npy" if path.is_dir() else path
     runs = runs_of((100, 1), (3, 1))
     if opened:
@@ -106,7 +106,7 @@ def test_a_file_cut_short_is_an_error_not_a_crash(pack: Pack, tmp_path: Path, wa
 
 
 def test_a_pack_replaced_after_it_was_opened_is_not_read_with_the_old_header(tmp_path: Path):
-    reader = RowReader(make_pack(tmp_path / "p.h5", rows=20), make_pack(tmp_path / "q.h5", rows=21).fields)
+    reader = PackStore(make_pack(tmp_path / "p.h5", rows=20), make_pack(tmp_path / "q.h5", rows=21).fields)
     os.replace(tmp_path / "q.h5", tmp_path / "p.h5")
     with pytest.raises(FormatError, match=r"was replaced or changed after it was opened\. Open it again\.$"):
         read(reader, "label", runs_of((0, 3)), 8)
@@ -120,15 +120,15 @@ def test_empty_rows_of_a_ragged_field(tmp_path: Path):
     ) as writer:
         writer.write_block(0, {"n": np.arange(6, dtype=np.uint8)})
         writer.finish(rows=6, ragged={"text": rows})
-    reader = RowReader(open_pack(tmp_path / "p"), [field])
-    assert reader.read_ragged("text", runs_of((1, 1), (0, 6), (5, 1))) == [b"", *rows, b""]
+    reader = PackStore(open_pack(tmp_path / "p"), [field])
+    assert reader.ragged("text", runs_of((1, 1), (0, 6), (5, 1))) == [b"", *rows, b""]
 
 
 def test_missing_file_is_a_sentence(tmp_path: Path):
     pack = make_pack(tmp_path / "p", rows=3)
     (tmp_path / "p" / "label.npy").unlink()
     with pytest.raises(FormatError, match=r"label\.npy: cannot be read \(No such file or directory\)"):
-        read(RowReader(pack, pack.fields), "label", runs_of((0, 1)), 8)
+        read(PackStore(pack, pack.fields), "label", runs_of((0, 1)), 8)
 
 
 @pytest.mark.parametrize(("place", "value"), [(-1, 64), (-9, 255), (-25, 255), (-32, 9)])
@@ -139,7 +139,7 @@ def test_damaged_offsets_are_a_sentence(tmp_path: Path, place: int, value: int):
     data[place] = value
     (tmp_path / "p" / "key.offsets.npy").write_bytes(bytes(data))
     with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
-        RowReader(pack, pack.fields).read_ragged("key", runs_of((0, 3)))
+        PackStore(pack, pack.fields).ragged("key", runs_of((0, 3)))
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_offsets_of_any_value_are_a_sentence(tmp_path: Path, changed: dict[int, 
     for place, value in changed.items():
         offsets[place] = value
     path.write_bytes(path.read_bytes()[: -offsets.nbytes] + offsets.tobytes())
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
-        reader.read_ragged("key", runs_of((1, 1), (0, 1), (2, 1)))
+        reader.ragged("key", runs_of((1, 1), (0, 1), (2, 1)))
     with pytest.raises(FormatError, match=r"offsets of 'key' are damaged\. Convert the images again\.$"):
-        reader.read_ragged("key", runs_of((0, 3)))
+        reader.ragged("key", runs_of((0, 3)))
 
 
 def test_pickled_and_closed_readers_open_their_files_again(pack: Pack):
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     first = read(reader, "label", runs_of((7, 2)), 8)
     reader.close()
     for again in (reader, pickle.loads(pickle.dumps(reader))):
@@ -178,7 +178,7 @@ def test_pickled_and_closed_readers_open_their_files_again(pack: Pack):
 
 def test_descriptors_are_closed(pack: Pack):
     before = open_files()
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     read(reader, "image", runs_of((1, 1), (5, 1)), ROW_BYTES)
     assert listed_files() - before
     reader.close()
@@ -191,7 +191,7 @@ def test_files_closed_during_a_call_stay_its_files_until_it_ends(
     """Another file that is opened then does not become what is read."""
     (tmp_path / "other").write_bytes(bytes(1 << 20))
     before, others = open_files(), []
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
 
     def close(*_: object) -> None:
         reader.close()
@@ -202,7 +202,7 @@ def test_files_closed_during_a_call_stay_its_files_until_it_ends(
         monkeypatch.setattr(gather, name, lambda *a, real=real: close() or real(*a))
     try:
         images = read(reader, "image", runs_of((7, 2), (3, 1)), ROW_BYTES).reshape(-1, *SHAPE)
-        keys = reader.read_ragged("key", runs_of((7, 2)))
+        keys = reader.ragged("key", runs_of((7, 2)))
     finally:
         for fd in others:
             os.close(fd)
@@ -214,7 +214,7 @@ def test_files_closed_during_a_call_stay_its_files_until_it_ends(
 
 def test_a_forked_process_closes_whatever_another_thread_was_doing(pack: Pack):
     """In it, a lock that was held stays held for ever."""
-    reader = RowReader(pack, pack.fields)
+    reader = PackStore(pack, pack.fields)
     read(reader, "label", runs_of((7, 2)), 8)
     with reader._lock:
         reader.close()
@@ -235,7 +235,7 @@ def test_pages_of_a_large_mapping_are_let_go(pack: Pack, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("packer.read.gather.mmap.mmap", Map)
     rows = np.arange(0, 16, 2)  # four times two runs
-    read(RowReader(pack, pack.fields), "image", Runs(rows, np.ones_like(rows)), ROW_BYTES)
+    read(PackStore(pack, pack.fields), "image", Runs(rows, np.ones_like(rows)), ROW_BYTES)
     assert advised == [(mmap.MADV_RANDOM,)] + [(mmap.MADV_DONTNEED,)] * (1 if known else 2)
 
 
@@ -259,7 +259,7 @@ def test_cold_files_are_read_by_calls_and_asked_for(tmp_path: Path, monkeypatch:
     drop([path])
     if resident_share(path) != 0:
         pytest.skip("this file system keeps its pages (tmpfs)")
-    found, reader = [], RowReader(pack, pack.fields)
+    found, reader = [], PackStore(pack, pack.fields)
     for name in ("copy_rows", "read_rows"):
         real = getattr(gather, name)
         monkeypatch.setattr(gather, name, lambda *a, real=real: found.append(real(*a)) or found[-1])
@@ -274,7 +274,7 @@ def test_cold_files_are_read_by_calls_and_asked_for(tmp_path: Path, monkeypatch:
     def cold_ways() -> list[Any]:
         nonlocal reader
         reader.close()  # pages that are mapped are not dropped
-        reader = RowReader(pack, pack.fields)
+        reader = PackStore(pack, pack.fields)
         drop([path])
         return ways()
 
@@ -283,7 +283,7 @@ def test_cold_files_are_read_by_calls_and_asked_for(tmp_path: Path, monkeypatch:
     assert until(lambda: ways() == [gather.DONE])
 
     def asked_for() -> bool:
-        reader.willneed("image", runs_of((0, 5), (90, 13)))
+        reader.prefetch(runs_of((0, 5), (90, 13)))
         return resident_share(path) > 0
 
     drop([path])

@@ -1,139 +1,38 @@
-"""Rows of a pack's fields into given memory, stored as they are, of any length (perhaps JPEG files), or in compressed blocks."""
+"""One field of a pack, opened: rows as they lie in the files, of any length (perhaps JPEG files), or in compressed blocks."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import codec_from_record
-from packer.errors import FormatError, damaged
+from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
-from packer.format.own_size import OwnSize
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, cut, one_run
-from packer.read.encoded_images import EncodedImages
 from packer.read.gather import Bytes, by_part, check_range
 from packer.read.joined_array import open_array
 
-
-class RowReader:
-    """Reads rows of some fields of a pack. Thread-safe; works again after fork and after unpickling.
-
-    Raises FormatError when a file is shorter than it was when the pack was opened, cannot be read, or holds rows that
-    cannot be decoded.
-    """
-
-    def __init__(self, pack: Pack, fields: Sequence[Field], *, verify: bool = False) -> None:
-        """fields: as the pack stores them, or as they are loaded.
-
-        verify: compare each block with its checksum when it is first touched.
-        """
-        self.pack, self.verify = pack, verify
-        self.fields = tuple(pack.header.field(f.name) for f in fields)
-        self._lock = threading.Lock()
-        self._pid = -1
-        self._open: dict[str, FieldRows] = {}
-        self._keep = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"pack": self.pack, "fields": self.fields, "verify": self.verify}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["pack"], state["fields"], verify=state["verify"])  # type: ignore[misc]
-
-    @property
-    def opened(self) -> bool:
-        """True once the files of all fields are open in this process."""
-        return self._pid == os.getpid() and len(self._open) == len(self.fields)
-
-    def read(self, name: str, runs: Runs, out: Bytes) -> None:
-        """Read runs of rows of a field that is loaded as an array.
-
-        out: C-contiguous uint8 [sum of lengths, row bytes], overwritten.
-        """
-        self._rows(name).read(runs, out)
-
-    def array(self, field: Field, runs: Runs) -> NDArray[Any]:
-        """Return rows of a fixed field, [rows, *shape] of its dtype."""
-        out = np.empty((runs.total, field.row_bytes), np.uint8)
-        if len(out):
-            self.read(field.name, runs, out)
-        return out.view(field.dtype).reshape(-1, *(field.shape or ()))
-
-    def read_ragged(self, name: str, runs: Runs) -> list[bytes]:
-        """Read the bytes of each row of a ragged field."""
-        return list(map(bytes, self._rows(name).encoded(runs)))
-
-    def ragged_views(self, name: str, runs: Runs) -> list[memoryview]:
-        """Read the bytes of each row of a ragged field into memory that all rows share: it is held as long as any of them."""
-        return self._rows(name).encoded(runs)
-
-    def willneed(self, name: str, runs: Runs) -> None:
-        """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
-        self._rows(name).willneed(runs)
-
-    def keep(self, blocks: int) -> None:
-        """Keep up to so many decoded blocks of each field that is compressed in blocks, those used last."""
-        self._keep = blocks
-        for rows in list(self._open.values()):
-            rows.keep(blocks)
-
-    def close(self) -> None:
-        """Close the files, each when the calls that read it now have ended; reading opens them again."""
-        self._open = {}
-
-    def _rows(self, name: str) -> FieldRows:
-        if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever
-            self._lock, self._open, self._pid = threading.Lock(), {}, os.getpid()
-        rows = self._open.get(name)
-        if rows is None:
-            with self._lock:
-                rows = self._open.get(name)
-                if rows is None:
-                    rows = self._made(name)
-                    self.pack.check_same()  # after opening: what is open now stays the same file
-                    self._open[name] = rows
-        return rows
-
-    def _made(self, name: str) -> FieldRows:
-        f = next(f for f in self.fields if f.name == name)
-        kind = RaggedRows if f.ragged else CompressedRows if f.compressed else FixedRows
-        pack = self.pack.settled()
-        try:
-            rows = kind(pack, f)
-        except FormatError:
-            again = pack.settled()
-            if again is pack:
-                raise
-            rows = kind(again, f)  # it got its name in this moment
-        rows.keep(self._keep)
-        return VerifiedRows(rows, self.pack, f) if self.verify else rows
-
-
-_PIECE_BYTES = 1 << 20  # read at once while a block's checksum is computed
+_COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
 
 class FieldRows:
     """One field of a pack, opened; closed when nobody has it any more. Thread-safe."""
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """Read runs of rows as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        """Read runs of rows of the pack as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
         raise NotImplementedError
 
     def encoded(self, runs: Runs) -> list[memoryview]:
-        """Return the bytes of each row of a ragged field. Raises TypeError for others."""
+        """Read the bytes of each row of a ragged field into memory that all rows share. Raises TypeError for others."""
         raise TypeError("rows of one length have no encoded form")
 
     def willneed(self, runs: Runs) -> None:
@@ -175,10 +74,7 @@ class RaggedRows(FieldRows):
             try:
                 jpeg.decode_into(data, pixels[i])
             except ValueError as error:
-                raise FormatError(
-                    f"{self._pack.path}: row {runs.rows()[i]} of {self._field.name!r} is damaged ({error})."
-                    " Run packer verify, or convert the images again."
-                ) from None
+                raise damaged_rows(self._pack.path, self._field.name, error, runs.rows()[i]) from None
 
     def willneed(self, runs: Runs) -> None:
         """See FieldRows. Their offsets are read."""
@@ -341,10 +237,7 @@ class CompressedRows(FieldRows):
             self._codec.decompress_into(memoryview(data), out)
         except ValueError as error:
             first, last = self._firsts[block : block + 2].tolist()
-            raise FormatError(
-                f"{self._pack.path}: rows {first} to {last - 1} of {self._field.name!r} are damaged ({error})."
-                " Run packer verify, or convert the images again."
-            ) from None
+            raise damaged_rows(self._pack.path, self._field.name, error, first, last - 1) from None
 
 
 class VerifiedRows(FieldRows):
@@ -382,96 +275,16 @@ class VerifiedRows(FieldRows):
             for block in np.unique(blocks[~good[blocks]]).tolist():
                 for name in self._field.arrays:
                     checksum = BlockChecksum()
-                    for piece in part.stored_block(name, block, _PIECE_BYTES):
+                    for piece in part.stored_block(name, block, _COMPARED_BYTES):
                         checksum.update(piece)
                     if checksum.intdigest() != checksums[block, part.header.columns.index(name)]:
-                        first_row = block * size
-                        raise FormatError(
-                            f"{part.path}: rows {first_row} to {min(first_row + size, part.rows) - 1} of {name!r} are damaged"
-                            " (their checksum differs). Run packer verify, or convert the images again."
-                        )
+                        last = min((block + 1) * size, part.rows) - 1
+                        raise damaged_rows(part.path, name, "their checksum differs", block * size, last)
                 good[block] = True
 
 
-def decode_ragged(
-    pack: Pack,
-    field: Field,
-    rows: list[bytes],
-    numbers: Sequence[int],
-    sizes: NDArray[np.int32] | None = None,
-) -> list[Any]:
-    """Decode rows of a ragged field as a user gets them, by what the field says of itself.
-
-    Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. Pictures of sizes of
-    their own: arrays [h, w, C] or [h, w]. Else the bytes. numbers: of the rows, for messages, and for their heights and widths.
-    sizes: int32 [N, 2], these, as `picture_sizes` reads them; None: they are read if they are needed.
-    Raises FormatError for damaged rows, and for a codec that is not known.
-    """
-    own = OwnSize.of(field.about, field.codec)
-    if field.codec is not None and (own is None or own.codec not in ("jpeg", "png")):
-        raise FormatError(
-            f"{pack.path}: {field.name!r} is stored in a way that this packer does not know"
-            f" (codec {field.codec.get('name')!r}). Upgrade packer."
-        )
-    if own is not None:
-        images = encoded_images(pack, field, rows, numbers, sizes)
-        return [images.decode(i) for i in range(len(rows))]
-    decoded: list[Any] = []
-    for row, number in zip(rows, numbers, strict=True):
-        try:
-            decoded.append(_plain(field, row))
-        except (ValueError, TypeError, LookupError) as error:
-            raise FormatError(
-                f"{pack.path}: row {number} of {field.name!r} is damaged ({error})."
-                " Run packer verify, or convert the images again."
-            ) from None
-    return decoded
-
-
-def encoded_images(
-    pack: Pack,
-    field: Field,
-    rows: Sequence[bytes | memoryview],
-    numbers: Sequence[int],
-    sizes: NDArray[np.int32] | None = None,
-) -> EncodedImages:
-    """Return rows of pictures of sizes of their own, undecoded. Arguments: as of `decode_ragged`."""
-    if sizes is None and field.codec is None:
-        sizes = picture_sizes(pack, numbers)
-    return EncodedImages(pack, field, rows, numbers, sizes)
-
-
-def key_in_brackets(pack: Pack, row: int) -> str:
-    """Return a row's key for a message, as " ('a/1.png')"; "" if the pack has no keys, or they cannot be read."""
-    for f in pack.fields:
-        if f.name == "key" and "encoding" in f.about:
-            with suppress(Exception):  # it only adorns the message of another error
-                rows = RowReader(pack, (f,)).read_ragged("key", one_run(row, row + 1))
-                return f" ({decode_ragged(pack, f, rows, (row,))[0]!r})"
-    return ""
-
-
-def picture_sizes(pack: Pack, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
-    """Read the fields height and width of rows: int32 [N, 2]. Raises FormatError."""
-    reader = _sizes.get(id(pack))
-    if reader is None or reader.pack is not pack:
-        reader = RowReader(pack, [pack.header.field(name) for name in ("height", "width")])
-        while len(_sizes) >= _MOST_SIZES:
-            _sizes.pop(next(iter(_sizes), 0), None)
-        _sizes[id(pack)] = reader
-    runs = Runs(np.asarray(numbers, np.int64), np.ones(len(numbers), np.int64))
-    return np.stack([reader.array(f, runs) for f in reader.fields], axis=1)
-
-
-_MOST_SIZES = 16
-_sizes: dict[int, RowReader] = {}
-"""What reads the heights and widths of the packs that were read last, by their id: opened once, not for each batch."""
-
-
-def _plain(field: Field, row: bytes) -> Any:
-    about = field.about
-    if "encoding" in about:
-        return row.decode(about["encoding"], "surrogateescape")
-    if "row_shape" in about:
-        return np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy()
-    return row
+def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
+    """Open a field of a pack. verify: compare each block with its checksum when it is first touched. Raises FormatError."""
+    field = pack.header.field(name)
+    kind = RaggedRows if field.ragged else CompressedRows if field.compressed else FixedRows
+    return VerifiedRows(kind(pack, field), pack, field) if verify else kind(pack, field)

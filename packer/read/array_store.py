@@ -1,0 +1,229 @@
+"""Rows of a dataset, whoever has them: the pack's files, or a memory that keeps what it has copied of another store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError, damaged_rows
+from packer.format.header import Field
+from packer.format.pack import Pack
+from packer.orders.runs import Runs, Subset, one_run
+from packer.read.encoded_images import EncodedImages
+from packer.read.field_rows import FieldRows, open_rows
+from packer.read.gather import Bytes
+
+_PIECE_BYTES = 32 << 20  # of a field that is read whole
+
+
+class ArrayStore:
+    """Rows 0..rows-1 of a dataset. Thread-safe.
+
+    ready: True once it keeps all of them in memory, or on the device.
+    """
+
+    rows: int
+    ready = False
+
+    def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
+        """Copy rows of fields that are loaded as arrays, once they are there.
+
+        out: C-contiguous uint8 [sum of lengths, row bytes] by field, overwritten.
+        """
+        raise NotImplementedError
+
+    def prefetch(self, rows: Runs) -> None:
+        """Have rows of all fields brought near that are not; do not wait for them, but for a busy disk."""
+        raise NotImplementedError
+
+    def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
+        """Return rows of all fixed fields, [rows, *shape], as views of memory that copies to a device read; None if there are none."""
+        return None
+
+    def tensors(self, rows: Runs) -> dict[str, Any] | None:
+        """Return rows of all fixed fields as tensors on the device, for the current stream; None if not all are there."""
+        return None
+
+    def check(self) -> None:
+        """Re-raise the error of a thread that fills the store, if any."""
+
+    def drop(self) -> None:
+        """Begin nothing more in the background."""
+
+    def close(self) -> None:
+        """End the threads that fill it, and free its memory."""
+
+
+class PackStore(ArrayStore):
+    """Rows of some fields of a pack, read from its files, or brought by who makes or fetches them.
+
+    Works again after fork and after unpickling. Raises FormatError when a file is shorter than it was when the pack was opened, cannot
+    be read, or holds rows that cannot be decoded.
+    """
+
+    def __init__(
+        self, pack: Pack, fields: Sequence[Field], subset: Subset | None = None, *, verify: bool = False
+    ) -> None:
+        """fields: as the pack stores them, or as they are loaded; others are opened when they are first read.
+
+        subset: the dataset's rows, None: all of the pack's. verify: compare each block with its checksum when it is first touched.
+        """
+        self.pack, self.verify = pack, verify
+        self.subset = Subset([(0, pack.rows)]) if subset is None else subset
+        self.fields = tuple(pack.header.field(f.name) for f in fields)
+        self.rows = self.subset.rows
+        self._lock = threading.Lock()
+        self._pid = -1
+        self._open: dict[str, FieldRows] = {}
+        self._keep = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"pack": self.pack, "fields": self.fields, "subset": self.subset, "verify": self.verify}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def opened(self) -> bool:
+        """True once the files of all fields are open in this process."""
+        return self._pid == os.getpid() and all(f.name in self._open for f in self.fields)
+
+    def place(self, rows: Runs) -> Runs:
+        """Return the rows of the pack that rows of the dataset are."""
+        return self.subset.place(rows)
+
+    def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
+        """See ArrayStore."""
+        placed = self.place(rows)
+        for name, array in out.items():
+            self._field(name).read(placed, array)
+
+    def array(self, name: str, rows: Runs) -> NDArray[Any]:
+        """Return rows of a fixed field, [rows, *shape] of its dtype, in new memory."""
+        field = self.pack.header.field(name).loaded
+        out = np.empty((rows.total, field.row_bytes), np.uint8)
+        if len(out):
+            self.copy(rows, {name: out})
+        return out.view(field.dtype).reshape(-1, *(field.shape or ()))
+
+    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield a fixed field of all rows, some at a time, in new memory."""
+        step = max(1, _PIECE_BYTES // self.pack.header.field(name).loaded.row_bytes)
+        for start in range(0, max(self.rows, 1), step):
+            yield self.array(name, one_run(start, min(start + step, self.rows)))
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a fixed field of all rows, [rows, *shape] of its dtype, in new memory."""
+        pieces = list(self.pieces(name))
+        return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
+
+    def ragged(self, name: str, rows: Runs) -> list[bytes]:
+        """Read the bytes of each row of a ragged field."""
+        return list(map(bytes, self._field(name).encoded(self.place(rows))))
+
+    def decoded(self, name: str, rows: Runs) -> Iterator[Any]:
+        """Yield rows of a ragged field as a user gets them, by what the field says of itself, decoded one by one.
+
+        Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. Pictures of sizes of
+        their own: arrays [h, w, C] or [h, w]. Else the bytes.
+        """
+        field = self.pack.header.field(name)
+        own = field.own_size
+        if field.codec is not None and (own is None or own.codec not in ("jpeg", "png")):
+            raise FormatError(
+                f"{self.pack.path}: {name!r} is stored in a way that this packer does not know"
+                f" (codec {field.codec.get('name')!r}). Upgrade packer."
+            )
+        if own is not None:
+            yield from map(self.pictures(name, rows).decode, range(rows.total))
+            return
+        placed = self.place(rows)
+        yield from plain_rows(
+            self.pack.path, field, self._field(name).encoded(placed), placed.rows().tolist()
+        )
+
+    def pictures(self, name: str, rows: Runs) -> EncodedImages:
+        """Return rows of pictures of sizes of their own, undecoded, in memory that all of them share."""
+        field, placed = self.pack.header.field(name), self.place(rows)
+        sizes = self.sizes(rows) if field.codec is None else None
+        return EncodedImages(
+            self.pack, field, self._field(name).encoded(placed), placed.rows().tolist(), sizes
+        )
+
+    def sizes(self, rows: Runs) -> NDArray[Any]:
+        """Return the fields height and width of rows, [N, 2]."""
+        return np.stack([self.array(name, rows) for name in ("height", "width")], axis=1)
+
+    def prefetch(self, rows: Runs) -> None:
+        """See ArrayStore."""
+        placed = self.place(rows)
+        for f in sorted(self.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
+            self._field(f.name).willneed(placed)
+
+    def keep(self, blocks: int) -> None:
+        """Keep up to so many decoded blocks of each field that is compressed in blocks, those used last."""
+        self._keep = blocks
+        for rows in list(self._open.values()):
+            rows.keep(blocks)
+
+    def close(self) -> None:
+        """Close the files, each when the calls that read it now have ended; reading opens them again."""
+        self._open = {}
+
+    def _field(self, name: str) -> FieldRows:
+        """Return a field, opened if it is not."""
+        if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever
+            self._lock, self._open, self._pid = threading.Lock(), {}, os.getpid()
+        rows = self._open.get(name)
+        if rows is None:
+            with self._lock:
+                rows = self._open.get(name)
+                if rows is None:
+                    rows = self._opened(name)
+                    self.pack.check_same()  # after opening: what is open now stays the same file
+                    self._open[name] = rows
+        return rows
+
+    def _opened(self, name: str) -> FieldRows:
+        pack = self.pack.settled()
+        try:
+            rows = open_rows(pack, name, self.verify)
+        except FormatError:
+            again = pack.settled()
+            if again is pack:
+                raise
+            rows = open_rows(again, name, self.verify)  # it got its name in this moment
+        rows.keep(self._keep)
+        return rows
+
+
+def key_in_brackets(pack: Pack, row: int) -> str:
+    """Return a row's key for a message, as " ('a/1.png')"; "" if the pack has no keys, or they cannot be read."""
+    for f in pack.fields:
+        if f.name == "key" and "encoding" in f.about:
+            with suppress(Exception):  # it only adorns the message of another error
+                return f" ({next(PackStore(pack, (f,)).decoded('key', one_run(row, row + 1)))!r})"
+    return ""
+
+
+def plain_rows(
+    path: str, field: Field, rows: Sequence[bytes | memoryview], numbers: Sequence[int]
+) -> Iterator[Any]:
+    """Yield rows of a ragged field that are no pictures; see `PackStore.decoded`. path, numbers: for messages. Raises FormatError."""
+    about = field.about
+    for row, number in zip(rows, numbers, strict=True):
+        try:
+            if "encoding" in about:
+                yield str(row, about["encoding"], "surrogateescape")
+            elif "row_shape" in about:
+                yield np.frombuffer(row, about["dtype"]).reshape(-1, *about["row_shape"]).copy()
+            else:
+                yield bytes(row)
+        except (ValueError, TypeError, LookupError) as error:
+            raise damaged_rows(path, field.name, error, number) from None
