@@ -4,8 +4,7 @@
     draw_steps.py        RandomApply, RandomChoice; the transforms as a pipeline draws for them
     pass_stages.py       parts of transforms joined to as few stages as keep their meaning, and the numbers that stages need
     annotations.py       masks, boxes, keypoints and labels moved as the images are
-    transform.py         Transform, and Draws, random numbers keyed by seed, epoch and row
-    kinds.py             the kinds of parts that transforms consist of
+    kinds.py             Transform, the kinds of transforms, and Draws: random numbers keyed by seed, epoch and row
     placement.py         where results lie in their sources: one affine matrix a sample; images that differ in size in one memory
     geometric.py         flips, crops, resizes, padding, rotations and affine maps
     color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing, Cutout
@@ -47,13 +46,13 @@ from packer.augment.geometric import RandomResizedCrop as RandomResizedCrop
 from packer.augment.geometric import RandomRotation as RandomRotation
 from packer.augment.geometric import RandomVerticalFlip as RandomVerticalFlip
 from packer.augment.geometric import Resize as Resize
+from packer.augment.kinds import Draws as Draws
+from packer.augment.kinds import Transform as Transform
 from packer.augment.mixing import CutMix as CutMix
 from packer.augment.mixing import MixUp as MixUp
 from packer.augment.pipeline import Pipeline as Pipeline
 from packer.augment.policies import RandAugment as RandAugment
 from packer.augment.policies import TrivialAugmentWide as TrivialAugmentWide
-from packer.augment.transform import Draws as Draws
-from packer.augment.transform import Transform as Transform
 from packer.augment.transform_text import parse as parse
 
 __all__ = [*(name for name in dir() if name[0].isupper()), "parse"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.geometric import draw_rectangles
+from packer.augment.geometric import RandomRectangle
 from packer.augment.passes import pass_spec
-from packer.augment.transform import Draws, RandomChange, SinglePartTransform
-from packer.augment.validation import Parameter
+from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
-
-_UNCHANGED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}
 
 
 @dataclass(eq=False)
-class ColorJitter(SinglePartTransform, kinds.ColorPart):
+class ColorJitter(kinds.ColorPart):
     """Change brightness, contrast, saturation and hue, in random order, as torchvision.transforms.v2.ColorJitter.
 
     brightness, contrast, saturation: (least, most) factor, from 0 up; one number v stands for (max(0, 1 - v), 1 + v).
@@ -41,8 +38,9 @@ class ColorJitter(SinglePartTransform, kinds.ColorPart):
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """The limits of each value that varies."""
-        ranges = {what: getattr(self, what) for what in _UNCHANGED}
-        return {what: limits for what, limits in ranges.items() if limits not in (None, _UNCHANGED[what])}
+        ranges = {what: getattr(self, what) for what in STEPS}
+        same = {what: (0, 0) if what == "hue" else (1, 1) for what in STEPS}
+        return {what: limits for what, limits in ranges.items() if limits not in (None, same[what])}
 
     @property
     def width(self) -> int:  # type: ignore[override]
@@ -54,13 +52,13 @@ class ColorJitter(SinglePartTransform, kinds.ColorPart):
         """See ColorPart."""
         return "contrast" in self.ranges
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
 
         order says which of them comes first, second …, numbered in the order of the arguments, without those that are None.
         """
         ranges = self.ranges
-        params: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {
+        params: dict[str, NDArray[Any]] = {
             what: draws.uniform(what, *limits) for what, limits in ranges.items()
         }
         if ranges:
@@ -69,13 +67,13 @@ class ColorJitter(SinglePartTransform, kinds.ColorPart):
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         if not self.ranges:
-            return np.zeros((count, 0, pass_spec.STEP_WIDTH), np.float32)
+            return np.zeros((count, 0), np.float32)
         made = np.stack([STEPS[what](params[what]) for what in self.ranges], axis=1)
         return np.take_along_axis(made, params["order"][:, :, None], axis=1)
 
 
 @dataclass(eq=False)
-class RandomGrayscale(RandomChange, kinds.ColorPart):
+class RandomGrayscale(kinds.RandomChange, kinds.ColorPart):
     """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
@@ -86,13 +84,6 @@ class RandomGrayscale(RandomChange, kinds.ColorPart):
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(saturation(np.zeros(count)), params["gray"])
-
-
-def without_alpha(pixels: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Change colours, and keep a fourth channel. pixels: [N, H, W, C]."""
-    if pixels.shape[-1] != 4:
-        return change(pixels)
-    return torch.cat([change(pixels[..., :3].contiguous()), pixels[..., 3:]], dim=-1)
 
 
 def brightness(factor: NDArray[np.float64]) -> kinds.Columns:
@@ -151,7 +142,7 @@ STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturatio
 
 
 @dataclass(eq=False)
-class RandomSolarize(RandomChange, kinds.ColorPart):
+class RandomSolarize(kinds.RandomChange, kinds.ColorPart):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
     threshold: in the images' scale where it stands. p: 0 <= p <= 1.
@@ -172,7 +163,7 @@ class RandomSolarize(RandomChange, kinds.ColorPart):
 
 
 @dataclass(eq=False)
-class RandomPosterize(RandomChange, kinds.ColorPart):
+class RandomPosterize(kinds.RandomChange, kinds.ColorPart):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
     bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
@@ -180,34 +171,20 @@ class RandomPosterize(RandomChange, kinds.ColorPart):
 
     bits: validation.Whole = Parameter(validation.whole, MISSING, 0, 8)
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
-
-    def accept(self, limit: float) -> None:
-        bytes_needed("RandomPosterize", limit)
+    bytes_only = True
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(posterize(np.full(count, self.bits)), params["change"])
 
 
-@dataclass(eq=False)
-class RandomInvert(RandomChange, kinds.ColorPart):
+class RandomInvert(kinds.PlainChange, kinds.ColorPart):
     """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
     """
 
-    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
-
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return chosen(inverted(count, pixels.limit or 1.0), params["change"])
-
-
-def bytes_needed(name: str, limit: float) -> None:
-    """Raise UsageError unless 255 is the images' largest value."""
-    if limit != 255:
-        raise UsageError(
-            f"{name}: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. "
-            + ("Leave it out." if limit > 255 else "Put it before ToDtype and Normalize.")
-        )
 
 
 def chosen(step: kinds.Columns, change: NDArray[np.bool_]) -> kinds.Columns:
@@ -217,28 +194,23 @@ def chosen(step: kinds.Columns, change: NDArray[np.bool_]) -> kinds.Columns:
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-_INVERSE = 16
-"""Means and deviations up to here may be 1 / std and -mean / std; those of the scale of 0 to 255 are larger."""
 
-
-def _numbers(name: str, what: str, value: Any) -> float | tuple[float, ...]:
+def _numbers(value: Any) -> float | tuple[float, ...]:
     """Return one number, or several, of a tensor or array too."""
     if isinstance(value, Tensor | np.ndarray):
         value = value.reshape(-1).tolist() if value.ndim else value.item()
-    return validation.colour(name, what, value)
+    return validation.colour(value)
 
 
-def _dtype(name: str, what: str, dtype: Any) -> torch.dtype:
-    for one in DTYPES:
-        if dtype in (one, str(one), str(one).removeprefix("torch.")):
-            return one
-    raise UsageError(
-        f"{name}: dtype is {dtype!r}; {', '.join(map(str, DTYPES))} are allowed. Pass one of them."
-    )
+def _dtype(value: Any) -> torch.dtype:
+    for dtype in DTYPES:
+        if value in (dtype, str(dtype), str(dtype).removeprefix("torch.")):
+            return dtype
+    raise Unfit(f"{', '.join(map(str, DTYPES))} are allowed. Pass one of them.")
 
 
 @dataclass(eq=False)
-class Normalize(SinglePartTransform, kinds.ScalePart):
+class Normalize(kinds.ScalePart):
     """Subtract each channel's mean and divide by its deviation, as torchvision.transforms.v2.Normalize.
 
     mean, std: one number a channel, or one for all, in the scale of 0 to 1, as the pack's own statistics are; tensors and
@@ -257,18 +229,17 @@ class Normalize(SinglePartTransform, kinds.ScalePart):
     def __post_init__(self) -> None:
         if self.mean is None and self.std is None:
             return
-        given = {"mean": self.mean, "std": self.std}
-        if None in given.values():
+        if self.mean is None or self.std is None:
             what = "std" if self.std is None else "mean"
             raise UsageError(f"Normalize: {what} is None; a number, or one a channel, is allowed. Pass such.")
-        counts = {len(n) for n in given.values() if isinstance(n, tuple)} or {1}
-        if len(counts) > 1:
+        mean, std = validation.listed(self.mean), validation.listed(self.std)
+        count = max(len(mean), len(std))
+        if {len(mean), len(std)} - {1, count}:
             raise UsageError(
-                f"Normalize: mean and std have {' and '.join(map(str, sorted(counts)))} numbers; as many of each are allowed. "
+                f"Normalize: mean and std have {len(mean)} and {len(std)} numbers; as many of each are allowed. "
                 "Pass one a channel."
             )
-        self._every = not any(isinstance(n, tuple) for n in given.values())
-        self.mean, self.std = (n if isinstance(n, tuple) else (n,) * max(counts) for n in given.values())
+        self.mean, self.std = (n * (count // len(n)) for n in (mean, std))
         if min(self.std) <= 0:
             raise UsageError(
                 f"Normalize: std is {list(self.std)}; finite numbers above 0 are allowed. "
@@ -284,13 +255,13 @@ class Normalize(SinglePartTransform, kinds.ScalePart):
         """Return this transform with a pack's mean and std; a std of 0, of a channel that never changes, counts as 1."""
         return Normalize(statistics["mean"], [std or 1.0 for std in statistics["std"]], self.dtype)
 
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         if not self.known:
             raise UsageError(
-                "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset passes on"
-                " where the pack has some. Pass both."
+                "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset"
+                " passes on where the pack has some. Pass both."
             )
-        if shape[0] != len(self.mean) and not self._every:
+        if len(self.mean) not in (1, shape[0]):
             raise UsageError(
                 f"Normalize: mean and std have {len(self.mean)} numbers and the images {shape[0]} channels; "
                 "one number a channel is allowed. Pass as many as there are channels."
@@ -303,31 +274,24 @@ class Normalize(SinglePartTransform, kinds.ScalePart):
             raise UsageError(
                 "Normalize: the images are normalised already; once is allowed. Leave one Normalize out."
             )
-        most = max(abs(number) for number in self.mean + self.std)
-        if most > 1:
-            inverse = "" if most > _INVERSE else "; to undo a Normalize, compute x * std + mean yourself"
+        if max(abs(number) for number in self.mean + self.std) > 1:
             raise UsageError(
-                f"Normalize: mean is {list(self.mean)} and std is {list(self.std)}; numbers up to 1 are allowed. "
-                f"Divide those of the scale of 0 to 255 by 255{inverse}."
+                f"Normalize: mean is {list(self.mean)} and std is {list(self.std)}; numbers up to 1 are allowed. Divide those"
+                " of the scale of 0 to 255 by 255; to undo a Normalize, compute x * std + mean yourself."
             )
-        times = channels if self._every else 1
-        return (
-            [1 / (s * limit) for s in self.std] * times,
-            [-m / s for m, s in zip(self.mean, self.std, strict=True)] * times,
-            None,
-        )
+        times = channels // len(self.mean)
+        scale = [1 / (std * limit) for std in self.std]
+        return scale * times, [-m / s for m, s in zip(self.mean, self.std, strict=True)] * times, None
 
 
-def _true(name: str, what: str, value: Any) -> bool:
+def _true(value: Any) -> bool:
     if value is not True:
-        raise UsageError(
-            f"{name}: {what} is {value!r}; True is allowed. Pass scale=True, for values from 0 to 1."
-        )
+        raise Unfit("True is allowed. Pass scale=True, for values from 0 to 1.")
     return True
 
 
 @dataclass(eq=False)
-class ToDtype(SinglePartTransform, kinds.ScalePart):
+class ToDtype(kinds.ScalePart):
     """Make floating-point images of uint8 or uint16 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
 
     dtype: float32, float16 or bfloat16. scale: must be True, as torchvision's default, False, leaves 0 to 255.
@@ -343,19 +307,15 @@ class ToDtype(SinglePartTransform, kinds.ScalePart):
         return [1 / limit] * channels, [0.0] * channels, 1.0
 
 
-def _erase_value(name: str, what: str, value: Any) -> float | tuple[float, ...] | None:
+def _erase_value(value: Any) -> float | tuple[float, ...] | None:
     """Return a number, one a channel, or None for "random"."""
-    if isinstance(value, str):
-        if value == "random":
-            return None
-        raise UsageError(
-            f"{name}: {what} is {value!r}; 'random', a number, or one a channel, is allowed. Pass such."
-        )
-    return validation.colour(name, what, value)
+    if isinstance(value, str) and value != "random":
+        raise Unfit("'random', a number, or one a channel, is allowed. Pass such.")
+    return None if isinstance(value, str) else validation.colour(value)
 
 
 @dataclass(eq=False)
-class RandomErasing(SinglePartTransform, kinds.ErasePart):
+class RandomErasing(RandomRectangle, kinds.ErasePart):
     """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
 
     p: 0 <= p <= 1. scale: least and largest area, as shares of the image's. ratio: least and largest height / width, its
@@ -367,25 +327,26 @@ class RandomErasing(SinglePartTransform, kinds.ErasePart):
     scale: validation.Interval = Parameter(validation.interval, (0.02, 0.33), 0, 1)
     ratio: validation.Interval = Parameter(validation.interval, (0.3, 3.3), 1e-3, 1e3)
     value: Any = Parameter(_erase_value, 0.0)
+    sides = "height", "width"
+    least = 0
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
         found = {name: np.zeros(len(draws), np.int64) for name in ("top", "left", "height", "width")}
-
-        erased = np.flatnonzero(draws.happens("erase", self.p))
-        draw_rectangles(draws, erased, shape, self.scale, self.ratio, ("height", "width"), 0, found)
+        self.draw(draws, np.flatnonzero(draws.happens("erase", self.p)), shape, found)
         if self.value is None:
             found["seed"] = draws.integers("seed", 1 << 24)
         return found
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         left, top = params["left"], params["top"]
+        seed = params.get("seed", np.zeros(count))
         edges = left, top, left + params["width"], top + params["height"]
-        return _boxes(edges, params.get("seed"))
+        return np.stack([*edges, seed], axis=1).astype(np.float32)
 
 
 @dataclass(eq=False)
-class Cutout(SinglePartTransform, kinds.ErasePart):
+class Cutout(kinds.ErasePart):
     """Fill a square about a random pixel of each image.
 
     size: side in pixels. value: one number or one a channel, in the images' scale where it stands.
@@ -397,7 +358,7 @@ class Cutout(SinglePartTransform, kinds.ErasePart):
     size: validation.Whole = Parameter(validation.whole, MISSING, 1)
     value: validation.Colour = Parameter(validation.colour, 0.0)
 
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         if self.size >= 2 * max(shape[1:]):
             raise UsageError(
                 f"Cutout: size is {self.size} and the images are {shape[1]}x{shape[2]}; less than twice their side "
@@ -405,21 +366,13 @@ class Cutout(SinglePartTransform, kinds.ErasePart):
             )
         return shape
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw y and x, the square's middle: int64 [N] each."""
         return {"y": draws.integers("y", shape[1]), "x": draws.integers("x", shape[2])}
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         height, width = pixels.size
         left, top = params["x"] - self.size // 2, params["y"] - self.size // 2
-        right, bottom = (np.minimum(at + self.size, side) for at, side in ((left, width), (top, height)))
-        return _boxes((np.maximum(left, 0), np.maximum(top, 0), right, bottom), None)
-
-
-def _boxes(edges: Sequence[NDArray[Any]], seed: NDArray[Any] | None) -> kinds.Columns:
-    """Return boxes of left, top, right and bottom edges, [N] each."""
-    boxes = np.zeros((len(edges[0]), pass_spec.BOX_WIDTH), np.float32)
-    boxes[:, :4] = np.stack(edges, axis=1)
-    if seed is not None:
-        boxes[:, 4] = seed
-    return boxes
+        right, bottom = np.minimum(left + self.size, width), np.minimum(top + self.size, height)
+        edges = np.maximum(left, 0), np.maximum(top, 0), right, bottom
+        return np.stack([*edges, np.zeros(count)], axis=1).astype(np.float32)

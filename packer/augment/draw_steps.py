@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -14,8 +14,7 @@ from torch import Tensor
 
 from packer.augment import kinds, validation
 from packer.augment.filters import CustomPart
-from packer.augment.transform import Draws, Transform, check_transform
-from packer.augment.validation import Parameter, ParamLayout, check_drawn, check_params
+from packer.augment.validation import Parameter, ParamLayout, Unfit, check_drawn, check_params
 from packer.errors import UsageError
 
 EQUAL_SIZES = (
@@ -23,30 +22,29 @@ EQUAL_SIZES = (
     "make them alike"
 )
 
+ANY_SIDES: NDArray[np.int64] = np.full(2, 1 << 20)
+"""Heights or widths of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
 
-Transforms: TypeAlias = Parameter[Sequence[Transform], tuple[Transform, ...]]
+Transforms: TypeAlias = Parameter[Sequence[kinds.Transform], tuple[kinds.Transform, ...]]
 
 
-def _listed(name: str, what: str, value: Any) -> tuple[Transform, ...]:
+def _listed(value: Any) -> tuple[kinds.Transform, ...]:
     """Return transforms that can be left out for an image."""
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise UsageError(f"{name}: {what} is {value!r}; a list of transforms is allowed. Put it in brackets.")
-    for transform in value:
-        if isinstance(check_transform(name, transform), GatedTransforms | kinds.ScalePart):
-            raise UsageError(
-                f"{name}: {transform!r} is among the transforms; those that can be left out for an image are "
-                "allowed, not ToDtype, Normalize, RandomApply or RandomChoice. Put it outside."
-            )
+        raise Unfit("a list of transforms is allowed. Put it in brackets.")
+    for each in value:
+        if isinstance(kinds.check_transform(each), GatedTransforms | kinds.ScalePart):
+            raise Unfit(f"{type(each).__name__} cannot be left out for an image. Put it outside.")
     return tuple(value)
 
 
-class GatedTransforms(Transform, ABC):
+class GatedTransforms(kinds.Transform):
     """Transforms that keep the images' size, each applied to some images only."""
 
     transforms: Transforms
 
     @abstractmethod
-    def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
+    def decide(self, draws: kinds.Draws, number: int) -> NDArray[np.bool_]:
         """Return the rows that get transform `number`: bool [N]."""
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
@@ -59,9 +57,6 @@ class GatedTransforms(Transform, ABC):
                 )
         return shape
 
-    def parts(self) -> Sequence[kinds.TransformPart]:
-        return [part for transform in self.transforms for part in transform.parts()]
-
 
 @dataclass(eq=False)
 class RandomApply(GatedTransforms):
@@ -73,17 +68,15 @@ class RandomApply(GatedTransforms):
     transforms: Transforms = Parameter(_listed)
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
-    def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
+    def decide(self, draws: kinds.Draws, number: int) -> NDArray[np.bool_]:
         return draws.happens("apply", self.p)
 
 
-def _shares(name: str, what: str, value: Any) -> tuple[float, ...]:
+def _shares(value: Any) -> tuple[float, ...]:
     """Return a number a transform."""
     if not isinstance(value, Sequence):
-        raise UsageError(
-            f"{name}: {what} is {value!r}; a list of numbers, one a transform, is allowed. Pass such."
-        )
-    return tuple(validation.number(name, what, share, 0, 1e9) for share in value)
+        raise Unfit("a list of numbers, one a transform, is allowed. Pass such.")
+    return tuple(validation.number(share, 0, 1e9) for share in value)
 
 
 @dataclass(eq=False)
@@ -105,7 +98,7 @@ class RandomChoice(GatedTransforms):
                 "allowed. Pass as many."
             )
 
-    def decide(self, draws: Draws, number: int) -> NDArray[np.bool_]:
+    def decide(self, draws: kinds.Draws, number: int) -> NDArray[np.bool_]:
         shares = np.cumsum(self.p or (1.0,) * len(self.transforms))
         drawn: NDArray[np.bool_] = (
             np.searchsorted(shares / shares[-1], draws.uniform("choice"), "right") == number
@@ -120,61 +113,65 @@ class DrawStep(NamedTuple):
     its own place and the transform's number in it.
     """
 
-    transform: Transform
+    transform: kinds.Transform
     place: int | str
     gate: tuple[GatedTransforms, int, int] | None
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> dict[str, Tensor]:
+    def output_shape(self, shape: Any) -> Any:
+        """Return the shape of the images it makes of such ones. Raises UsageError if it cannot take them."""
+        outer = self.transform if self.gate is None else self.gate[0]
+        parts = () if _has_apply(outer) else outer.parts()
+        level = parts and all(isinstance(part, kinds.GeometryPart) and not part.turns for part in parts)
+        if isinstance(shape[1], np.ndarray) and not level:
+            raise UsageError(
+                f"{type(outer).__name__}: takes images of one size, and these differ in size; {EQUAL_SIZES}. "
+                "Put one of them before it."
+            )
+        return outer.output_shape(shape)
+
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> dict[str, Tensor]:
         """Draw for the rows of `draws`, by this step's own keys: tensors on the CPU."""
         name = type(self.transform).__name__
-        params = dict(self.transform.sample(draws.keyed(self.place, name), shape))
-        if "apply" in params:
-            raise UsageError(
-                f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one."
-            )
+        drawn = self.transform.sample(draws.keyed(self.place, name), shape)
+        check_drawn(name, drawn, len(draws))
+        params = dict(drawn)
         if self.gate is not None:
             gated, place, number = self.gate
             params["apply"] = gated.decide(draws.keyed(place, type(gated).__name__), number)
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
-    def layout(self, shape: kinds.Shape) -> ParamLayout:
-        """Return the shapes and dtypes of the draws for images of a shape. Raises UsageError unless they have an entry a row."""
-        draws, name = Draws(np.zeros(2, np.int64), 0, 0), type(self.transform).__name__
-        check_drawn(name, self.transform.sample(draws.keyed(self.place, name), shape), len(draws))
-        return {key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in self.sample(draws, shape).items()}
-
     def parts(self, layout: ParamLayout) -> Sequence[kinds.TransformPart]:
-        """Return the parts of the transform."""
+        """Return the parts of the transform. layout: of its draws."""
         return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
 
 
-def steps(transforms: Sequence[Transform]) -> list[DrawStep]:
+def steps(transforms: Sequence[kinds.Transform]) -> list[DrawStep]:
     """Return the transforms of a pipeline, those within others too. Raises UsageError for what is none."""
     found = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, GatedTransforms):
             for number, inner in enumerate(transform.transforms):
-                found.append(DrawStep(_checked(inner), f"{place}.{number}", (transform, place, number)))
+                found.append(DrawStep(inner, f"{place}.{number}", (transform, place, number)))
         else:
-            found.append(DrawStep(_checked(transform), place, None))
+            found.append(DrawStep(kinds.check_transform(transform), place, None))
+    for step in found:
+        kind = type(step.transform)
+        if kind.parts is kinds.Transform.parts and not _has_apply(step.transform):
+            raise UsageError(
+                f"{kind.__name__}: it has no apply(images, params); a transform of your own needs one. Add it."
+            )
     return found
 
 
-def _checked(given: Any) -> Transform:
-    transform = check_transform("augment", given)
-    kind = type(transform)
-    if kind.parts is Transform.parts and not _has_apply(transform):
-        raise UsageError(
-            f"{kind.__name__}: it has no apply(images, params); a transform of your own needs one. Add it."
-        )
-    return transform
+def _has_apply(transform: kinds.Transform) -> bool:
+    return type(transform).apply is not kinds.Transform.apply
 
 
 class DrawPlan:
     """The draws of a pipeline for images of a shape.
 
     steps: its transforms, those within others too. shape: (C, H, W), or (C, None, None) of images that differ in size.
-    output: the shape in the end. parts: of all transforms, each with its transform's number.
+    parts: of all transforms, each with its transform's number.
     """
 
     def __init__(self, steps: Sequence[DrawStep], shape: Any) -> None:
@@ -184,24 +181,29 @@ class DrawPlan:
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
-        now: Any = (shape[0], kinds.ANY_SIDES, kinds.ANY_SIDES) if self.ragged else shape
-        self._shapes, self._layouts, self.parts = [now], [], []
-        for number, step in enumerate(steps):
-            if isinstance(now[1], np.ndarray):
-                _check_any_size(step)
-                # An error names one size.
-                step.transform.output_shape((now[0], int(now[1].min()), int(now[2].min())))
-            if step.gate is not None:
-                step.gate[0].output_shape(now)  # raises if it changes the size
-            before, now = now, step.transform.output_shape(now)
-            self._shapes.append(now)
-            self._layouts.append(step.layout(before))
+        most = int(ANY_SIDES[0])
+        self._shapes = self._shapes_for(
+            *((most, most) if self.ragged else shape[1:])
+        )  # an error names one size
+        if self.ragged:
+            self._shapes = self._shapes_for(ANY_SIDES, ANY_SIDES)
+        self._layouts, self.parts = [], []
+        for number, (step, before) in enumerate(zip(steps, self._shapes, strict=False)):
+            drawn = step.sample(kinds.Draws(np.zeros(2, np.int64), 0, 0), before)
+            self._layouts.append({key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in drawn.items()})
             self.parts += [(part, number) for part in step.parts(self._layouts[-1])]
 
     @property
     def shape(self) -> Any:
         """The images' shape, with arrays whose numbers mean nothing for heights and widths that differ."""
         return self._shapes[0]
+
+    def _shapes_for(self, height: Any, width: Any) -> list[Any]:
+        """Return the images' shapes before each step and after the last. Raises as DrawStep.output_shape."""
+        shapes: list[Any] = [(self._channels, height, width)]
+        for step in self.steps:
+            shapes.append(step.output_shape(shapes[-1]))
+        return shapes
 
     def checked_sizes(self, sizes: Any, count: int) -> NDArray[np.int64]:
         """Return sizes as int64 [N, 2]. Raises UsageError for others."""
@@ -213,36 +215,27 @@ class DrawPlan:
             )
         return found.astype(np.int64)
 
-    def sample(self, draws: Draws, sizes: Any) -> list[dict[str, Tensor]]:
+    def sample(self, draws: kinds.Draws, sizes: Any) -> list[dict[str, Tensor]]:
         """Draw for rows. sizes: of images that differ in size, [N, 2]."""
-        shapes = self._shapes[:-1]
+        shapes = self._shapes
         if sizes is not None or self.ragged:
             found = self.checked_sizes(sizes, len(draws))
             if (refused := self.first_refused(found)) is not None:
                 raise refused[1]
-            shapes = self._own_shapes(found.T)
-        return [step.sample(draws, shape) for step, shape in zip(self.steps, shapes, strict=True)]
+            shapes = self._shapes_for(*found.T)
+        return [step.sample(draws, shape) for step, shape in zip(self.steps, shapes, strict=False)]
 
     def first_refused(self, sizes: NDArray[np.int64]) -> tuple[int, UsageError] | None:
         """Return the number of the first image that is too small, and why; None if there is none. sizes: int64 [N, 2]."""
         try:
-            self._own_shapes(sizes.T)
+            self._shapes_for(*sizes.T)
         except UsageError:
             for number, size in enumerate(sizes.tolist()):
                 try:
-                    self._own_shapes(size)
+                    self._shapes_for(*size)
                 except UsageError as error:
                     return number, error
         return None
-
-    def _own_shapes(self, size: Any) -> list[Any]:
-        """Return the shapes that each step gets of images that differ in size. size: heights and widths. Raises as output_shape."""
-        now, found = (self._channels, *size), []
-        for step, known in zip(self.steps, self._shapes, strict=False):
-            now = now if isinstance(known[1], np.ndarray) else known
-            found.append(now)
-            now = step.transform.output_shape(now) if isinstance(known[1], np.ndarray) else now
-        return found
 
     def checked(self, params: Any, count: int | None) -> tuple[list[dict[str, NDArray[Any]]], int]:
         """Return draws as arrays, and of how many samples they are. Raises UsageError unless they are such as `sample` makes."""
@@ -260,19 +253,3 @@ class DrawPlan:
         for step, each, layout in zip(self.steps, params, self._layouts, strict=True):
             check_params(type(step.transform).__name__, each, layout, count)
         return [{name: p.numpy() for name, p in each.items()} for each in params], count
-
-
-def _check_any_size(step: DrawStep) -> None:
-    """Raise UsageError unless a transform takes images that differ in size."""
-    parts = step.transform.parts()
-    level = parts and all(isinstance(part, kinds.GeometryPart) and not part.turns for part in parts)
-    if step.gate is None and level and not _has_apply(step.transform):
-        return
-    name = type(step.transform if step.gate is None else step.gate[0]).__name__
-    raise UsageError(
-        f"{name}: takes images of one size, and these differ in size; {EQUAL_SIZES}. Put one of them before it."
-    )
-
-
-def _has_apply(transform: Transform) -> bool:
-    return type(transform).apply is not Transform.apply

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.color import without_alpha
-from packer.augment.transform import Draws, RandomChange, SinglePartTransform, Transform
-from packer.augment.validation import Parameter, ParamLayout
+from packer.augment.validation import Parameter, ParamLayout, Unfit, described
 from packer.errors import UsageError
 
 # Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
@@ -42,7 +40,9 @@ def changed(
     step = max(1, (_CPU_BYTES if images.device.type == "cpu" else _GPU_BYTES) // pixels[:1].nbytes)
     for chosen, change in changes:
         numbers = np.flatnonzero(chosen)
-        index = _sent(numbers, images.device)
+        index = torch.from_numpy(numbers)
+        if images.device.type == "cuda":
+            index = index.pin_memory().to(images.device, non_blocking=True)
         for start in range(0, len(numbers), step):
             part = slice(start, start + step)
             mine = known[numbers[part]]
@@ -53,13 +53,6 @@ def changed(
                 made = change(pixels.index_select(0, some), columns.index_select(0, some), mine)
                 result.index_copy_(0, some, made)
     return result.permute(0, 3, 1, 2)
-
-
-def _sent(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
-    sent = torch.from_numpy(numbers)
-    if device.type == "cuda":
-        sent = sent.pin_memory()
-    return sent.to(device, non_blocking=True)
 
 
 class FilterPart(kinds.WholeImagePart):
@@ -76,7 +69,7 @@ class FilterPart(kinds.WholeImagePart):
         return changed(images, columns, known, chosen)
 
 
-class _RandomFilter(RandomChange, FilterPart):
+class _RandomFilter(kinds.RandomChange, FilterPart):
     """The filter called `filter` with probability p. share: the smoothed image's, which is below 0 for a sharper one."""
 
     filter = ""
@@ -84,8 +77,7 @@ class _RandomFilter(RandomChange, FilterPart):
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         number = 1 + list(FILTERS).index(self.filter)
-        change = np.asarray(params[self.drawn])
-        return np.stack([number * change, self.share * change], axis=1).astype(np.float32)
+        return np.outer(params[self.drawn], [number, self.share]).astype(np.float32)
 
 
 @dataclass(eq=False)
@@ -106,31 +98,22 @@ class RandomAdjustSharpness(_RandomFilter):
         return 1 - self.sharpness_factor
 
 
-@dataclass(eq=False)
-class RandomAutocontrast(_RandomFilter):
+class RandomAutocontrast(kinds.PlainChange, _RandomFilter):
     """Stretch each channel to 0..255 with probability p, as torchvision.transforms.v2.RandomAutocontrast.
 
     p: 0 <= p <= 1. uint8 images only.
     """
 
-    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     filter = "AutoContrast"
 
 
-@dataclass(eq=False)
-class RandomEqualize(_RandomFilter):
+class RandomEqualize(kinds.PlainChange, _RandomFilter):
     """Equalise each channel's histogram with probability p, as torchvision.transforms.v2.RandomEqualize.
 
     p: 0 <= p <= 1. uint8 images only.
     """
 
-    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     filter = "Equalize"
-
-
-def sharpened(pixels: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
-    """Change sharpness; the last column is the smoothed image's share."""
-    return without_alpha(pixels, lambda some: smoothed_by(some, columns[:, -1]))
 
 
 def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
@@ -195,10 +178,20 @@ def equalized(pixels: Tensor) -> Tensor:
     return table.view(-1).index_select(0, places).view(pixels.shape)
 
 
+def _of_colours(filtered: Callable[[Tensor, Tensor], Tensor]) -> Change:
+    """Return a filter of colours, which keeps a fourth channel. filtered: makes pixels of pixels and the last column."""
+
+    def change(pixels: Tensor, columns: Tensor, _: kinds.Columns) -> Tensor:
+        made = filtered(pixels[..., :3].contiguous(), columns[:, -1])
+        return made if pixels.shape[-1] < 4 else torch.cat([made, pixels[..., 3:]], dim=-1)
+
+    return change
+
+
 FILTERS: dict[str, Change] = {
-    "Sharpness": sharpened,
-    "AutoContrast": lambda pixels, *_: without_alpha(pixels, autocontrast),
-    "Equalize": lambda pixels, *_: without_alpha(pixels, equalized),
+    "Sharpness": _of_colours(smoothed_by),
+    "AutoContrast": _of_colours(lambda pixels, _: autocontrast(pixels)),
+    "Equalize": _of_colours(lambda pixels, _: equalized(pixels)),
 }
 """Name, as policies have it -> what it does."""
 
@@ -209,23 +202,22 @@ _CPU_NUMBERS = 200_000  # blurred at a time on a CPU: an image of 224 pixels; th
 _DEVIATIONS = 5  # beyond which weights are left out: all of them together are 6e-7
 
 
-def _odd_sides(name: str, what: str, value: Any) -> tuple[int, int]:
+def _odd_sides(value: Any) -> tuple[int, int]:
     """(across, down), as torchvision's kernels."""
-    found = validation.sides(name, what, value)
+    found = validation.sides(value)
     if any(side % 2 == 0 for side in found):
-        raise UsageError(f"{name}: {what} is {value!r}; odd numbers are allowed. Pass one more or one less.")
+        raise Unfit("odd numbers are allowed. Pass one more or one less.")
     return found
 
 
-def _sigma(name: str, what: str, value: Any) -> tuple[float, float]:
+def _sigma(value: Any) -> tuple[float, float]:
     if not validation.is_number(value):
-        return validation.interval(name, what, value, 1e-3)
-    one = validation.number(name, what, value, 1e-3)
-    return one, one
+        return validation.interval(value, 1e-3)
+    return validation.number(value, 1e-3), float(value)
 
 
 @dataclass(eq=False)
-class GaussianBlur(SinglePartTransform, kinds.WholeImagePart):
+class GaussianBlur(kinds.WholeImagePart):
     """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma of its own.
 
     kernel_size: odd number of pixels, or two of them (across, down). sigma: (least, most) standard deviation in pixels,
@@ -237,11 +229,11 @@ class GaussianBlur(SinglePartTransform, kinds.WholeImagePart):
     sigma: validation.Around = Parameter(_sigma, (0.1, 2.0))
     width = 1
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw sigma, in pixels: float64 [N]."""
         return {"sigma": draws.uniform("sigma", *self.sigma)}
 
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         across, down = self.kernel_size
         if across // 2 >= shape[2] or down // 2 >= shape[1]:
             raise UsageError(
@@ -338,29 +330,26 @@ def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
 class CustomPart(kinds.WholeImagePart):
     """A user's transform, which has `apply`. layout: of its draws.
 
-    The first column says whether an image is changed at all: RandomApply makes it 0.
+    Columns are the bytes of a record: whether an image is changed at all, which RandomApply sets to 0, and its draws.
     """
 
-    def __init__(self, transform: Transform, layout: ParamLayout) -> None:
-        self._transform = transform
-        self._layout = {name: kept for name, kept in layout.items() if name != "apply"}
-        self.width = 1 + sum(math.prod(shape) for shape, _ in self._layout.values())
+    def __init__(self, transform: kinds.Transform, layout: ParamLayout) -> None:
+        drawn = [(name, dtype, shape) for name, (shape, dtype) in layout.items() if name != "apply"]
+        self._transform, self._record = transform, np.dtype([("apply", np.float32), *drawn], align=True)
+        fields: Any = self._record.fields
+        self._fields = {name: fields[name][:2] for name, _, _ in drawn}
+        self.width = self._record.itemsize // 4
 
     @property
     def name(self) -> str:
         return type(self._transform).__name__
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        pieces = [np.ones((count, 1), np.float32)]
-        for name, (shape, dtype) in self._layout.items():
-            drawn = np.asarray(params[name])
-            if np.issubdtype(dtype, np.integer) and drawn.size and np.abs(drawn).max() > 1 << 24:
-                raise UsageError(
-                    f"{self.name}: {name} holds {np.abs(drawn).max():,}; whole numbers up to 2**24 are allowed. "
-                    "Draw smaller ones."
-                )
-            pieces.append(_rounded_in(drawn.reshape(count, math.prod(shape))))
-        return np.concatenate(pieces, axis=1)
+        records = np.zeros(count, self._record)
+        records["apply"] = 1
+        for name in self._fields:
+            records[name] = params[name]
+        return records.view(np.float32).reshape(count, self.width)
 
     def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         chosen = known[:, 0] != 0
@@ -373,30 +362,21 @@ class CustomPart(kinds.WholeImagePart):
         return changed(images, columns, known, [(chosen, some)])
 
     def _made(self, images: Tensor, columns: Tensor) -> Tensor:
-        params, at = {}, 1
-        for name, (shape, dtype) in self._layout.items():
-            width = math.prod(shape)
-            like = torch.from_numpy(np.empty(0, dtype)).dtype
-            params[name] = columns[:, at : at + width].reshape(len(columns), *shape).to(like)
-            at += width
+        # By one dimension: an empty tensor's last stride may be 0.
+        memory, params = columns.reshape(-1).view(torch.uint8).view(len(columns), 4 * self.width), {}
+        for name, (dtype, at) in self._fields.items():
+            drawn = memory[:, at : at + dtype.itemsize].contiguous()
+            like = torch.from_numpy(np.empty(0, dtype.base)).dtype
+            params[name] = drawn.view(like).view(len(columns), *dtype.shape)
         tracked = not images.is_inference()
         version = images._version if tracked else 0
         made: Any = self._transform.apply(images, params)
         if tracked and images._version != version:
             raise UsageError(f"{self.name}: apply changed the images that it was given. Return new ones.")
         if not isinstance(made, Tensor) or made.shape != images.shape or made.dtype != images.dtype:
-            found = f"{made.dtype} {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+            found = described(made) if isinstance(made, Tensor) else type(made).__name__
             raise UsageError(
                 f"{self.name}: apply returned {found} for {images.dtype} {list(images.shape)}; the same shape and dtype "
                 "are allowed. Return those."
             )
         return made
-
-
-def _rounded_in(drawn: NDArray[Any]) -> kinds.Columns:
-    """Return float32, rounded towards zero: a fraction below 1 must not become 1."""
-    with np.errstate(over="ignore"):
-        near = drawn.astype(np.float32)
-    further = np.abs(near.astype(np.float64)) > np.abs(drawn.astype(np.float64))
-    near[further] = np.nextafter(near[further], np.float32(0))
-    return near

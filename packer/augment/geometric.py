@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from packer.augment import kinds, validation
 from packer.augment.passes.pass_spec import OUTSIDES, Outside, Sampling
 from packer.augment.placement import AffinePlacement, transform_about
-from packer.augment.transform import Draws, RandomChange, SinglePartTransform
-from packer.augment.validation import Parameter
+from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
 
 Whole = NDArray[np.int64]
@@ -30,7 +29,25 @@ _ATTEMPTS = 10
 _DRAWN_AT_ONCE = 1024
 
 
-class _Sampled(SinglePartTransform, kinds.GeometryPart):
+@dataclass(eq=False)
+class _Sized(kinds.GeometryPart):
+    """Geometry whose results have a size that the user gives."""
+
+    size: validation.Sides = Parameter(validation.sides)
+
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
+        return shape[0], *self.size
+
+    def check_fits(self, height: Any, width: Any, padded: str, remedy: str) -> None:
+        """Raise UsageError if it is larger than an image, or than one of several."""
+        if np.any((self.size[0] > height) | (self.size[1] > width)):
+            raise UsageError(
+                f"{self.name}: size is {self.size[0]}x{self.size[1]} and the images are {padded}{height}x{width}; "
+                f"up to {height}x{width} is allowed. {remedy}"
+            )
+
+
+class _Sampled(kinds.GeometryPart):
     """Geometry that interpolates."""
 
     interpolation: validation.Word
@@ -48,35 +65,104 @@ class _Sampled(SinglePartTransform, kinds.GeometryPart):
         return RESIZE_SAMPLINGS[self.interpolation]
 
 
-@dataclass(eq=False)
-class RandomHorizontalFlip(RandomChange, kinds.GeometryPart):
+class _Padded(kinds.GeometryPart):
+    """Geometry that may show what lies beyond the image's edges."""
+
+    padding: validation.OptionalMargins
+    padding_mode: validation.Word
+    pad_if_needed: Any = False
+
+    @property
+    def outside(self) -> Outside | None:  # type: ignore[override]
+        """See GeometryPart."""
+        return OUTSIDES[self.padding_mode] if any(self.padding or ()) or self.pad_if_needed else None
+
+    def margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
+        """Return the padding of images: left, top, right, bottom."""
+        return self.padding or (0, 0, 0, 0)
+
+    def padded(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
+        """Return the padding on the left and the top of images, and their height and width with all of it."""
+        left, top, right, bottom = margins = self.margins(height, width)
+        too_far = (np.maximum(top, bottom) >= height) | (np.maximum(left, right) >= width)
+        if self.padding_mode == "reflect" and np.any(too_far):
+            raise UsageError(
+                f"{self.name}: padding is {margins} and the images are {height}x{width}; reflect allows less than their "
+                "height and width. Pad less, or with padding_mode='edge'."
+            )
+        return left, top, height + top + bottom, width + left + right
+
+
+class RandomRectangle(kinds.TransformPart):
+    """A transform that draws a rectangle of random area and proportion for each image.
+
+    scale: of areas, as shares of the image's. ratio: of the first of `sides` to the second. least: the least side that
+    fits; the most is the image's, less one if it is 0.
+    """
+
+    scale: validation.Interval
+    ratio: validation.Interval
+    sides = "width", "height"
+    least = 1
+
+    def draw(self, draws: kinds.Draws, waiting: Whole, shape: kinds.Shape, found: dict[str, Whole]) -> None:
+        """Draw ten times for each image at most, until a rectangle fits it.
+
+        waiting: numbers of the draws' rows that need one. found: top, left, height and width, int64 [N] each; where none
+        fits they stay as they are.
+        """
+        low, high = map(math.log, self.ratio)
+        heights, widths = (np.broadcast_to(side, len(draws)) for side in shape[1:])
+        numbers = range(0)
+        while numbers.stop < _ATTEMPTS and waiting.size:
+            end = min(_ATTEMPTS, numbers.stop + max(1, _DRAWN_AT_ONCE // waiting.size))
+            numbers = range(numbers.stop, end)
+            some, size = draws.only(waiting), {"height": heights[waiting], "width": widths[waiting]}
+            # Of each attempt, and of each image: [A, N].
+            area = some.uniform([f"area {i}" for i in numbers], *self.scale)
+            area *= size["height"] * size["width"]
+            proportion = np.exp(some.uniform([f"ratio {i}" for i in numbers], low, high))
+            drawn = {
+                name: np.rint(np.sqrt(squared)).astype(np.int64)
+                for name, squared in zip(self.sides, (area * proportion, area / proportion), strict=True)
+            }
+            fits = [(drawn[name] >= self.least) & (drawn[name] < size[name] + self.least) for name in size]
+            for corner, name in (("left", "width"), ("top", "height")):
+                room = np.maximum(1, size[name] - drawn[name] + 1)
+                drawn[corner] = some.integers([f"{corner} {i}" for i in numbers], room)
+            fit = fits[0] & fits[1]
+            found_one = fit.any(axis=0)
+            first = fit.argmax(axis=0)[found_one], np.flatnonzero(found_one)
+            for name, values in drawn.items():
+                found[name][waiting[found_one]] = values[first]
+            waiting = waiting[~found_one]
+
+
+class RandomHorizontalFlip(kinds.PlainChange, kinds.GeometryPart):
     """Mirror each image left to right with probability p, as torchvision.transforms.v2.RandomHorizontalFlip.
 
     p: 0 <= p <= 1.
     """
 
-    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     drawn = "flip"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(across=params["flip"])
 
 
-@dataclass(eq=False)
-class RandomVerticalFlip(RandomChange, kinds.GeometryPart):
+class RandomVerticalFlip(kinds.PlainChange, kinds.GeometryPart):
     """Mirror each image top to bottom with probability p, as torchvision.transforms.v2.RandomVerticalFlip.
 
     p: 0 <= p <= 1.
     """
 
-    p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     drawn = "flip"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(down=params["flip"])
 
 
-class AlternatingHorizontalFlip(SinglePartTransform, kinds.GeometryPart):
+class AlternatingHorizontalFlip(kinds.GeometryPart):
     """Mirror each image left to right in every second epoch: half of them in the even ones, half in the odd ones.
 
     In two epochs each image is seen both ways, where random flips show a quarter of them the same way four times in a
@@ -84,7 +170,7 @@ class AlternatingHorizontalFlip(SinglePartTransform, kinds.GeometryPart):
     K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw flip: bool [N]."""
         return {"flip": (draws.every_epoch("flip") < 0.5) ^ bool(draws.epoch % 2)}
 
@@ -93,7 +179,7 @@ class AlternatingHorizontalFlip(SinglePartTransform, kinds.GeometryPart):
 
 
 @dataclass(eq=False)
-class RandomCrop(SinglePartTransform, kinds.GeometryPart):
+class RandomCrop(_Sized, _Padded):
     """Cut one rectangle from each image, all places equally likely, as torchvision.transforms.v2.RandomCrop.
 
     size: side in pixels, or (height, width).
@@ -105,83 +191,59 @@ class RandomCrop(SinglePartTransform, kinds.GeometryPart):
     pad_if_needed: pad an image that is smaller, on both sides by what is missing: it may then lie anywhere in the result.
     """
 
-    size: validation.Sides = Parameter(validation.sides)
     padding: validation.OptionalMargins = Parameter(validation.margins, None)
     pad_if_needed: validation.Flag = Parameter(validation.flag, False)
     fill: validation.Colour = Parameter(validation.colour, 0)
     padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
 
-    @property
-    def outside(self) -> Outside | None:  # type: ignore[override]
-        """See GeometryPart."""
-        return OUTSIDES[self.padding_mode] if any(self.padding or ()) or self.pad_if_needed else None
-
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        channels, height, width = shape
-        left, top, right, bottom = margins = self._margins(height, width)
-        validation.check_padding("RandomCrop", margins, self.padding_mode, height, width)
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
+        _, _, height, width = self.padded(*shape[1:])
         padded = "with their padding " if self.outside else ""
         remedy = "Pass a smaller size, more padding, or pad_if_needed=True."
-        _check_fits("RandomCrop", self.size, (height + top + bottom, width + left + right), padded, remedy)
-        return channels, *self.size
+        self.check_fits(height, width, padded, remedy)
+        return super().output_shape(shape)
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
+        """Return the padding, with what a smaller image lacks on both sides if that is padded."""
+        left, top, right, bottom = super().margins(height, width)
+        across, down = self.size[1] - width - left - right, self.size[0] - height - top - bottom
+        across, down = (n * (n > 0) * self.pad_if_needed for n in (across, down))
+        return left + across, top + down, right + across, bottom + down
+
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top and left, where the crop lies in the image, padded on both sides by what it needs: int64 [N] each."""
-        _, height, width = shape
-        left, top, right, bottom = self._margins(height, width)
+        _, _, height, width = self.padded(*shape[1:])
         return {
-            "top": draws.integers("top", height + top + bottom - self.size[0] + 1),
-            "left": draws.integers("left", width + left + right - self.size[1] + 1),
+            "top": draws.integers("top", height - self.size[0] + 1),
+            "left": draws.integers("left", width - self.size[1] + 1),
         }
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        left, top, _, _ = self._margins(*placement.size)
+        left, top, _, _ = self.padded(*placement.size)
         placement.cut_padded(params["left"] - left, params["top"] - top, self.size, self.outside)
 
-    def _margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
-        """Return left, top, right and bottom padding of images, with what a smaller one lacks if that is padded."""
-        left, top, right, bottom = self.padding or (0, 0, 0, 0)
-        if not self.pad_if_needed:
-            return left, top, right, bottom
-        sides = self.size[1] - width - left - right, self.size[0] - height - top - bottom
-        across, down = (np.maximum(n, 0) if isinstance(n, np.ndarray) else max(n, 0) for n in sides)
-        return left + across, top + down, right + across, bottom + down
 
-
-def _check_fits(name: str, size: tuple[int, int], image: tuple[Any, Any], padded: str, remedy: str) -> None:
-    """Raise UsageError if a crop is larger than an image, or than one of several."""
-    height, width = image
-    if np.any((size[0] > height) | (size[1] > width)):
-        raise UsageError(
-            f"{name}: size is {size[0]}x{size[1]} and the images are {padded}{height}x{width}; "
-            f"up to {height}x{width} is allowed. {remedy}"
-        )
-
-
-@dataclass(eq=False)
-class CenterCrop(SinglePartTransform, kinds.GeometryPart):
+class CenterCrop(_Sized):
     """Cut the middle of each image, as torchvision.transforms.v2.CenterCrop, without its padding of smaller images.
 
     size: side in pixels, or (height, width). Where the middle lies between two pixels, the rest is rounded to even.
     """
 
-    size: validation.Sides = Parameter(validation.sides)
-
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        _check_fits("CenterCrop", self.size, shape[1:], "", "Pass a smaller size, or Resize first.")
-        return shape[0], *self.size
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
+        self.check_fits(*shape[1:], "", "Pass a smaller size, or Resize first.")
+        return super().output_shape(shape)
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         top, left = (np.rint((side - own) / 2) for side, own in zip(placement.size, self.size, strict=True))
         placement.cut(left, top, self.size)
 
 
-def _optional_sides(name: str, what: str, value: Any) -> int | tuple[int, int] | None:
+def _optional_sides(value: Any) -> int | tuple[int, int] | None:
     """Return a side as it is, (height, width), or None."""
     if value is None:
         return None
-    found = validation.sides(name, what, value)
-    return found if isinstance(value, Sequence) and len(value) == 2 else found[0]
+    found = validation.sides(value)
+    return found if len(validation.listed(value)) == 2 else found[0]
 
 
 @dataclass(eq=False)
@@ -200,46 +262,40 @@ class Resize(_Sampled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one = self.size is None or isinstance(self.size, int)
-        if self.size is None and self.max_size is None:
-            validation.sides("Resize", "size", None)
-        if self.max_size is not None and not (one and (self.size or 0) < self.max_size):
+        one, limit = not isinstance(self.size, tuple), self.max_size
+        if self.size is None and limit is None:
+            validation.checked("Resize", "size", None, validation.sides)
+        if limit is not None and not (one and (self.size or 0) < limit):
             raise UsageError(
-                f"Resize: size is {self.size!r} and max_size {self.max_size!r}; max_size is allowed with a size of one smaller "
+                f"Resize: size is {self.size!r} and max_size {limit!r}; max_size is allowed with a size of one smaller "
                 "number, or None. Leave max_size out, or pass a larger one."
             )
 
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        return (shape[0], *self._size(shape[1:]))
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
+        return shape[0], *self._size(*shape[1:])
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         height, width = placement.size
-        size = self._size((height, width))
+        size = self._size(height, width)
         if isinstance(height, np.ndarray) or size != placement.size:
             placement.stretch((0, 0, width, height), size, self.antialias, self.sampling)
 
-    def _size(self, size: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _size(self, height: Any, width: Any) -> tuple[Any, Any]:
         if isinstance(self.size, tuple):
             return self.size
-        height, width = size
         low, high = np.minimum(height, width), np.maximum(height, width)
-        short: Any = self.size
-        long: Any = self.max_size
-        if short is None:
-            short = long * low // high
-        else:
-            long = short * high // low
-            if self.max_size is not None:
-                wide = long > self.max_size
-                short = np.where(wide, self.max_size * short // long, short)
-                long = np.where(wide, self.max_size, long)
+        short, long = (low, high) if self.size is None else (self.size, self.size * high // low)
+        if self.max_size is not None:
+            limited = (long > self.max_size) | (self.size is None)
+            short = np.where(limited, self.max_size * short // long, short)
+            long = np.where(limited, self.max_size, long)
         short, long = np.maximum(short, 1), np.maximum(long, 1)
         made = np.where(height > width, long, short), np.where(height > width, short, long)
         return made if isinstance(height, np.ndarray) else (int(made[0]), int(made[1]))
 
 
 @dataclass(eq=False)
-class RandomResizedCrop(_Sampled):
+class RandomResizedCrop(_Sized, _Sampled, RandomRectangle):
     """Cut a rectangle of random area and proportion and resize it, as torchvision.transforms.v2.RandomResizedCrop.
 
     size: side in pixels, or (height, width). scale: least and largest area, as shares of the image's. ratio: least and
@@ -248,7 +304,6 @@ class RandomResizedCrop(_Sampled):
     antialias: widen the filter when it shrinks.
     """
 
-    size: validation.Sides = Parameter(validation.sides)
     scale: validation.Interval = Parameter(validation.interval, (0.08, 1.0), 0, 1)
     ratio: validation.Interval = Parameter(validation.interval, (3 / 4, 4 / 3), 1e-3, 1e3)
     interpolation: validation.Word = Parameter(validation.one_of, "bilinear", RESIZE_SAMPLINGS)
@@ -261,18 +316,14 @@ class RandomResizedCrop(_Sampled):
                 "RandomResizedCrop: scale is (0, 0); shares above 0 are allowed. Pass for example (0.08, 1)."
             )
 
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        return (shape[0], *self.size)
-
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top, left, height and width of the rectangle in the image: int64 [N] each."""
         _, height, width = shape
         ratio = np.clip(width / height, *self.ratio)
         across = np.full(len(draws), np.minimum(width, np.maximum(1, np.rint(height * ratio))), np.int64)
         down = np.full(len(draws), np.minimum(height, np.maximum(1, np.rint(width / ratio))), np.int64)
         found = {"top": (height - down) // 2, "left": (width - across) // 2, "height": down, "width": across}
-        everybody = np.arange(len(draws))
-        draw_rectangles(draws, everybody, shape, self.scale, self.ratio, ("width", "height"), 1, found)
+        self.draw(draws, np.arange(len(draws)), shape, found)
         return found
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
@@ -280,54 +331,8 @@ class RandomResizedCrop(_Sampled):
         placement.stretch(box, self.size, self.antialias, self.sampling)
 
 
-def draw_rectangles(
-    draws: Draws,
-    waiting: Whole,
-    shape: kinds.Shape,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-    sides: tuple[str, str],
-    least: int,
-    found: dict[str, Whole],
-) -> None:
-    """Draw rectangles of random area and proportion, ten times for each image at most, until one fits it.
-
-    waiting: numbers of the draws' rows that need one. scale: of areas, as shares of the image's. ratio: of the first of
-    `sides`, "width" and "height", to the second. least: the least side that fits; the most is the image's, less one if it is 0. found:
-    top, left, height and width, int64 [N] each; where none fits they stay as they are.
-    """
-    low, high = (math.log(end) for end in ratio)
-    image = [np.broadcast_to(side, len(draws)) for side in shape[1:]]
-    begin = 0
-    while begin < _ATTEMPTS and waiting.size:
-        end = min(_ATTEMPTS, begin + max(1, _DRAWN_AT_ONCE // waiting.size))
-        numbers, begin = range(begin, end), end
-        some, size = (
-            draws.only(waiting),
-            dict(zip(("height", "width"), (s[waiting] for s in image), strict=True)),
-        )
-        # Of each attempt, and of each image: [A, N].
-        area = some.uniform([f"area {i}" for i in numbers], *scale) * (size["height"] * size["width"])
-        proportion = np.exp(some.uniform([f"ratio {i}" for i in numbers], low, high))
-        drawn = {
-            name: np.rint(np.sqrt(squared)).astype(np.int64)
-            for name, squared in zip(sides, (area * proportion, area / proportion), strict=True)
-        }
-        for corner, name in (("left", "width"), ("top", "height")):
-            room = np.maximum(1, size[name] - drawn[name] + 1)
-            drawn[corner] = some.integers([f"{corner} {i}" for i in numbers], room)
-        fitting = np.logical_and.reduce(
-            [(drawn[name] >= least) & (drawn[name] < size[name] + least) for name in sides]
-        )
-        fit = fitting.any(axis=0)
-        first = fitting.argmax(axis=0)[fit], np.flatnonzero(fit)
-        for name, values in drawn.items():
-            found[name][waiting[fit]] = values[first]
-        waiting = waiting[~fit]
-
-
 @dataclass(eq=False)
-class Pad(SinglePartTransform, kinds.GeometryPart):
+class Pad(_Padded):
     """Add pixels on all sides of each image, as torchvision.transforms.v2.Pad.
 
     padding: pixels: on all sides, or (left and right, top and bottom), or (left, top, right, bottom).
@@ -342,27 +347,16 @@ class Pad(SinglePartTransform, kinds.GeometryPart):
     fill: validation.Colour = Parameter(validation.colour, 0)
     padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
 
-    @property
-    def outside(self) -> Outside | None:  # type: ignore[override]
-        """See GeometryPart."""
-        return OUTSIDES[self.padding_mode] if any(self.padding) else None
-
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        channels, height, width = shape
-        validation.check_padding("Pad", self.padding, self.padding_mode, height, width)
-        return (channels, *self._size(height, width))
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
+        return shape[0], *self.padded(*shape[1:])[2:]
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        left, top, _, _ = self.padding
-        placement.cut_padded(-left, -top, self._size(*placement.size), self.outside)
-
-    def _size(self, height: Any, width: Any) -> tuple[Any, Any]:
-        left, top, right, bottom = self.padding
-        return height + top + bottom, width + left + right
+        left, top, *size = self.padded(*placement.size)
+        placement.cut_padded(-left, -top, tuple(size), self.outside)
 
 
 @dataclass(eq=False)
-class LetterBox(_Sampled):
+class LetterBox(_Sized, _Sampled):
     """Resize each image to fit into a size, its proportion kept, and pad the rest: Ultralytics' LetterBox with auto=False.
 
     size: side in pixels, or (height, width), of the result. fill: of the padding, one number or one a channel, in the images' own
@@ -371,7 +365,6 @@ class LetterBox(_Sampled):
     "nearest". antialias: widen the filter when it shrinks, which Ultralytics does not.
     """
 
-    size: validation.Sides = Parameter(validation.sides)
     fill: validation.Colour = Parameter(validation.colour, 114)
     _: KW_ONLY
     scaleup: validation.Flag = Parameter(validation.flag, True)
@@ -379,9 +372,6 @@ class LetterBox(_Sampled):
     interpolation: validation.Word = Parameter(validation.one_of, "bilinear", RESIZE_SAMPLINGS)
     antialias: validation.Flag = Parameter(validation.flag, True)
     outside = "fill"
-
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        return (shape[0], *self.size)
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         height, width = placement.size
@@ -411,24 +401,22 @@ class RandomRotation(_Sampled):
     turns = True
     outside = "fill"
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw angle, in degrees, counter-clockwise: float64 [N]."""
         return {"angle": draws.uniform("angle", *self.degrees)}
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        transform_about(placement, self.center, angle=-params["angle"])
+        transform_about(placement, self.center, {"angle": -params["angle"]})
 
 
-def _shear(name: str, what: str, value: Any) -> tuple[tuple[float, float], tuple[float, float]]:
+def _shear(value: Any) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the degrees along x and along y: (low, high) each."""
     if isinstance(value, Sequence) and len(value) == 4:
-        found = validation.interval(name, what, value[:2]), validation.interval(name, what, value[2:])
+        found = validation.interval(value[:2]), validation.interval(value[2:])
     else:
-        found = validation.around(name, what, value, 0), (0.0, 0.0)
+        found = validation.around(value, 0), (0.0, 0.0)
     if any(abs(angle) >= 90 for pair in found for angle in pair):
-        raise UsageError(
-            f"{name}: shear is {value!r}; degrees between -90 and 90 are allowed. Pass smaller ones."
-        )
+        raise Unfit("degrees between -90 and 90 are allowed. Pass smaller ones.")
     return found
 
 
@@ -453,21 +441,19 @@ class RandomAffine(_Sampled):
     turns = True
     outside = "fill"
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""
-        _, height, width = shape
         across, down = self.translate or (0.0, 0.0)
-        most_x, most_y = across * width, down * height
         shear_x, shear_y = self.shear or ((0.0, 0.0), (0.0, 0.0))
+        move_x, move_y = across * shape[2], down * shape[1]
         return {
             "angle": draws.uniform("angle", *self.degrees),
             "scale": draws.uniform("scale", *(self.scale or (1.0, 1.0))),
             "shear_x": draws.uniform("shear_x", *shear_x),
             "shear_y": draws.uniform("shear_y", *shear_y),
-            "move_x": np.rint(draws.uniform("move_x", -most_x, most_x)),
-            "move_y": np.rint(draws.uniform("move_y", -most_y, most_y)),
+            "move_x": np.rint(draws.uniform("move_x", -move_x, move_x)),
+            "move_y": np.rint(draws.uniform("move_y", -move_y, move_y)),
         }
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        drawn = {name: values for name, values in params.items() if name != "apply"}
-        transform_about(placement, self.center, **drawn)
+        transform_about(placement, self.center, params)

@@ -7,15 +7,15 @@ before it. So none is mixed with itself, unless it is alone, and none has the sa
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.transform import Draws, SinglePartTransform
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
@@ -23,16 +23,51 @@ _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
 @dataclass(eq=False)
-class MixPart(SinglePartTransform, kinds.DrawnPart):
-    """Combines each image of a batch with another one of it. The last columns are the other image's share, and `partner`."""
+class MixPart(kinds.DrawnPart):
+    """Combines each image of a batch with another one of it. The last columns are the other image's share, and `partner`.
 
-    blends = False  # makes values between those of two images
+    alpha, num_classes: see MixUp. blends: whether it makes values between those of two images.
+    """
+
+    blends = False
     alpha: validation.Number = Parameter(validation.number, 1.0, 1e-3)
     num_classes: validation.OptionalWhole = Parameter(validation.whole, None, 1)
 
     @abstractmethod
+    def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
+        """Mix an image on a CPU, and overwrite it: own and other [H, W, C]; numbers: its columns."""
+
+    @abstractmethod
+    def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
+        """Return mixed images without knowing their numbers: own, which may be overwritten, and other [n, H, W, C]."""
+
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        """Return the mixed images: [N, C, H, W], same dtype; images may be overwritten."""
+        """Return the mixed images: [N, C, H, W], same dtype; images are overwritten."""
+        (self.mix_singly if images.device.type == "cpu" else self.mix_together)(images, columns)
+        return images
+
+    # Both begin at the ring's end, so that an image is read as somebody's partner before it is changed itself. Both take
+    # [N, H, W, C], from which torch gathers images several times faster, if they are channels_last.
+
+    def mix_singly(self, images: Tensor, columns: Tensor) -> None:
+        """Mix images one by one, on a CPU, where their columns are known."""
+        order, numbers = ring(columns).tolist(), columns.tolist()
+        pixels = images.permute(0, 2, 3, 1).unbind(0)
+        last = [pixels[at].clone() for at in order[-1:]]
+        for at in reversed(range(len(order))):
+            other = pixels[order[at - 1]] if at else last[0]
+            self.mix_one(pixels[order[at]], other, numbers[order[at]])
+
+    def mix_together(self, images: Tensor, columns: Tensor) -> None:
+        """Mix images many at a time, on a GPU, where nothing then waits for their columns."""
+        order, pixels = ring(columns), images.permute(0, 2, 3, 1)
+        last = pixels.index_select(0, order[-1:])
+        for start in reversed(range(0, len(order), _GPU_IMAGES)):
+            some = order[start : start + _GPU_IMAGES]
+            other = pixels.index_select(0, order[max(0, start - 1) : start + len(some) - 1])
+            other = other if start else torch.cat([last, other])
+            mixed = self.mix_some(pixels.index_select(0, some), other, columns.index_select(0, some))
+            pixels.index_copy_(0, some, mixed)
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
         """Return mixed masks, uint8 [N, K, H, W], or soft maps, float32. Raises UsageError if masks cannot be mixed so."""
@@ -64,19 +99,20 @@ class MixUp(MixPart):
     width = 2
     blends = True
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw lam, the image's own share, and partner, which orders the batch: float64 [N] each."""
         return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return np.stack([1 - params["lam"], params["partner"]], axis=1).astype(np.float32)
 
-    def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        if images.device.type == "cpu":
-            blended_singly(images, columns)
-        else:
-            blended(images, columns)
-        return images
+    def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
+        if numbers[0]:
+            _blend(own, other, numbers[0])
+
+    def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
+        share = columns[:, :1, None, None]
+        return _blend(own, other, share if own.dtype == torch.uint8 else share.to(own.dtype))
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
         if masks.dtype == torch.uint8:
@@ -100,7 +136,7 @@ class CutMix(MixPart):
 
     width = 6
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw left, top, right, bottom of the rectangle, the last two exclusive: int64 [N] each; partner: float64 [N]."""
         _, height, width = shape
         half = 0.5 * np.sqrt(1 - draws.beta("lam", self.alpha))
@@ -119,12 +155,15 @@ class CutMix(MixPart):
         area = (right - left) * (bottom - top) / (pixels.size[0] * pixels.size[1])
         return np.stack([left, top, right, bottom, area, params["partner"]], axis=1).astype(np.float32)
 
-    def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        if images.device.type == "cpu":
-            copied(images, columns)
-        else:
-            selected(images, columns)
-        return images
+    def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
+        left, top, right, bottom = map(int, numbers[:4])
+        own[top:bottom, left:right] = other[top:bottom, left:right]
+
+    def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
+        u = torch.arange(own.shape[2], device=own.device)[:, None]
+        v = torch.arange(own.shape[1], device=own.device)[:, None, None]
+        left, top, right, bottom = columns[:, :4, None, None, None].unbind(1)
+        return torch.where((u >= left) & (u < right) & (v >= top) & (v < bottom), other, own)
 
 
 def ring(columns: Tensor) -> Tensor:
@@ -132,78 +171,8 @@ def ring(columns: Tensor) -> Tensor:
     return columns[:, -1].argsort(stable=True)
 
 
-def blended_singly(images: Tensor, columns: Tensor) -> None:
-    """Blend images with others, one by one; for images on a CPU, where their shares are known.
-
-    images: [N, C, H, W], overwritten. columns: float32 [N, 2]: the other's share, partner.
-    """
-    shares = columns[:, 0].tolist()
-    for sample, own, other in _walk(images, columns):
-        if shares[sample]:
-            _blend(own, other, shares[sample])
-
-
-def blended(images: Tensor, columns: Tensor) -> None:
-    """Blend images with others without knowing the shares."""
-    for some, own, other in _pairs(images, columns):
-        share = columns.index_select(0, some)[:, :1, None, None]
-        _blend(own, other, share if own.dtype == torch.uint8 else share.to(own.dtype))
-        _pixels(images).index_copy_(0, some, own)
-
-
-def _blend(own: Tensor, other: Tensor, share: Tensor | float) -> None:
+def _blend(own: Tensor, other: Tensor, share: Any) -> Tensor:
+    """Overwrite images with their blend, and return them. share: the other's, a number or a tensor."""
     if own.dtype == torch.uint8:
-        own.copy_(own.float().lerp_(other.float(), share).add_(0.5))
-    else:
-        own.lerp_(other, share)
-
-
-def copied(images: Tensor, columns: Tensor) -> None:
-    """Copy rectangles of others, one by one; for images on a CPU, where their places are known.
-
-    images: [N, C, H, W], overwritten. columns: float32 [N, 6]: left, top, right, bottom, area, partner.
-    """
-    boxes = columns[:, :4].int().tolist()
-    for sample, own, other in _walk(images, columns):
-        left, top, right, bottom = boxes[sample]
-        if left < right and top < bottom:
-            own[top:bottom, left:right] = other[top:bottom, left:right]
-
-
-def selected(images: Tensor, columns: Tensor) -> None:
-    """Copy rectangles without knowing the places: each pixel of the one image or the other."""
-    u = torch.arange(images.shape[3], device=images.device)[:, None]
-    v = torch.arange(images.shape[2], device=images.device)[:, None, None]
-    for some, own, other in _pairs(images, columns):
-        left, top, right, bottom = columns.index_select(0, some)[:, :4, None, None, None].unbind(1)
-        inside = (u >= left) & (u < right) & (v >= top) & (v < bottom)
-        _pixels(images).index_copy_(0, some, torch.where(inside, other, own))
-
-
-# Both walks begin at the ring's end, so that an image is read as somebody's partner before it is changed itself.
-
-
-def _walk(images: Tensor, columns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield the number of an image, the image itself and its partner, [H, W, C] both; the image may be overwritten then."""
-    if not len(images):
-        return
-    order: list[int] = ring(columns).tolist()
-    pixels = _pixels(images).unbind(0)
-    last = pixels[order[-1]].clone()
-    for at in reversed(range(len(order))):
-        yield order[at], pixels[order[at]], pixels[order[at - 1]] if at else last
-
-
-def _pairs(images: Tensor, columns: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Numbers of some images, and copies of these and of their partners, [n, H, W, C]; the images may be overwritten then."""
-    order, pixels = ring(columns), _pixels(images)
-    last = pixels.index_select(0, order[-1:])
-    for start in reversed(range(0, len(order), _GPU_IMAGES)):
-        some = order[start : start + _GPU_IMAGES]
-        other = pixels.index_select(0, order[max(0, start - 1) : start + len(some) - 1])
-        yield some, pixels.index_select(0, some), other if start else torch.cat([last, other])
-
-
-def _pixels(images: Tensor) -> Tensor:
-    """[N, H, W, C]: torch gathers images from that several times faster, if they are channels_last."""
-    return images.permute(0, 2, 3, 1)
+        return own.copy_(own.float().lerp_(other.float(), share).add_(0.5))
+    return own.lerp_(other, share)

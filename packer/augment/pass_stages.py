@@ -194,7 +194,7 @@ class PassStage:
         elif part.outside is not None:
             what = replace(what, outside=part.outside)
         self._geometry.append((part, transform))
-        _, height, width = part.check((self.source.channels, *self.result.size))
+        _, height, width = part.output_shape((self.source.channels, *self.result.size))
         self.what, self.result = (
             replace(what, size=(height, width)),
             replace(self.result, size=(height, width)),
@@ -209,7 +209,7 @@ class PassStage:
             )
         if self.what.scaled or self.what.boxes:
             return False
-        part.check((self.source.channels, *self.result.size))
+        part.output_shape((self.source.channels, *self.result.size))
         part.accept(self.result.limit)
         self._drawn.append((part, transform))
         steps = self.what.steps + part.width // pass_spec.STEP_WIDTH
@@ -219,7 +219,7 @@ class PassStage:
 
     def _take_scale(self, part: kinds.ScalePart) -> bool:
         channels = self.source.channels
-        part.check((channels, *self.result.size))
+        part.output_shape((channels, *self.result.size))
         scale, shift, limit = part.factors(self.result.limit, channels)
         before = self.what.scale or (1.0,) * channels, self.what.shift or (0.0,) * channels
         self.result = replace(self.result, dtype=part.dtype or self.result.dtype, limit=limit)
@@ -242,7 +242,7 @@ class PassStage:
         fill = () if part.value is None else _colour(part.name, part.value, self.result, "value")
         if self.what.boxes and (self.what.box_fill != fill or noise != self.what.noise):
             return False
-        part.check((self.source.channels, *self.result.size))
+        part.output_shape((self.source.channels, *self.result.size))
         self._drawn.append((part, transform))
         self.what = replace(self.what, boxes=self.what.boxes + 1, box_fill=fill, noise=noise)
         return True
@@ -275,7 +275,7 @@ class PartStage:
     def __init__(
         self, source: kinds.PixelFormat, part: kinds.WholeImagePart | MixPart, transform: int
     ) -> None:
-        part.check((source.channels, *source.size))
+        part.output_shape((source.channels, *source.size))
         bytes_only = isinstance(part, kinds.WholeImagePart) and part.bytes_only
         if source.dtype == torch.uint16 or (bytes_only and source.dtype != torch.uint8):
             remedy = "Put ToDtype() or Normalize before it."

@@ -36,8 +36,7 @@ from packer.augment.pass_stages import (
     run_stages,
     staged,
 )
-from packer.augment.transform import Draws, Transform, check_transform
-from packer.augment.validation import check_images, check_range, check_tensor, number, one_of, whole
+from packer.augment.validation import check_images, check_range, check_tensor, checked, number, one_of, whole
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
@@ -62,7 +61,7 @@ class Pipeline:
 
     def __init__(
         self,
-        transforms: Sequence[Transform] | str,
+        transforms: Sequence[kinds.Transform] | str,
         shape: kinds.Shape | tuple[int, None, None] | None = None,
         *,
         seed: int = 0,
@@ -78,10 +77,10 @@ class Pipeline:
             )
         self.transforms = listed(transforms)
         self.shape: Any = shape
-        self.seed, self.dtype = whole("Pipeline", "seed", seed, None), dtype
-        self.mask_fill = whole("Pipeline", "mask_fill", mask_fill, None)
-        self.soft_fill = number("Pipeline", "soft_fill", soft_fill)
-        self.implementation = one_of("Pipeline", "implementation", implementation, IMPLEMENTATIONS)
+        self.seed, self.dtype = checked("Pipeline", "seed", seed, whole), dtype
+        self.mask_fill = checked("Pipeline", "mask_fill", mask_fill, whole)
+        self.soft_fill = checked("Pipeline", "soft_fill", soft_fill, number)
+        self.implementation = checked("Pipeline", "implementation", implementation, one_of, IMPLEMENTATIONS)
         self.split = split
         self._stages: list[Stage] = []
         self._checked = False
@@ -166,14 +165,14 @@ class Pipeline:
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
-        epoch = whole("Pipeline", "epoch", epoch, 0)
-        seed = self.seed if seed is None else whole("Pipeline", "seed", seed, None)
+        epoch = checked("Pipeline", "epoch", epoch, whole, 0)
+        seed = self.seed if seed is None else checked("Pipeline", "seed", seed, whole)
         found = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
             raise UsageError(
                 f"Pipeline: rows are {found.dtype} {list(found.shape)}; whole numbers [N] are allowed. Pass row numbers."
             )
-        return self._plan.sample(Draws(found.astype(np.int64), seed, epoch, counters=counters), sizes)
+        return self._plan.sample(kinds.Draws(found.astype(np.int64), seed, epoch, counters=counters), sizes)
 
     def first_refused(self, sizes: Sizes) -> tuple[int, UsageError] | None:
         """Return the number of the first image that is too small, and why; None if there is none.
@@ -409,14 +408,14 @@ class Pipeline:
         return move_places(self._stages, columns, places)
 
 
-def listed(transforms: Any) -> tuple[Transform, ...]:
+def listed(transforms: Any) -> tuple[kinds.Transform, ...]:
     """Return a list of transforms, or the text of one."""
     if isinstance(transforms, str):
         from packer.augment.transform_text import parse  # it knows all operations by name
 
         return tuple(parse(transforms))
-    if isinstance(transforms, Transform):
+    if isinstance(transforms, kinds.Transform):
         raise UsageError(f"augment={transforms!r}: is no list. Pass [{type(transforms).__name__}(...)].")
     if not isinstance(transforms, Sequence):
-        check_transform("augment", transforms)
+        kinds.check_transform(transforms)
     return tuple(transforms)

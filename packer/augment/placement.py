@@ -12,7 +12,7 @@ smaller still, nothing of it is lost.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,6 @@ class AffinePlacement:
     support: float64 [2, N], half the filter's width in source pixels, across and down.
     """
 
-    _ARRAYS = ("matrix", "taps", "frame", "softness", "support", "_whole", "_straight")
-
     # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
     def __init__(self, count: int, size: tuple[Any, Any]) -> None:
         height, width = size
@@ -61,36 +59,29 @@ class AffinePlacement:
 
     def copy(self) -> AffinePlacement:
         """Return the same placements, to be changed apart."""
-        other = copy.copy(self)
-        for name in self._ARRAYS:
-            setattr(other, name, getattr(self, name).copy())
-        return other
+        return copy.deepcopy(self)
 
     def restore(self, samples: NDArray[np.bool_], before: AffinePlacement) -> None:
         """Undo what happened to these samples since the copy was made."""
-        for name in self._ARRAYS:
-            getattr(self, name)[..., samples] = getattr(before, name)[..., samples]
+        for name, kept in vars(before).items():
+            if isinstance(kept, np.ndarray):
+                getattr(self, name)[..., samples] = kept[..., samples]
 
     def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
         """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
         height, width = self.size
-        a, b, c, d, e, f = self.matrix
-        for some, x, y, length in ((across, a, d, width), (down, b, e, height)):
+        u, v, origin = self._columns()
+        for some, axis, length in ((across, u, width), (down, v, height)):
             if some is not None:
-                c += np.where(some, x * length, 0)
-                f += np.where(some, y * length, 0)
-                sign = np.where(some, -1.0, 1.0)
-                x *= sign
-                y *= sign
+                origin += np.where(some, axis * length, 0)
+                axis *= np.where(some, -1.0, 1.0)
 
     def cut(self, left: Numbers, top: Numbers, size: tuple[Any, Any], read_only: bool = True) -> None:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
-        height, width = size
         if read_only:
-            self._read_only(left, top, left + width, top + height)
-        a, b, c, d, e, f = self.matrix
-        c += a * left + b * top
-        f += d * left + e * top
+            self._read_only(left, top, left + size[1], top + size[0])
+        u, v, origin = self._columns()
+        origin += u * left + v * top
         self.size = size
 
     def cut_padded(self, left: Numbers, top: Numbers, size: tuple[Any, Any], outside: Outside | None) -> None:
@@ -124,8 +115,7 @@ class AffinePlacement:
     def turn(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
         """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
         self._compose(a, b, c, d, e, f)
-        self._whole[:] = False
-        self._straight[:] = False
+        self._whole[:] = self._straight[:] = False
 
     def see_outside(self) -> None:
         """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
@@ -156,11 +146,15 @@ class AffinePlacement:
         columns[16:18] = 1 / self.softness
         return np.ascontiguousarray(columns.T, dtype=np.float32)
 
+    def _columns(self) -> tuple[Floats, Floats, Floats]:
+        """Views of the matrix: steps of u, steps of v, and the origin, in x and y, float64 [2, N] each."""
+        u, v, origin = self.matrix.reshape(2, 3, -1).swapaxes(0, 1)
+        return u, v, origin
+
     def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
-        A, B, C, D, E, F = self.matrix
-        self.matrix = np.stack(
-            [A * a + B * d, A * b + B * e, A * c + B * f + C, D * a + E * d, D * b + E * e, D * c + E * f + F]
-        )
+        u, v, origin = self._columns()
+        made = np.stack([u * a + v * d, u * b + v * e, u * c + v * f + origin], axis=1)
+        self.matrix = made.reshape(6, -1)
 
     def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
         """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
@@ -197,17 +191,11 @@ def _rows(count: int, *numbers: Numbers) -> Floats:
 
 
 def transform_about(
-    placement: AffinePlacement,
-    center: tuple[float, float] | None,
-    *,
-    angle: float | Floats = 0.0,
-    scale: float | Floats = 1.0,
-    shear_x: float | Floats = 0.0,
-    shear_y: float | Floats = 0.0,
-    move_x: float | Floats = 0.0,
-    move_y: float | Floats = 0.0,
+    placement: AffinePlacement, center: tuple[float, float] | None, drawn: Mapping[str, NDArray[Any]]
 ) -> None:
     """Turn, scale and shear about a point, then move, in pixels; angles in degrees, clockwise as the eye sees it.
+
+    drawn: any of angle, scale, shear_x, shear_y, move_x and move_y, [N] each.
 
     The picture goes through T(move) T(center) R S T(-center), with R S = scale * [[cos(a - sy) / cos(sy),
     -cos(a - sy) tan(sx) / cos(sy) - sin(a)], [sin(a - sy) / cos(sy), -sin(a - sy) tan(sx) / cos(sy) + cos(a)]], the
@@ -217,14 +205,14 @@ def transform_about(
     placement.see_outside()
     height, width = placement.size
     x, y = (width / 2, height / 2) if center is None else center
-    turn, sx, sy = np.deg2rad(angle), np.deg2rad(shear_x), np.deg2rad(shear_y)
+    turn, sx, sy = (np.deg2rad(drawn.get(name, 0.0)) for name in ("angle", "shear_x", "shear_y"))
     a = np.cos(turn - sy) / np.cos(sy)
     b = -np.cos(turn - sy) * np.tan(sx) / np.cos(sy) - np.sin(turn)
     c = np.sin(turn - sy) / np.cos(sy)
     d = -np.sin(turn - sy) * np.tan(sx) / np.cos(sy) + np.cos(turn)
     # The determinant of R S is scale**2, so the inverse has d, -b, -c, a over scale.
-    a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
-    from_x, from_y = x + move_x, y + move_y
+    a, b, c, d = (each / drawn.get("scale", 1.0) for each in (d, -b, -c, a))
+    from_x, from_y = x + drawn.get("move_x", 0.0), y + drawn.get("move_y", 0.0)
     placement.turn(a, b, x - a * from_x - b * from_y, c, d, y - c * from_x - d * from_y)
 
 

@@ -15,38 +15,27 @@ from packer.augment.filters import FILTERS, FilterPart
 from packer.augment.geometric import SAMPLINGS
 from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside
-from packer.augment.placement import AffinePlacement, transform_about
-from packer.augment.transform import Draws, Transform
+from packer.augment.placement import AffinePlacement, Floats, transform_about
 from packer.augment.validation import Parameter
 
-OPERATIONS = (
-    "Identity",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-    "Rotate",
-    "Brightness",
-    "Color",
-    "Contrast",
-    "Sharpness",
-    "Posterize",
-    "Solarize",
-    "AutoContrast",
-    "Equalize",
-)
+_MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+_FACTORS = ("Brightness", "Color", "Contrast", "Sharpness")
+OPERATIONS = ("Identity", *_MOVES, *_FACTORS, "Posterize", "Solarize", "AutoContrast", "Equalize")
 """Of both policies; `operation` numbers them."""
 
-_UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")
-_SIGNED = np.array([name not in _UNSIGNED for name in OPERATIONS])
+_SIGNED = np.isin(OPERATIONS, _MOVES + _FACTORS)
 
 
-class _Policy(Transform):
+class _Policy(kinds.Transform):
     """Operations drawn for each image, `num_ops` one after the other."""
 
     num_ops: Any = 1
     interpolation: validation.Word
     fill: validation.Colour
+
+    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
+        validation.check_channels(type(self).__name__, shape)
+        return shape
 
     def parts(self) -> Sequence[kinds.TransformPart]:
         """Return the parts of each operation, whichever it is: each part leaves the others' images as they are."""
@@ -54,7 +43,7 @@ class _Policy(Transform):
         return [kind(self, slot) for slot in range(self.num_ops) for kind in kinds]
 
     def drawn(
-        self, draws: Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]
+        self, draws: kinds.Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]
     ) -> kinds.Params:
         """Draw an operation and its sign for each slot. table: magnitudes, float64 [14, bins]. bins: of each slot, int64 [N]."""
         operation = np.zeros((len(draws), len(bins)), np.int64)
@@ -81,7 +70,7 @@ class TrivialAugmentWide(_Policy):
     interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
     fill: validation.Colour = Parameter(validation.colour, 0)
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
         table = wide_magnitudes(self.num_magnitude_bins)
         return self.drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
@@ -105,9 +94,10 @@ class RandAugment(_Policy):
     fill: validation.Colour = Parameter(validation.colour, 0)
 
     def __post_init__(self) -> None:
-        validation.whole("RandAugment", "magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
+        most = self.num_magnitude_bins - 1
+        validation.checked("RandAugment", "magnitude", self.magnitude, validation.whole, 0, most)
 
-    def sample(self, draws: Draws, shape: kinds.Shape) -> kinds.Params:
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw operation: int64 [N, num_ops]; magnitude: float64 [N, num_ops]; see TrivialAugmentWide."""
         table = rand_magnitudes(self.num_magnitude_bins, shape[1], shape[2])
         same = np.full(len(draws), self.magnitude)
@@ -126,16 +116,14 @@ def rand_magnitudes(bins: int, height: int, width: int) -> NDArray[np.float64]:
 
 def _magnitudes(
     bins: int, shear: float, across: float, down: float, degrees: float, factor: float, bits: int
-) -> NDArray[np.float64]:
+) -> Floats:
     """Magnitudes up to these, for as many bins: float64 [14, bins], without signs; 0 for operations that have none."""
-    most = {"ShearX": shear, "ShearY": shear, "TranslateX": across, "TranslateY": down, "Rotate": degrees}
-    most |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), factor)
+    most = dict(zip(_MOVES, (shear, shear, across, down, degrees), strict=True))
     # By torch, in float32, as the policies' authors had it: a last digit decides about a whole pixel.
-    rows = {name: torch.linspace(0.0, value, bins) for name, value in most.items()}
+    rows = {name: torch.linspace(0.0, most.get(name, factor), bins) for name in _MOVES + _FACTORS}
     rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
     rows["Solarize"] = torch.linspace(1.0, 0.0, bins)
-    none = torch.zeros(bins)
-    table: NDArray[np.float64] = torch.stack([rows.get(name, none) for name in OPERATIONS]).double().numpy()
+    table: Floats = torch.stack([rows.get(name, torch.zeros(bins)) for name in OPERATIONS]).double().numpy()
     return table
 
 
@@ -149,29 +137,22 @@ class _PolicyPart(kinds.TransformPart):
     def name(self) -> str:
         return type(self._policy).__name__
 
-    def check(self, shape: kinds.Shape) -> kinds.Shape:
-        validation.check_channels(self.name, shape)
-        return shape
-
-    def magnitudes(self, params: kinds.Params, name: str) -> NDArray[np.float64]:
-        """Magnitudes for the samples that drew this operation: float64 [N]."""
-        return np.where(self.drew(params, name), params["magnitude"][:, self._slot], 0.0)
-
     def drew(self, params: kinds.Params, name: str) -> NDArray[np.bool_]:
         """Return the samples that drew this operation: bool [N]."""
         drew: NDArray[np.bool_] = params["operation"][:, self._slot] == OPERATIONS.index(name)
         return drew
+
+    def magnitudes(self, params: kinds.Params, name: str) -> Floats:
+        """Magnitudes for the samples that drew this operation, 0 for the others: float64 [N]."""
+        return np.where(self.drew(params, name), params["magnitude"][:, self._slot], 0.0)
 
 
 class _PolicyFilter(_PolicyPart, FilterPart):
     """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image."""
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        columns = np.zeros((count, 2), np.float32)
-        for number, name in enumerate(FILTERS, 1):
-            columns[self.drew(params, name), 0] = number
-        columns[:, 1] = -self.magnitudes(params, "Sharpness")
-        return columns
+        number = sum(n * self.drew(params, name) for n, name in enumerate(FILTERS, 1))
+        return np.stack([number, -self.magnitudes(params, "Sharpness")], axis=1).astype(np.float32)
 
 
 class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
@@ -186,38 +167,31 @@ class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         """Shear about the top left corner, turn about the middle, or move by whole pixels."""
-        across, down = (np.rad2deg(np.arctan(self.magnitudes(params, name))) for name in ("ShearX", "ShearY"))
-        transform_about(placement, (0, 0), shear_x=across, shear_y=down)
-        transform_about(
-            placement,
-            None,
-            angle=-self.magnitudes(params, "Rotate"),
-            move_x=np.trunc(self.magnitudes(params, "TranslateX")),
-            move_y=np.trunc(self.magnitudes(params, "TranslateY")),
-        )
+        shear_x, shear_y, across, down, angle = (self.magnitudes(params, name) for name in _MOVES)
+        shears = {"shear_x": np.rad2deg(np.arctan(shear_x)), "shear_y": np.rad2deg(np.arctan(shear_y))}
+        moves = {"angle": -angle, "move_x": np.trunc(across), "move_y": np.trunc(down)}
+        transform_about(placement, (0, 0), shears)
+        transform_about(placement, None, moves)
+
+
+_COLORS: dict[str, Callable[[Floats], kinds.Columns]] = {
+    "Brightness": lambda magnitude: color.brightness(1 + magnitude),
+    "Color": lambda magnitude: color.saturation(1 + magnitude),
+    "Contrast": lambda magnitude: color.contrast(1 + magnitude),
+    "Posterize": lambda magnitude: color.posterize(magnitude.astype(np.int64)),
+    "Solarize": lambda magnitude: color.solarize(255 * magnitude),
+}
 
 
 class _PolicyColor(_PolicyPart, kinds.ColorPart):
-    """Brightness, Color, Contrast, Posterize, Solarize."""
+    """One of _COLORS."""
 
     needs_means = True
-
-    def accept(self, limit: float) -> None:
-        color.bytes_needed(self.name, limit)
+    bytes_only = True
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        """Return a step for those that drew one of the five: float32 [count, 13]."""
         step = np.zeros((count, pass_spec.STEP_WIDTH), np.float32)
-        magnitude = params["magnitude"][:, self._slot]
-        limit = pixels.limit or 1.0
-        steps: dict[str, Callable[[NDArray[Any]], kinds.Columns]] = {
-            "Brightness": lambda m: color.brightness(1 + m),
-            "Color": lambda m: color.saturation(1 + m),
-            "Contrast": lambda m: color.contrast(1 + m),
-            "Posterize": lambda m: color.posterize(m.astype(np.int64)),
-            "Solarize": lambda m: color.solarize(limit * m),
-        }
-        for name, made in steps.items():
+        for name, made in _COLORS.items():
             drew = self.drew(params, name)
-            step[drew] = made(magnitude[drew])
+            step[drew] = made(params["magnitude"][drew, self._slot])
         return step

@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from packer.augment.transform import REMEDIES, Transform
+from packer.augment import kinds
 from packer.errors import UsageError
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 """Words for torch's dtypes; torch.float16 and so on are read too."""
 
 
-def parse(text: str) -> list[Transform]:
+def parse(text: str) -> list[kinds.Transform]:
     """Return the transforms that a text names, in their order.
 
     Parameters
@@ -53,35 +53,31 @@ def parse(text: str) -> list[Transform]:
             # In brackets line breaks are allowed; the last line may be a comment.
             tree = ast.parse(f"({text}\n)", mode="eval").body
         return [_transform(call) for call in _calls(tree)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        if isinstance(error, UsageError):
-            raise
-        # Of ast too: nested too deeply to be told, numbers of too many digits.
-        why = error.msg if isinstance(error, SyntaxError) else str(error)
+    except UsageError:
+        raise
+    # Of ast too: nested too deeply to be told, numbers of too many digits.
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        why = error.msg if isinstance(error, SyntaxError) else error
         raise UsageError(
             f"augment: the text cannot be read ({why}). Write transforms with their arguments, separated by commas."
         ) from None
 
 
 @cache
-def known() -> dict[str, type[Transform]]:
+def known() -> dict[str, type[kinds.Transform]]:
     """Return the transforms that a text may name, by name."""
     from packer import augment
 
-    found = {name: getattr(augment, name) for name in augment.__all__}
-    return {
-        name: one
-        for name, one in found.items()
-        if isinstance(one, type) and issubclass(one, Transform) and one is not Transform
-    }
+    found = {name: getattr(augment, name) for name in augment.__all__ if name not in ("Transform", "parse")}
+    return {name: one for name, one in found.items() if issubclass(one, kinds.Transform)}
 
 
 def _calls(node: ast.expr) -> Iterator[ast.expr]:
     """Yield what stands between commas, brackets and Compose undone."""
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "Compose":
         given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "transforms")]
-        more = len(node.args) + len(node.keywords) != 1
-        if more or not given or not isinstance(given[0], ast.List | ast.Tuple):
+        alone = len(node.args) + len(node.keywords) == 1
+        if not alone or not given or not isinstance(given[0], ast.List | ast.Tuple):
             _refuse(node, "has no list of transforms", "Write Compose([...])")
         node = given[0]
     if isinstance(node, ast.List | ast.Tuple):
@@ -91,19 +87,18 @@ def _calls(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def _transform(node: ast.expr) -> Transform:
+def _transform(node: ast.expr) -> kinds.Transform:
     name = ast.unparse(node.func if isinstance(node, ast.Call) else node)
-    made = known().get(name)
-    if made is None:
+    if name not in known():
         # "Random", with which half of all names begin, makes no two of them alike.
         names = {each.lower().removeprefix("random"): each for each in known()}
         near = difflib.get_close_matches(name.lower().removeprefix("random"), names, 1, 0.7)
         others = f"The nearest is {names[near[0]]}" if near else f"There are {', '.join(known())}"
-        remedy = REMEDIES.get(name.rpartition(".")[2], others)
+        remedy = kinds.REMEDIES.get(name.rpartition(".")[2], others)
         _refuse(node, "is no transform of packer.augment", remedy)
     if not isinstance(node, ast.Call):
         _refuse(node, "is no call", "Write its arguments, or (), behind it")
-    signature = inspect.signature(made)
+    signature = inspect.signature(known()[name])
     nests = "transforms" in signature.parameters
     positional = [_value(each, nests) for each in node.args]
     named = {keyword.arg or "**": _value(keyword.value, nests) for keyword in node.keywords}
@@ -114,28 +109,18 @@ def _transform(node: ast.expr) -> Transform:
     except TypeError as error:
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
         _refuse(node, f"cannot be called ({error})", f"It is {name}{inspect.Signature(bare)}")
-    try:
-        return made(*positional, **named)
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, UsageError):
-            raise
-        _refuse(node, f"does not take such arguments ({error})", "Pass others")
+    return known()[name](*positional, **named)
 
 
 def _value(node: ast.expr, nests: bool) -> Any:
     """Return an argument: a literal, a dtype, or with nests a list of transforms."""
-    if nests and isinstance(node, ast.List | ast.Tuple) and any(isinstance(e, ast.Call) for e in node.elts):
-        return [_transform(element) for element in node.elts]
     if nests and isinstance(node, ast.Call):
         return _transform(node)
+    if nests and isinstance(node, ast.List | ast.Tuple) and any(isinstance(e, ast.Call) for e in node.elts):
+        return [_transform(element) for element in node.elts]
     word = ast.unparse(node).removeprefix("torch.")
-    if word in DTYPES:
-        return DTYPES[word]
-    constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
     try:
-        if not all(isinstance(constant, int | float | str | None) for constant in constants):
-            raise ValueError
-        return ast.literal_eval(node)
+        return DTYPES[word] if word in DTYPES else ast.literal_eval(node)
     except (ValueError, TypeError):
         _refuse(node, "is no number, text, list or dtype", "Write such a value")
 

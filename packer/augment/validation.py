@@ -23,10 +23,22 @@ Given = TypeVar("Given")
 Kept = TypeVar("Kept")
 
 
+class Unfit(ValueError):
+    """A value that a parameter does not take. Its text ends the sentence: which values are allowed, and what to pass."""
+
+
+def checked(name: str, what: str, value: Any, check: Callable[..., Kept], *bounds: Any) -> Kept:
+    """Return a value as its check keeps it. Raise UsageError, naming the operation and the parameter, if it does not fit."""
+    try:
+        return check(value, *bounds)
+    except Unfit as unfit:
+        raise UsageError(f"{name}: {what} is {value!r}; {unfit}") from None
+
+
 class Parameter(Generic[Given, Kept]):
     """A parameter of a transform: a dataclass field whose value is checked when it is set, and kept as the check returns it.
 
-    check: called with the transform's name, the parameter's, the value, and `bounds`; None is not checked if it is the default.
+    check: called with the value and `bounds`; raises Unfit. None is not checked if it is the default.
     """
 
     def __init__(self, check: Callable[..., Kept], default: Any = MISSING, *bounds: Any) -> None:
@@ -38,16 +50,16 @@ class Parameter(Generic[Given, Kept]):
     def __get__(self, transform: object | None, owner: type) -> Kept:
         if transform is not None:
             kept: Kept = transform.__dict__[self._name]
-        elif self._default is MISSING:
+            return kept
+        if self._default is MISSING:
             raise AttributeError(self._name)  # so the dataclass takes it for a parameter without a default
-        else:
-            kept = self._default
-        return kept
+        default: Kept = self._default
+        return default
 
     def __set__(self, transform: object, value: Given) -> None:
         kept: Any = value
         if value is not None or self._default is not None:
-            kept = self._check(type(transform).__name__, self._name, value, *self._bounds)
+            kept = checked(type(transform).__name__, self._name, value, self._check, *self._bounds)
         transform.__dict__[self._name] = kept
 
 
@@ -66,146 +78,105 @@ OptionalMargins: TypeAlias = Parameter[int | Sequence[int] | None, tuple[int, in
 OptionalPair: TypeAlias = Parameter[Sequence[float] | None, tuple[float, float] | None]
 
 
-def whole(name: str, what: str, value: Any, least: int | None, most: int | None = None) -> int:
-    """Return a whole number within bounds; another one is an error that names the operation."""
-    number = as_whole(value, least, most)
-    if number is None:
-        bounds = "" if least is None else f" from {least} up" if most is None else f" from {least} to {most}"
-        raise UsageError(f"{name}: {what} is {value!r}; whole numbers{bounds} are allowed. Pass one of them.")
-    return number
-
-
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """Return the elements of a sequence, or a value alone."""
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
 
 
-def sides(name: str, what: str, value: Any) -> tuple[int, int]:
+def whole(value: Any, least: float = -math.inf, most: float = math.inf) -> int:
+    """Return a whole number within bounds."""
+    found = as_whole(value)
+    if found is None or not least <= found <= most:
+        raise Unfit(f"whole numbers{_bounds(least, most)} are allowed. Pass one of them.")
+    return found
+
+
+def number(value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a finite number within bounds."""
+    if not is_number(value) or not least <= value <= most:
+        raise Unfit(f"numbers{_bounds(least, most)} are allowed. Pass one of them.")
+    return float(value)
+
+
+def sides(value: Any) -> tuple[int, int]:
     """(height, width): both from one whole number, or two of them."""
-    many = [as_whole(v, 1) for v in _listed(value)]
+    many = [as_whole(v, 1) for v in listed(value)]
     if len(many) not in (1, 2) or None in many:
-        raise UsageError(
-            f"{name}: {what} is {value!r}; a whole number from 1 up, or two (height, width), are allowed. "
-            "Pass the side in pixels."
-        )
+        raise Unfit("a whole number from 1 up, or two (height, width), are allowed. Pass the side in pixels.")
     return many[0] or 1, many[-1] or 1
 
 
-def margins(name: str, what: str, value: Any) -> tuple[int, int, int, int]:
+def margins(value: Any) -> tuple[int, int, int, int]:
     """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given."""
-    many = [as_whole(v, 0) for v in _listed(value)]
+    many = [as_whole(v, 0) for v in listed(value)]
     if len(many) not in (1, 2, 4) or None in many:
-        raise UsageError(
-            f"{name}: {what} is {value!r}; one, two or four whole numbers from 0 up are allowed. "
-            "Pass (left, top, right, bottom)."
-        )
+        raise Unfit("one, two or four whole numbers from 0 up are allowed. Pass (left, top, right, bottom).")
     left, top, right, bottom = [v or 0 for v in many] * (4 // len(many))
     return left, top, right, bottom
 
 
 def pair(
-    name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
+    value: Any, least: float = -math.inf, most: float = math.inf, rising: bool = False
 ) -> tuple[float, float]:
-    """(across, down), both within bounds."""
-    given = _listed(value)
-    if len(given) != 2 or not all(is_number(v) and least <= v <= most for v in given):
-        raise UsageError(
-            f"{name}: {what} is {value!r}; two numbers (across, down){_bounds(least, most)} are allowed. Pass those."
-        )
+    """(across, down), or if rising (low, high) with low <= high, both within bounds."""
+    given = listed(value)
+    fit = len(given) == 2 and all(is_number(v) and least <= v <= most for v in given)
+    if not fit or (rising and given[0] > given[1]):
+        what, order = ("low, high", ", the smaller first") if rising else ("across, down", "")
+        raise Unfit(f"two numbers ({what}){_bounds(least, most)} are allowed. Pass those{order}.")
     return float(given[0]), float(given[1])
 
 
-def check_padding(name: str, padding: tuple[Any, Any, Any, Any], mode: str, height: Any, width: Any) -> None:
-    """Raise UsageError if images of this size, or of these, cannot be mirrored so far."""
-    left, top, right, bottom = padding
-    if mode == "reflect" and np.any((np.maximum(top, bottom) >= height) | (np.maximum(left, right) >= width)):
-        raise UsageError(
-            f"{name}: padding is {padding} and the images are {height}x{width}; reflect allows less than their height and "
-            "width. Pad less, or with padding_mode='edge'."
-        )
-
-
-def interval(
-    name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf
-) -> tuple[float, float]:
+def interval(value: Any, least: float = -math.inf, most: float = math.inf) -> tuple[float, float]:
     """(low, high), low <= high, both within bounds."""
-    given = _listed(value)
-    if len(given) != 2 or not all(is_number(v) and least <= v <= most for v in given) or given[0] > given[1]:
-        raise UsageError(
-            f"{name}: {what} is {value!r}; two numbers (low, high){_bounds(least, most)} are allowed. "
-            "Pass those, the smaller first."
-        )
-    return float(given[0]), float(given[1])
+    return pair(value, least, most, rising=True)
 
 
 def around(
-    name: str, what: str, value: Any, middle: float, least: float = -math.inf, most: float = math.inf
+    value: Any, middle: float, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
     """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
     if is_number(value) and 0 <= value <= most - middle:
         return max(middle - float(value), least), middle + float(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return interval(name, what, value, least, most)
-    raise UsageError(
-        f"{name}: {what} is {value!r}; a number{_bounds(0, most - middle)}, or two (low, high){_bounds(least, most)}, is "
-        "allowed. Pass how far it may go."
-    )
+        return interval(value, least, most)
+    one, two = _bounds(0, most - middle), _bounds(least, most)
+    raise Unfit(f"a number{one}, or two (low, high){two}, is allowed. Pass how far it may go.")
 
 
-def one_of(name: str, what: str, value: Any, allowed: Iterable[str]) -> str:
+def one_of(value: Any, allowed: Iterable[str]) -> str:
     """Return one of these words; torchvision's InterpolationMode and the like count by their value."""
     word = getattr(value, "value", value)
     if not isinstance(word, str) or word not in allowed:
-        words = ", ".join(map(repr, allowed))
-        raise UsageError(f"{name}: {what} is {value!r}; {words} are allowed. Pass one of them.")
+        raise Unfit(f"{', '.join(map(repr, allowed))} are allowed. Pass one of them.")
     return word
 
 
-def flag(name: str, what: str, value: Any) -> bool:
+def flag(value: Any) -> bool:
     """True or False, and nothing that only counts as one."""
     if not isinstance(value, bool):
-        raise UsageError(f"{name}: {what} is {value!r}; True and False are allowed. Pass one of them.")
+        raise Unfit("True and False are allowed. Pass one of them.")
     return value
 
 
-def colour(name: str, what: str, value: Any) -> float | tuple[float, ...]:
+def colour(value: Any) -> float | tuple[float, ...]:
     """Return one number, or one a channel; None, torchvision's default for `fill`, is 0."""
-    if value is None:
-        return 0.0
-    if is_number(value):
-        return float(value)
-    if (
-        not isinstance(value, Sequence)
-        or isinstance(value, str)
-        or not value
-        or not all(is_number(v) for v in value)
-    ):
-        raise UsageError(f"{name}: {what} is {value!r}; a number, or one a channel, is allowed. Pass such.")
-    return tuple(float(v) for v in value)
-
-
-def number(name: str, what: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
-    """Return a finite number within bounds."""
-    if not is_number(value) or not least <= value <= most:
-        raise UsageError(
-            f"{name}: {what} is {value!r}; numbers{_bounds(least, most)} are allowed. Pass one of them."
-        )
-    return float(value)
+    given = listed(0.0 if value is None else value)
+    if not given or not all(map(is_number, given)):
+        raise Unfit("a number, or one a channel, is allowed. Pass such.")
+    return tuple(map(float, given)) if isinstance(value, Sequence) else float(given[0])
 
 
 def _bounds(least: float, most: float) -> str:
-    if math.isinf(least) and math.isinf(most):
-        return ""
     if math.isinf(most):
-        return f" from {least:g} up"
+        return "" if math.isinf(least) else f" from {least:g} up"
     return f" from {least:g} to {most:g}"
 
 
 def is_number(value: Any) -> bool:
     """Return True if it is a finite number, NumPy's too, but no truth value."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    return math.isfinite(value)
+    real = isinstance(value, numbers.Real) and math.isfinite(value)
+    return real and not isinstance(value, bool)
 
 
 def check_channels(name: str, shape: tuple[int, int, int]) -> None:
@@ -217,9 +188,9 @@ def check_channels(name: str, shape: tuple[int, int, int]) -> None:
         )
 
 
-def described(value: Any) -> str:
-    """Return the dtype and shape of a tensor, the type of anything else."""
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+def described(value: Any, like: Any = Tensor) -> str:
+    """Return the dtype and shape of a tensor, or of what is like one, and the type of anything else."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, like) else f"a {type(value).__name__}"
 
 
 def check_drawn(name: str, drawn: Any, count: int) -> None:
@@ -228,43 +199,36 @@ def check_drawn(name: str, drawn: Any, count: int) -> None:
         raise UsageError(
             f"{name}: sample returned {type(drawn).__name__}; a dictionary of arrays is allowed. Return one."
         )
+    if "apply" in drawn:
+        raise UsageError(f"{name}: sample draws 'apply', which is RandomApply's name. Choose another one.")
     for key, p in drawn.items():
         if not isinstance(p, np.ndarray) or p.ndim == 0 or len(p) != count or p.dtype.kind not in "biuf":
-            found = f"{p.dtype} {list(p.shape)}" if isinstance(p, np.ndarray) else f"a {type(p).__name__}"
             raise UsageError(
-                f"{name}: sample drew {key}, {found}, for {count} rows; a NumPy array of numbers, an entry a row, is "
-                "allowed. Return such."
+                f"{name}: sample drew {key}, {described(p, np.ndarray)}, for {count} rows; a NumPy array of numbers, an entry a "
+                "row, is allowed. Return such."
             )
 
 
 def check_params(name: str, params: Mapping[str, Any], layout: ParamLayout, count: int) -> None:
     """Raise UsageError unless params, perhaps changed by hand, are such as a transform draws, for so many samples."""
     if set(params) != set(layout):
+        given, wanted = (", ".join(names) or "none" for names in (params, layout))
         raise UsageError(
-            f"{name}: the params are {_named(params)}; {_named(layout)} are allowed. Pass what sample() returned, in order."
+            f"{name}: the params are {given}; {wanted} are allowed. Pass what sample() returned, in order."
         )
     for key, (shape, dtype) in layout.items():
         p = params[key]
-        wanted = torch.from_numpy(np.empty(0, dtype)).dtype
         plain = isinstance(p, Tensor) and p.device.type == "cpu" and not p.requires_grad
         if (
             not plain
             or p.shape != (count, *shape)
             or p.dtype == torch.bfloat16
-            or _kind(p.dtype) != _kind(wanted)
+            or (p.dtype == torch.bool, p.is_floating_point()) != (dtype.kind == "b", dtype.kind == "f")
         ):
             raise UsageError(
-                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, {wanted} {[count, *shape]}, is allowed. "
-                "Keep its type, and sample the batch's rows."
+                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, torch.{dtype} {[count, *shape]}, is "
+                "allowed. Keep its type, and sample the batch's rows."
             )
-
-
-def _kind(dtype: torch.dtype) -> str:
-    return "truth" if dtype == torch.bool else "fraction" if dtype.is_floating_point else "whole"
-
-
-def _named(names: Mapping[str, Any]) -> str:
-    return ", ".join(names) or "none"
 
 
 def check_tensor(what: str, value: Any, wanted: str, fits: Callable[[Tensor], bool]) -> None:

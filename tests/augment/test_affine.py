@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from packer.augment import Pipeline, RandomAffine, RandomRotation, ToDtype
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_uniform,

@@ -14,7 +14,7 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 
 from packer.augment import ColorJitter, Normalize, Pipeline, RandomGrayscale, ToDtype
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from tests.augment.conftest import (
     assert_fair,
     assert_uniform,

@@ -22,7 +22,7 @@ from packer.augment import (
     Resize,
     ToDtype,
 )
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from tests.augment.conftest import assert_fair, given, levels, noise_images, one, refusal, separately
 
 MODES = ("constant", "edge", "reflect", "symmetric")

@@ -44,7 +44,7 @@ def test_it_gets_what_it_drew() -> None:
     stack = Pipeline([RandomHorizontalFlip(1.0), Dim()], SHAPE)
     params = stack.sample(np.arange(20, 29))
     assert params[1]["row"].tolist() == list(range(20, 29))
-    expected = (images.flip(3) * params[1]["factor"].float()[:, :, None, None]).to(torch.uint8)
+    expected = (images.flip(3) * params[1]["factor"][:, :, None, None]).to(torch.uint8)
     assert torch.equal(stack.apply(images, params), expected)
     assert stack.stages == ("pass", "Dim")
 
@@ -167,6 +167,44 @@ def test_fractions_stay_below_1() -> None:
     assert (made == 9).all()
 
 
+class Exact(Transform):
+    """Draws numbers of all types, and checks that they arrive to the bit."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Tensor] = {}
+
+    def sample(self, draws: Draws, shape: Any) -> dict[str, Any]:
+        """Draw large whole numbers, fractions and truths, some of them several a row."""
+        fractions = draws.uniform("a")
+        return {
+            "b": draws.happens("b", 0.5),
+            "large": draws.rows + 2**53 + 1,
+            "pair": np.stack([fractions, -fractions], axis=1).astype(np.float32),
+            "fraction": fractions,
+            "byte": (draws.rows % 256).astype(np.uint8),
+            "none": np.zeros((len(draws), 0), np.int16),
+        }
+
+    def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
+        """Keep them."""
+        self._seen = dict(params)
+        return images + 0
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_draws_arrive_to_the_bit(gated: bool) -> None:
+    exact = Exact()
+    stack = Pipeline([RandomHorizontalFlip(), RandomApply([exact]) if gated else exact], SHAPE)
+    params = stack.sample(np.arange(300, 340))
+    stack.apply(noise_images(40, *SHAPE), params)
+    chosen = params[1].pop("apply", torch.ones(40, dtype=torch.bool))
+    assert 0 < chosen.sum() <= 40
+    assert exact._seen.keys() == params[1].keys()
+    for name, drawn in params[1].items():
+        assert exact._seen[name].dtype == drawn.dtype
+        assert torch.equal(exact._seen[name], drawn[chosen]), name
+
+
 class Overwrites(Transform):
     """Works in place, as it must not."""
 
@@ -212,7 +250,7 @@ class Draw(Transform):
         ),
         (
             lambda: RandomChoice([Negative]),  # type: ignore[list-item]
-            "RandomChoice: Negative is no transform of packer.augment. Write Negative(...).",
+            "augment: Negative is no transform of packer.augment. Write Negative(...).",
         ),
         (
             lambda: RandomChoice([Negative()], 0.5),  # type: ignore[arg-type]

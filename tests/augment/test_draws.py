@@ -1,4 +1,4 @@
-"""packer.augment.transform, Draws: keyed, counted by row, fair, and frozen."""
+"""packer.augment.kinds, Draws: keyed, counted by row, fair, and frozen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from packer.augment import ColorJitter, Pipeline, RandomAffine, RandomCrop, RandomErasing, RandomResizedCrop
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from packer.errors import UsageError
 from tests.augment.conftest import assert_fair, assert_uniform, assert_unrelated
 

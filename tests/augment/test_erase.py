@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from packer.augment import ColorJitter, Cutout, Normalize, Pipeline, RandomCrop, RandomErasing, ToDtype
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_fair,

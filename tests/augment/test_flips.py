@@ -13,7 +13,7 @@ from packer.augment import (
     RandomVerticalFlip,
     Transform,
 )
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from tests.augment.conftest import assert_unrelated, given, noise_images, one, refusal
 
 FLIPS = [(RandomHorizontalFlip, -1), (RandomVerticalFlip, -2), (AlternatingHorizontalFlip, -1)]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import CutMix, MixUp, Normalize, Pipeline, RandomHorizontalFlip, mixing
-from packer.augment.mixing import blended, blended_singly, copied, selected
 from tests.augment.conftest import assert_fair, noise_images, refusal
 
 SHAPE = (3, 20, 26)
@@ -137,8 +136,8 @@ def test_a_device_that_does_not_know_the_places_makes_the_same(
     pipeline = Pipeline([CutMix()], SHAPE)
     columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
     one_by_one, together = images_of(10), images_of(10)
-    copied(one_by_one, columns)
-    selected(together, columns)
+    CutMix().mix_singly(one_by_one, columns)
+    CutMix().mix_together(together, columns)
     assert torch.equal(one_by_one, together)
     assert not torch.equal(together, images_of(10))
 
@@ -152,8 +151,8 @@ def test_a_device_that_does_not_know_the_shares_makes_the_same(
     pipeline = Pipeline([MixUp()], SHAPE)
     columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
     one_by_one, together = images_of(10).to(dtype), images_of(10).to(dtype)
-    blended_singly(one_by_one, columns)
-    blended(together, columns)
+    MixUp().mix_singly(one_by_one, columns)
+    MixUp().mix_together(together, columns)
     torch.testing.assert_close(one_by_one, together, rtol=0, atol=1e-4)
     assert not torch.equal(together, images_of(10).to(dtype))
 

@@ -24,7 +24,7 @@ from packer.augment import (
     Resize,
     ToDtype,
 )
-from packer.augment.transform import Draws
+from packer.augment.kinds import Draws
 from tests.augment.conftest import (
     assert_alike,
     assert_fair,

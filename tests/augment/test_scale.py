@@ -156,7 +156,7 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
     [
         (
             lambda: Normalize(MEAN, STD[:2]),
-            "Normalize: mean and std have 2 and 3 numbers; as many of each are allowed. Pass one a channel.",
+            "Normalize: mean and std have 3 and 2 numbers; as many of each are allowed. Pass one a channel.",
         ),
         (
             lambda: Normalize([], []),
@@ -193,7 +193,7 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
         (
             lambda: Pipeline([Normalize([125.3], [63.0])], (1, 8, 8)),
             "Normalize: mean is [125.3] and std is [63.0]; numbers up to 1 are allowed. "
-            "Divide those of the scale of 0 to 255 by 255.",
+            "Divide those of the scale of 0 to 255 by 255; to undo a Normalize, compute x * std + mean yourself.",
         ),
         (
             lambda: Pipeline([Normalize([-2.118], [4.367])], (1, 8, 8), dtype=torch.float32),

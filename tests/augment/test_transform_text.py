@@ -10,7 +10,8 @@ import torch
 
 from packer import augment
 from packer.augment import Transform, parse
-from packer.augment.transform_text import REMEDIES, known
+from packer.augment.kinds import REMEDIES
+from packer.augment.transform_text import known
 from packer.errors import UsageError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.0)
