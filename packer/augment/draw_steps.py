@@ -22,7 +22,8 @@ EQUAL_SIZES = (
     "make them alike"
 )
 
-ANY_SIDES: NDArray[np.int64] = np.full(2, 1 << 20)
+_ANY = 1 << 20
+ANY_SIDES: NDArray[np.int64] = np.full(2, _ANY)
 """Heights or widths of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
 
 Transforms: TypeAlias = Parameter[Sequence[kinds.Transform], tuple[kinds.Transform, ...]]
@@ -122,11 +123,14 @@ class DrawStep(NamedTuple):
         outer = self.transform if self.gate is None else self.gate[0]
         parts = () if _has_apply(outer) else outer.parts()
         level = parts and all(isinstance(part, kinds.GeometryPart) and not part.turns for part in parts)
-        if isinstance(shape[1], np.ndarray) and not level:
-            raise UsageError(
-                f"{type(outer).__name__}: takes images of one size, and these differ in size; {EQUAL_SIZES}. "
-                "Put one of them before it."
-            )
+        if isinstance(shape[1], np.ndarray):
+            if not level:
+                raise UsageError(
+                    f"{type(outer).__name__}: takes images of one size, and these differ in size; {EQUAL_SIZES}. "
+                    "Put one of them before it."
+                )
+            least = (int(side.min(initial=_ANY)) for side in shape[1:])
+            outer.output_shape((shape[0], *least))  # an error names one size
         return outer.output_shape(shape)
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> dict[str, Tensor]:
@@ -181,12 +185,7 @@ class DrawPlan:
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
-        most = int(ANY_SIDES[0])
-        self._shapes = self._shapes_for(
-            *((most, most) if self.ragged else shape[1:])
-        )  # an error names one size
-        if self.ragged:
-            self._shapes = self._shapes_for(ANY_SIDES, ANY_SIDES)
+        self._shapes = self._shapes_for(*((ANY_SIDES, ANY_SIDES) if self.ragged else shape[1:]))
         self._layouts, self.parts = [], []
         for number, (step, before) in enumerate(zip(steps, self._shapes, strict=False)):
             drawn = step.sample(kinds.Draws(np.zeros(2, np.int64), 0, 0), before)

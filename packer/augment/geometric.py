@@ -30,7 +30,7 @@ _DRAWN_AT_ONCE = 1024
 
 
 @dataclass(eq=False)
-class _Sized(kinds.GeometryPart):
+class _GivenSize(kinds.GeometryPart):
     """Geometry whose results have a size that the user gives."""
 
     size: validation.Sides = Parameter(validation.sides)
@@ -179,7 +179,7 @@ class AlternatingHorizontalFlip(kinds.GeometryPart):
 
 
 @dataclass(eq=False)
-class RandomCrop(_Sized, _Padded):
+class RandomCrop(_GivenSize, _Padded):
     """Cut one rectangle from each image, all places equally likely, as torchvision.transforms.v2.RandomCrop.
 
     size: side in pixels, or (height, width).
@@ -223,7 +223,7 @@ class RandomCrop(_Sized, _Padded):
         placement.cut_padded(params["left"] - left, params["top"] - top, self.size, self.outside)
 
 
-class CenterCrop(_Sized):
+class CenterCrop(_GivenSize):
     """Cut the middle of each image, as torchvision.transforms.v2.CenterCrop, without its padding of smaller images.
 
     size: side in pixels, or (height, width). Where the middle lies between two pixels, the rest is rounded to even.
@@ -295,7 +295,7 @@ class Resize(_Sampled):
 
 
 @dataclass(eq=False)
-class RandomResizedCrop(_Sized, _Sampled, RandomRectangle):
+class RandomResizedCrop(_GivenSize, _Sampled, RandomRectangle):
     """Cut a rectangle of random area and proportion and resize it, as torchvision.transforms.v2.RandomResizedCrop.
 
     size: side in pixels, or (height, width). scale: least and largest area, as shares of the image's. ratio: least and
@@ -356,7 +356,7 @@ class Pad(_Padded):
 
 
 @dataclass(eq=False)
-class LetterBox(_Sized, _Sampled):
+class LetterBox(_GivenSize, _Sampled):
     """Resize each image to fit into a size, its proportion kept, and pad the rest: Ultralytics' LetterBox with auto=False.
 
     size: side in pixels, or (height, width), of the result. fill: of the padding, one number or one a channel, in the images' own
