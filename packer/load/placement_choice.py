@@ -50,7 +50,7 @@ def parse_placement(
         nbytes=size_of(fields, subset.rows),
         decoded=any(f.codec for f in reader.fields),
         path=next(filter(remote_file_system, paths), paths[0]),
-        present=placement != "disk" and in_memory(reader, fields),
+        present=placement != "disk" and in_memory(reader),
     )
 
 

@@ -19,17 +19,28 @@ from packer.read.encoded_images import EncodedImages
 from packer.read.field_rows import FieldRows, open_rows
 from packer.read.gather import Bytes
 
+_MOST_AHEAD = 1 << 18  # rows that are asked for before they are read
 _PIECE_BYTES = 32 << 20  # of a field that is read whole
 
 
 class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
-    ready: True once it keeps all of them in memory, or on the device.
+    pack, fields: that they are of, as it stores them. ready: True once all are kept in memory, or on the device. viewed: True once
+    `views` has some; gathers: True if `tensors` may have some.
     """
 
-    rows: int
-    ready = False
+    ready = viewed = gathers = False
+
+    def __init__(self, pack: Pack, fields: Sequence[Field], rows: int) -> None:
+        self.pack, self.fields, self.rows = pack, tuple(fields), rows
+
+    @property
+    def ahead_rows(self) -> int | None:
+        """Rows to be asked for before they are read, where they have yet to come; None where all are there."""
+        if self.pack.ahead_bytes is None:
+            return None
+        return min(self.pack.ahead_bytes * self.pack.rows // max(1, self.pack.nbytes), _MOST_AHEAD)
 
     def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
         """Copy rows of fields that are loaded as arrays, once they are there.
@@ -56,8 +67,8 @@ class ArrayStore:
     def drop(self) -> None:
         """Begin nothing more in the background."""
 
-    def close(self) -> None:
-        """End the threads that fill it, and free its memory."""
+    def leave(self) -> None:
+        """End the threads that fill it, and free what it keeps; the files stay open."""
 
 
 class PackStore(ArrayStore):
@@ -74,10 +85,9 @@ class PackStore(ArrayStore):
 
         subset: the dataset's rows, None: all of the pack's. verify: compare each block with its checksum when it is first touched.
         """
-        self.pack, self.verify = pack, verify
         self.subset = Subset([(0, pack.rows)]) if subset is None else subset
-        self.fields = tuple(pack.header.field(f.name) for f in fields)
-        self.rows = self.subset.rows
+        super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
+        self.verify = verify
         self._lock = threading.Lock()
         self._pid = -1
         self._open: dict[str, FieldRows] = {}

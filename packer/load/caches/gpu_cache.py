@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.header import Field
 from packer.load.batch import IndexedRows, size_of
-from packer.load.device import Device
-from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
-from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs, one_run
-from packer.read.array_store import PackStore
+from packer.read.array_store import ArrayStore, PackStore
+from packer.read.gather import Bytes
 from packer.read.row_selection import ROW
 from packer.starting import Background
 from packer.units import size
@@ -34,55 +32,65 @@ _WIDE = ((8, torch.int64), (4, torch.int32), (2, torch.int16))
 log = logging.getLogger("packer.load")
 
 
-class GpuRows(RowSource):
-    """Rows of a subset as tensors on a device, gathered there. Ragged fields come from the files.
+class GpuStore(ArrayStore):
+    """Rows of another store as tensors on a device, gathered there; until all are there, and for host memory, the store below has them.
 
-    A background thread fills them in on its own CUDA stream; until then the loop reads rows from the files.
-    For one process: it cannot be pickled or used in a forked child.
-
-    files: source of the same rows. fields: of the batches; kept: those of them that a pack holds, as they are loaded. device: of the
-    batches; where: its name, "cuda" or "cuda:i"; "cpu" works too, for tests. leave: fields whose rows are only indexed, not gathered.
+    A background thread fills them in on its own CUDA stream. For one process: it cannot be pickled or used in a forked child.
     """
+
+    gathers = True
 
     def __init__(
         self,
-        files: FileRows,
+        below: PackStore,
         fields: Sequence[Field],
-        kept: Sequence[Field],
-        device: Device,
         where: torch.device | str,
         leave: Collection[str] = (),
     ) -> None:
-        self._files, self._device, self._leave, self._numbered = files, device, leave, ROW in fields
+        """fields: of the batches, perhaps with ROW. where: "cuda" or "cuda:i"; "cpu" works too, for tests.
+
+        leave: fields whose rows are only indexed, not gathered.
+        """
+        super().__init__(below.pack, below.fields, below.rows)
+        self._below, self._leave, self._numbered = below, leave, ROW in fields
         # Asked of a tensor, the device has its number: "cuda" is another one in each thread.
-        device_of = torch.empty(0, device=where).device
-        self.content = GpuContent([f for f in kept if not f.ragged], files.reader.rows, device_of)
-        work = partial(_fill_or_drop, self.content, files.reader)
-        self._background = Background(self, "packer-upload", work)
+        device = torch.empty(0, device=where).device
+        kept = [f.loaded for f in below.fields if not f.loaded.ragged]
+        self.content = GpuContent(kept, below.rows, device)
+        self._background = Background(self, "packer-upload", partial(_fill_or_drop, self.content, below))
 
     @property
     def ready(self) -> bool:  # type: ignore[override]
-        """True once all rows are on the device."""
+        """See ArrayStore."""
         return self.content.filled[0] == self.content.rows and self.content.failed is None
 
-    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows | None:
-        """Queue a gather on the current stream."""
+    def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
+        """See ArrayStore."""
+        self._below.copy(rows, out)
+
+    def prefetch(self, rows: Runs) -> None:
+        """See ArrayStore."""
+        if not self.ready:
+            self._below.prefetch(rows)
+
+    def tensors(self, rows: Runs) -> Tensors | None:
+        """See ArrayStore."""
+        tensors = self.content.gather(rows, self._leave)
+        if tensors is not None and self._numbered:
+            tensors[ROW.name] = self.content.upload(self._below.place(rows).rows())
+        return tensors
+
+    def check(self) -> None:
+        """See ArrayStore."""
         self._background.check()
-        tensors = self.content.gather(request.within(), self._leave)
-        if tensors is None:
-            return None
-        self._files.reader.keep(0)
-        if self._numbered:
-            tensors[ROW.name] = self.content.upload(request.rows().rows())
-        return FetchedRows({}, self._files.ragged(request), self._device.made(tensors))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until filling has ended; return True if all rows are on the device. timeout: seconds."""
         self._background.join(timeout)
-        self._background.check()
+        self.check()
         return self.ready
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Stop filling and free the memory on the device."""
         self._background.end()
         self.content.drop("it was closed")
@@ -169,21 +177,21 @@ def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:
     return torch.empty((rows, row_bytes // width), dtype=dtype, device=device)
 
 
-def _fill_or_drop(content: GpuContent, reader: PackStore, ending: threading.Event) -> None:
+def _fill_or_drop(content: GpuContent, store: PackStore, ending: threading.Event) -> None:
     """Fill the cache; drop it if memory runs out or a row cannot be read.
 
     The loop reports an unreadable row if it ever reads that row from the disk.
     """
     if content.tensors is not None:
         try:
-            _fill(content, reader, ending)
+            _fill(content, store, ending)
         except FormatError as error:
             content.drop(str(error))
     if content.failed is not None:
-        log.warning("%s: rows stay off the device (%s)", reader.pack.path, content.failed)
+        log.warning("%s: rows stay off the device (%s)", store.pack.path, content.failed)
 
 
-def _fill(content: GpuContent, reader: PackStore, ending: threading.Event) -> None:
+def _fill(content: GpuContent, store: PackStore, ending: threading.Event) -> None:
     """Read rows into two pinned buffers in turn, and copy them to the device."""
     assert content.tensors is not None
     tensors = {name: t.view(torch.uint8) for name, t in content.tensors.items()}
@@ -212,7 +220,7 @@ def _fill(content: GpuContent, reader: PackStore, ending: threading.Event) -> No
         if event is not None:
             event.synchronize()
         out = {name: host[: stop - start].numpy() for name, host in buffer.items()}
-        reader.copy(one_run(start, stop), out)
+        store.copy(one_run(start, stop), out)
         with torch.cuda.stream(stream):
             for name, host in buffer.items():
                 tensors[name][start:stop].copy_(host[: stop - start], non_blocking=cuda)
@@ -220,3 +228,4 @@ def _fill(content: GpuContent, reader: PackStore, ending: threading.Event) -> No
                 event = events[turn % 2] = torch.cuda.Event()
                 event.record(stream)
         content.filled = stop, event
+    store.keep(0)  # its decoded blocks are not needed again

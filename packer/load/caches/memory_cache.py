@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,20 +21,16 @@ from numpy.typing import NDArray
 
 from packer import machine
 from packer.errors import PackerError
-from packer.format.header import Field
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory
-from packer.load.prefetcher import FetchedRows, FileRows, Lend, RowSource
-from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
-from packer.read.array_store import PackStore
-from packer.read.row_selection import stored
+from packer.read.array_store import ArrayStore, PackStore
+from packer.read.gather import Bytes
 from packer.starting import Background, ThreadPool
 from packer.units import size
 
 if TYPE_CHECKING:
     import torch
 
-Bytes = NDArray[np.uint8]
 _STEP_UNITS = 8  # that a thread makes at once
 _LOOK_SECONDS = 0.002  # between looks at whether what others make is there
 _PATIENCE_SECONDS = 1.0  # with others, who may have died
@@ -43,90 +39,84 @@ _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 log = logging.getLogger("packer.load")
 
 
-class MemoryRows(RowSource):
-    """Rows of a subset in memory: copied into a slot; or, on their way to a device, views if they are one contiguous run.
+class MemoryStore(ArrayStore):
+    """Rows of another store in memory, decoded: what is missing is made of it by a thread, and by who needs it first.
 
-    files: source of the same rows, and of ragged fields. fields: of the batches; kept: those of them to be kept in memory, as they are
-    loaded. pinned: a CUDA device, with which the full memory is registered, so that copies from views of it are asynchronous. copied:
-    True if batches are copied to a device. failed: why some rows are read from the files, else None.
+    failed: why some rows are read from the store below, else None.
     """
 
-    def __init__(
-        self,
-        files: FileRows,
-        fields: Sequence[Field],
-        kept: Sequence[Field],
-        *,
-        pinned: torch.device | str | None = None,
-        copied: bool = False,
-    ) -> None:
-        self._files, self._copied = files, copied
-        self._fixed = [f for f in stored(fields) if not f.ragged]
-        self._kept = _KeptRows(files.reader, [f for f in kept if not f.ragged])
+    def __init__(self, below: PackStore, *, pinned: torch.device | str | None = None) -> None:
+        """pinned: a CUDA device, with which the full memory is registered, so that copies from views of it are asynchronous."""
+        super().__init__(below.pack, below.fields, below.rows)
+        self._below, self._kept = below, _KeptRows(below)
         self._background = Background(self, "packer-memory", partial(_keep, self._kept, pinned))
 
     @property
     def ready(self) -> bool:  # type: ignore[override]
-        """True once all rows are in memory."""
+        """See ArrayStore."""
         return self._kept.ready
 
     @property
+    def viewed(self) -> bool:  # type: ignore[override]
+        """See ArrayStore."""
+        return self._kept.viewed
+
+    @property
     def failed(self) -> str | None:
-        """Why some rows are read from the files, None if none are."""
+        """Why some rows are read from the store below, None if none are."""
         return self._kept.failed
 
-    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
-        """Return views of the memory, or start threads that copy its rows into a slot and read missing rows from the files."""
+    def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
+        """See ArrayStore."""
+        if not self._kept.copy(rows, out):
+            self._below.copy(rows, out)
+
+    def prefetch(self, rows: Runs) -> None:
+        """See ArrayStore."""
+        if self._kept.lacks(rows):
+            self._below.prefetch(rows)
+
+    def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
+        """See ArrayStore."""
+        memory = self._kept.memory
+        if memory is None or not self.viewed or len(rows.starts) != 1:
+            return None
+        start, count = int(rows.starts[0]), int(rows.lengths[0])
+        return {
+            f.name: memory.view(f.name, start, start + count).view(f.dtype).reshape(count, *(f.shape or ()))
+            for f in self._kept.fields
+        }
+
+    def check(self) -> None:
+        """See ArrayStore."""
         self._background.check()
-        if self._copied and self._kept.viewed and (views := self._views(request)) is not None:
-            return FetchedRows(views, self._files.ragged(request))
-        if self._kept.ready:
-            self._files.reader.keep(0)
-        elif self._kept.lacks(request.within()):
-            self._files.look_ahead(request)
-        return self._files.fill(request, lend(), self._read_fixed)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all rows are in memory, or no more come; return True if they are. timeout: seconds."""
         self._kept.settled.wait(timeout)
-        self._background.check()
+        self.check()
         return self.ready
 
-    def close(self) -> None:
+    def drop(self) -> None:
+        """See ArrayStore."""
+        self._kept.closed = True
+
+    def leave(self) -> None:
         """Leave the memory, which is gone when the last of its processes has left it."""
         self.drop()
         self._background.end()
 
-    def drop(self) -> None:
-        """Keep no more rows."""
-        self._kept.closed = True
-
-    def _read_fixed(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> None:
-        if not self._kept.read(request.within(start, stop), out):
-            self._files.read_fixed(request, start, stop, out)
-
-    def _views(self, request: ReadRequest) -> dict[str, NDArray[Any]] | None:
-        within = request.within()
-        if len(within.starts) != 1:
-            return None
-        start, count = int(within.starts[0]), int(within.lengths[0])
-        memory = self._kept.memory
-        assert memory is not None
-        return {
-            f.name: memory.view(f.name, start, start + count).view(f.dtype).reshape(count, *(f.shape or ()))
-            for f in self._fixed
-        }
-
 
 class _KeptRows:
-    """Rows in memory as a MemoryRows and its threads share them.
+    """Rows in memory as a MemoryStore and its threads share them.
 
     memory: None until it is opened. ready: all rows are there; viewed: and views of them are for use. closed: no more are made.
     failed: why no more are, else None. settled: set once all are there, or no more come.
     """
 
-    def __init__(self, reader: PackStore, fields: Sequence[Field]) -> None:
-        self._reader, self._fields = copy(reader), fields  # with blocks of its own
+    def __init__(self, below: PackStore) -> None:
+        self.below, self._store = below, copy(below)  # with decoded blocks of its own
+        self.fields = [f.loaded for f in below.fields if not f.loaded.ragged]
         self.memory: RowMemory | None = None
         self.failed: str | None = None
         self.ready = self.viewed = self.closed = False
@@ -136,9 +126,11 @@ class _KeptRows:
     def lacks(self, rows: Runs) -> bool:
         """Return True if some of these rows are not there."""
         memory = self.memory
+        if self.ready and memory is not None:
+            return False
         return memory is None or bool((memory.states[memory.units_of(rows)] != THERE).any())
 
-    def read(self, rows: Runs, out: dict[str, Bytes]) -> bool:
+    def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> bool:
         """Copy rows, having made those that are missing; return False if some cannot be made, or no more are."""
         memory = self.memory
         if memory is None:
@@ -147,9 +139,8 @@ class _KeptRows:
             if not self.ready and not self._bring(memory, memory.units_of(rows)):
                 return False
         except PackerError as error:
-            self._fail(
-                error
-            )  # rows that cannot be made are the loop's concern once the files cannot give them either
+            # Rows that cannot be made are the loop's concern once the files cannot give them either.
+            self._fail(error)
             return False
         for name, array in out.items():
             memory.read(name, rows, array)
@@ -158,12 +149,14 @@ class _KeptRows:
     def fill(self, ending: threading.Event) -> None:
         """Open the memory, and make all rows that are missing."""
         try:
-            self.memory = memory = RowMemory(self._reader, self._fields)
+            self.memory = memory = RowMemory(self._store)
             with ThreadPool(threads := max(1, machine.cores() // memory.holders)) as pool:
                 for made in [pool.submit(self._make_missing, memory, ending) for _ in range(threads)]:
                     made.result()
             # What is left is what others are making.
             self.ready = not ending.is_set() and self._bring(memory, np.arange(memory.units))
+            if self.ready:
+                self.below.keep(0)  # its decoded blocks are not needed again
         except PackerError as error:
             self._fail(error)
 
@@ -177,7 +170,7 @@ class _KeptRows:
             if not len(states):
                 return
             try:
-                memory.make(units, self._reader)
+                memory.make(units, self._store)
             except PackerError as error:
                 self._fail(error)
 
@@ -190,7 +183,7 @@ class _KeptRows:
             missing = units[memory.states[units] == MISSING]
             if len(missing) or time.monotonic() > patience:
                 some = (missing if len(missing) else units)[:_STEP_UNITS]
-                memory.make(np.unique(some), self._reader)
+                memory.make(np.unique(some), self._store)
             else:
                 time.sleep(_LOOK_SECONDS)
         return True
@@ -203,14 +196,14 @@ class _KeptRows:
             self.failed = str(error)
         log.warning(
             "%s: not all rows are kept in memory, the others are read from the disk (%s)",
-            self._reader.pack.path,
+            self._store.pack.path,
             self.failed,
         )
 
     def leave(self) -> None:
         """Leave the memory."""
         self.memory, self.ready, self.viewed = None, False, False
-        self._reader.close()
+        self._store.close()
 
     def register(self, device: torch.device | str) -> None:
         """Pin the full memory: its pages exist already, so none has to be cleared."""
@@ -225,7 +218,7 @@ class _KeptRows:
         if code:
             log.warning(
                 "%s: CUDA cannot pin %s (error %d); batches are put together in memory that is pinned",
-                self._reader.pack.path,
+                self._store.pack.path,
                 size(whole.nbytes),
                 code,
             )
@@ -240,7 +233,7 @@ def _unregister(runtime: Any, address: int, pid: int) -> None:
 
 
 def _keep(kept: _KeptRows, pinned: torch.device | str | None, ending: threading.Event) -> None:
-    """Fill the memory and, once it is full, pin it if it is to be; leave it when the source of rows has gone, or is closed."""
+    """Fill the memory and, once it is full, pin it if it is to be; leave it when the store has gone, or is left."""
     try:
         kept.fill(ending)
         if kept.ready and pinned is not None:

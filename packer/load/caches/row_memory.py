@@ -14,7 +14,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,10 @@ class RowMemory:
     holders: processes that have it, when it was opened.
     """
 
-    def __init__(self, reader: PackStore, fields: Sequence[Field]) -> None:
-        """reader: of the pack. fields: as they are loaded, of fixed length. Raises PackerError if there is no memory."""
-        self.rows, self.unit_rows = reader.rows, _unit_rows(reader, fields)
+    def __init__(self, store: PackStore) -> None:
+        """store: whose fixed fields it will hold. Raises PackerError if there is no memory."""
+        fields = _kept_fields(store)
+        self.rows, self.unit_rows = store.rows, _unit_rows(store)
         self.units = -(-self.rows // self.unit_rows)
         self._row_bytes = {f.name: f.row_bytes for f in fields}
         self._offsets: dict[str, int] = {}
@@ -54,7 +55,7 @@ class RowMemory:
             self._offsets[f.name] = nbytes
             nbytes += _pages(self.rows * f.row_bytes)
         try:
-            self.path = _listing(reader, fields)
+            self.path = _listing(store)
             self.fd, self.holders = _shared(self.path, nbytes)
             weakref.finalize(
                 self, os.close, self.fd
@@ -93,8 +94,8 @@ class RowMemory:
         if found != DONE:
             raise SpaceError("memory for rows: cannot be read. Pass placement='disk'.")
 
-    def make(self, units: NDArray[np.int64], reader: PackStore) -> None:
-        """Read units of the subset out of the pack. Raises PackerError: then those that have not come are missing."""
+    def make(self, units: NDArray[np.int64], store: PackStore) -> None:
+        """Read units out of the store. Raises PackerError: then those that have not come are missing."""
         self.states[units] = MAKING
         try:
             for part in np.split(units, np.flatnonzero(np.diff(units) != 1) + 1) if len(units) else ():
@@ -102,12 +103,15 @@ class RowMemory:
                     int(part[0]) * self.unit_rows,
                     min(int(part[-1] + 1) * self.unit_rows, self.rows),
                 )
-                for name, row_bytes in self._row_bytes.items():
-                    made = np.empty((stop - start, row_bytes), np.uint8)
-                    reader.copy(one_run(start, stop), {name: made})
-                    self._reserve(self._offsets[name] + start * row_bytes, made.nbytes)
+                made = {
+                    name: np.empty((stop - start, row_bytes), np.uint8)
+                    for name, row_bytes in self._row_bytes.items()
+                }
+                store.copy(one_run(start, stop), made)
+                for name, rows in made.items():
+                    self._reserve(self._offsets[name] + start * self._row_bytes[name], rows.nbytes)
                     # At once: others may read what is made twice, as who began it was slow.
-                    self.view(name, start, stop)[:] = made
+                    self.view(name, start, stop)[:] = rows
                 self.states[part] = THERE
         finally:
             self.states[units[self.states[units] == MAKING]] = MISSING
@@ -124,38 +128,41 @@ class RowMemory:
         return SpaceError(f"memory for rows: {size(nbytes)} cannot be had ({reason}). Pass placement='disk'.")
 
 
-def in_memory(reader: PackStore, fields: Sequence[Field]) -> bool:
+def in_memory(store: PackStore) -> bool:
     """Return True if a process of this user has these rows in memory already, so that another one needs no more of it."""
     try:
-        with _holders(_listing(reader, [f for f in fields if not f.ragged])) as links:
+        with _holders(_listing(store)) as links:
             return bool(links)
     except (PackerError, OSError):
         return False
 
 
-def _listing(reader: PackStore, fields: Sequence[Field]) -> str:
+def _kept_fields(store: PackStore) -> list[Field]:
+    return [f.loaded for f in store.fields if not f.loaded.ragged]
+
+
+def _listing(store: PackStore) -> str:
     """Return the file that lists who has these rows: by the pack's files as they are now, fields, subset, and `verify`.
 
     Raises PackerError where there is no folder for temporary files, or this user's is not safe.
     """
     content = hashlib.blake2b(digest_size=16)
-    for part in reader.pack.parts:
+    for part in store.pack.parts:
         content.update(part.seal or part.header.to_bytes())
         content.update(repr(_files(part)).encode("utf-8", "surrogateescape"))
-    content.update(repr([(f.name, f.dtype, f.shape) for f in fields]).encode())
-    unit_rows = _unit_rows(reader, fields)
-    content.update(f"{reader.rows} {unit_rows} {reader.subset.fingerprint} {reader.verify}".encode())
+    content.update(repr([(f.name, f.dtype, f.shape) for f in _kept_fields(store)]).encode())
+    content.update(f"{store.rows} {_unit_rows(store)} {store.subset.fingerprint} {store.verify}".encode())
     return os.path.join(own_folder(), content.hexdigest())
 
 
-def _unit_rows(reader: PackStore, fields: Sequence[Field]) -> int:
-    stored = [reader.pack.header.field(f.name) for f in fields]
+def _unit_rows(store: PackStore) -> int:
+    stored = [f for f in store.fields if not f.loaded.ragged]
     if any(f.compressed for f in stored):
-        rows = reader.pack.header.block_rows
+        rows = store.pack.header.block_rows
     else:
         nbytes = _DECODED_BYTES if any(f.ragged for f in stored) else _COPIED_BYTES
-        rows = nbytes // max(1, sum(f.row_bytes for f in fields))
-    return max(1, min(rows, reader.rows))
+        rows = nbytes // max(1, sum(f.loaded.row_bytes for f in stored))
+    return max(1, min(rows, store.rows))
 
 
 def _files(pack: Pack) -> list[tuple[int, ...]]:
