@@ -15,18 +15,15 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.load.prefetcher import FileRows
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
-from packer.starting import ForkSafeThreads
 from tests.load.caches.test_row_memory import until
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of
 
 torch = pytest.importorskip("torch")
 gpu_cache = pytest.importorskip("packer.load.caches.gpu_cache")
-from packer.load.device import device_of  # noqa: E402
 
 ROW_BYTES = 8 * 6 * 3 + 8  # image and label
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -61,8 +58,7 @@ class Gate(PackStore):
 def upload(pack: Pack, device: str, *, split: str | None = None, reader: PackStore | None = None) -> Any:
     fields = select_fields(pack, None)
     subset = Subset(select_rows(pack, split))
-    files = FileRows(reader or PackStore(pack, fields, subset), fields, ForkSafeThreads(1))
-    return gpu_cache.GpuRows(files, fields, fields, device_of(device), device)
+    return gpu_cache.GpuStore(reader or PackStore(pack, fields, subset), fields, device)
 
 
 def check(held: Any, rows: np.ndarray, pack_rows: np.ndarray, images: np.ndarray) -> bool:
@@ -96,7 +92,7 @@ def test_rows_of_every_kind_of_pack(stored: Pack, expected: dict[str, np.ndarray
     assert none["image"].shape == (0, *images[0].shape)
     with pytest.raises(IndexError, match="row 70 of 70"):
         held.content.gather(one_run(69, 71))
-    held.close()
+    held.leave()
     assert held.content.gather(one_run(0, 1)) is None
 
 
@@ -196,7 +192,7 @@ def test_nothing_stays_behind(pack: Pack, device: str, steps: None, how: str):
     assert threads() == 1
     threading.Timer(0.1, gate.allowed.release).start()
     if how == "close":
-        held.close()
+        held.leave()
         assert threads() == 0
     held = None
     gc.collect()
@@ -224,7 +220,7 @@ def test_gathers_on_slow_streams_see_whole_rows(pack: Pack, steps: None):
             found = held.content.gather(consecutive(rows))
             if found is not None:
                 results.append((stream, rows, found["image"]))
-    held.close()
+    held.leave()
     del held
     torch.full((1 << 16,), 9, dtype=torch.uint8, device="cuda")
     for stream, rows, found in results:

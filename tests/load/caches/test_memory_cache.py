@@ -16,16 +16,16 @@ from packer.errors import FormatError, PackerError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.caches import memory_cache
-from packer.load.caches.memory_cache import MemoryRows
-from packer.load.prefetcher import FileRows
-from packer.orders.row_orders import Rows, Sequential
-from packer.orders.runs import Runs
-from packer.read.array_store import PackStore
+from packer.load.caches.memory_cache import MemoryStore
+from packer.orders.runs import Runs, consecutive, one_run
+from packer.read.array_store import ArrayStore, PackStore
+from packer.read.row_selection import select_fields
 from tests.load.caches.test_row_memory import folder
-from tests.load.test_prefetcher import Lender, files_of, images, request_of
-from tests.read.conftest import ROWS, image_of, make_pack, make_stored
+from tests.read.conftest import ROWS, SHAPE, image_of, make_pack, make_stored
 
 __all__ = ["folder"]
+
+ROW_BYTES = int(np.prod(SHAPE))
 
 
 @pytest.fixture
@@ -47,30 +47,64 @@ def test_epochs_are_those_of_the_disk_and_at_last_from_memory_alone(
             for own, other in zip(epoch, memory, strict=True):
                 assert all(np.array_equal(a, b) for a, b in zip(own, other, strict=True))
             if number == 1:
-                assert memory._prefetcher._sources[0].wait(120)  # type: ignore[union-attr]
-                monkeypatch.setattr(FileRows, "read_fixed", None)
+                assert memory._engine.store.wait(120)  # type: ignore[union-attr]
+                monkeypatch.setattr(PackStore, "copy", None)
         assert memory.resident
 
 
-@pytest.mark.parametrize("copied", [False, True])
-@pytest.mark.parametrize("order", [Sequential(), Rows()])
-def test_it_asks_for_a_slot_unless_its_rows_lie_as_one_run_and_are_copied_anyway(
-    pack: Pack, order: Any, copied: bool
-) -> None:
-    files, reader, fields = files_of(pack)
-    request, lend = request_of(reader, order, 5, 30), Lender(fields)
-    expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
-    memory = MemoryRows(files, fields, fields, copied=copied)
-    assert np.array_equal(images(memory.fetch(request, lend)), expected)
-    assert lend.lent == 1
+def store_of(pack: Pack) -> PackStore:
+    return PackStore(pack, select_fields(pack, None))
+
+
+def read(store: ArrayStore, rows: Runs) -> np.ndarray:
+    """Images, after their labels were compared."""
+    out = {
+        name: np.empty((rows.total, size), np.uint8) for name, size in (("image", ROW_BYTES), ("label", 8))
+    }
+    store.copy(rows, out)
+    assert (out["label"].view("<i8")[:, 0] == 3 * rows.rows()).all()
+    return out["image"].reshape(-1, *SHAPE)
+
+
+def expected(rows: Runs) -> np.ndarray:
+    return np.stack([image_of(row) for row in rows.rows().tolist()])
+
+
+MIXED = Runs(np.array([7, 2, 90]), np.array([3, 1, 13]))
+
+
+@pytest.mark.parametrize("rows", [one_run(5, 30), MIXED])
+def test_rows_are_views_once_all_are_there_if_they_lie_as_one_run(pack: Pack, rows: Runs) -> None:
+    store = store_of(pack)
+    memory = MemoryStore(store)
+    assert np.array_equal(read(memory, rows), expected(rows))
     assert memory.wait(120)
     assert memory.ready
-    assert np.array_equal(images(memory.fetch(request, lend)), expected)
-    assert lend.lent == (1 if copied and isinstance(order, Sequential) else 2)
-    memory.close()  # rows that it no longer has come from the files
+    assert memory.viewed
+    assert np.array_equal(read(memory, rows), expected(rows))
+    views = memory.views(rows)
+    assert (views is not None) == (len(rows.starts) == 1)
+    if views is not None:
+        assert np.array_equal(views["image"], expected(rows))
+        assert views["label"].tolist() == (3 * rows.rows()).tolist()
+    memory.leave()  # rows that it no longer has come from the files
     assert not memory.ready
-    assert np.array_equal(images(memory.fetch(request, lend)), expected)
-    files.close()
+    assert memory.views(rows) is None
+    assert np.array_equal(read(memory, rows), expected(rows))
+
+
+def test_rows_are_asked_for_below_until_they_are_there(pack: Pack) -> None:
+    store = store_of(pack)
+    asked: list[int] = []
+    store.prefetch = lambda rows: asked.extend(rows.rows().tolist())  # type: ignore[method-assign]
+    memory = MemoryStore(store)
+    assert memory.wait(120)
+    asked.clear()
+    memory.prefetch(MIXED)
+    assert not asked
+    memory.leave()
+    memory.prefetch(MIXED)
+    assert asked == MIXED.rows().tolist()
 
 
 class Elsewhere(PackStore):
@@ -89,23 +123,20 @@ class Elsewhere(PackStore):
 
 
 def test_rows_that_cannot_be_made_come_from_the_disk(pack: Pack, caplog: pytest.LogCaptureFixture) -> None:
-    files, _, fields = files_of(pack)
-    reader = files.reader = Elsewhere(pack, fields)
-    request, lend = request_of(reader, Rows(), 0, ROWS - 3), Lender(fields)
-    expected = np.stack([image_of(row) for row in request.rows().rows().tolist()])
+    store = Elsewhere(pack, select_fields(pack, None))
+    rows = consecutive(np.random.default_rng(0).permutation(ROWS)[3:])
     with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = MemoryRows(files, fields, fields)
+        memory = MemoryStore(store)
         failed = False
         while not failed:
             failed = memory.failed is not None
-            assert np.array_equal(images(memory.fetch(request, lambda: lend(ROWS - 3))), expected)
+            assert np.array_equal(read(memory, rows), expected(rows))
         assert not memory.wait(120)
     assert caplog.messages == [
         f"{pack.path}: not all rows are kept in memory, the others are read from the disk (p.h5: reading failed (Input/output error)."
         " Check the disk.)"
     ]
-    memory.close()
-    files.close()
+    memory.leave()
 
 
 def test_without_memory_all_rows_come_from_the_disk(
@@ -150,64 +181,57 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
 
 
 def test_pinned_memory_is_registered_as_long_as_a_view_of_it_lives(pack: Pack, runtime: Runtime) -> None:
-    files, reader, fields = files_of(pack)
-    memory = MemoryRows(files, fields, fields, pinned="cuda:0", copied=True)
+    memory = MemoryStore(store_of(pack), pinned="cuda:0")
     assert memory.wait(120)
-    fetched = memory.fetch(request_of(reader, Sequential(), 5, 30), Lender(fields))
+    views = memory.views(one_run(5, 30))
+    assert views is not None
     ((address, nbytes),) = runtime.registered.items()
-    for rows in (fetched.arrays["image"], fetched.arrays["label"]):
+    for rows in views.values():
         assert address <= rows.ctypes.data < rows.ctypes.data + rows.nbytes <= address + nbytes
-    memory.close()
+    memory.leave()
     gc.collect()
     assert runtime.registered
-    assert (fetched.arrays["label"] == 3 * np.arange(5, 30)).all()
-    del fetched, rows, memory
+    assert (views["label"] == 3 * np.arange(5, 30)).all()
+    del views, rows, memory
     gc.collect()
     assert not runtime.registered
-    files.close()
 
 
 def test_memory_that_cannot_be_pinned_is_said(
     pack: Pack, runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.code = 2
-    files, _, fields = files_of(pack)
     with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = MemoryRows(files, fields, fields, pinned="cuda:0", copied=True)
+        memory = MemoryStore(store_of(pack), pinned="cuda:0")
         assert memory.wait(120)
     assert "CUDA cannot pin" in caplog.text
-    request, lend = request_of(files.reader, Sequential(), 5, 30), Lender(fields)
-    assert (images(memory.fetch(request, lend)) == np.stack([image_of(row) for row in range(5, 30)])).all()
-    assert lend.lent == 1
-    memory.close()
-    files.close()
+    assert memory.ready
+    assert memory.views(one_run(5, 30)) is None
+    assert np.array_equal(read(memory, one_run(5, 30)), expected(one_run(5, 30)))
+    memory.leave()
 
 
 @pytest.mark.gpu
 def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack) -> None:
     import torch
 
-    files, reader, fields = files_of(pack)
-    two = [MemoryRows(files, fields, fields, pinned="cuda", copied=True) for _ in range(2)]
+    two = [MemoryStore(store_of(pack), pinned="cuda") for _ in range(2)]
     assert all(memory.wait(120) for memory in two)
-    request = request_of(reader, Sequential(), 10, 60)
-    view = two[0].fetch(request, Lender(fields)).arrays["image"]
+    views = two[0].views(one_run(10, 60))
+    assert views is not None
+    view = views["image"]
     host = torch.from_numpy(view)
     assert host.is_pinned()
-    expected = np.stack([image_of(row) for row in range(10, 60)])
-    assert (host.to("cuda", non_blocking=True).cpu().numpy() == expected).all()
+    assert (host.to("cuda", non_blocking=True).cpu().numpy() == expected(one_run(10, 60))).all()
     for memory in two:
-        memory.close()
-    files.close()
-    assert (view == expected).all()
+        memory.leave()
+    assert (view == expected(one_run(10, 60))).all()
 
 
 def test_closed_at_once_nothing_is_left(pack: Pack) -> None:
     """The fixture of the folder looks for what is."""
     assert tempfile.gettempdir() != "/tmp"
-    files, _, fields = files_of(pack)
-    MemoryRows(files, fields, fields).close()
-    memory = MemoryRows(files, fields, fields)
+    MemoryStore(store_of(pack)).leave()
+    memory = MemoryStore(store_of(pack))
     del memory
     gc.collect()
-    files.close()

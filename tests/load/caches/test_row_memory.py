@@ -21,13 +21,11 @@ from packer.errors import PackerError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.load.caches import row_memory
-from packer.load.caches.memory_cache import MemoryRows
+from packer.load.caches.memory_cache import MemoryStore
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory, in_memory
-from packer.load.prefetcher import FileRows
 from packer.orders.runs import Runs, Subset, consecutive
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
-from packer.starting import ForkSafeThreads
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, expected, image_of, make_pack, store_of, stored
 
@@ -97,13 +95,7 @@ class Gated(PackStore):
 
 
 def memory_of(pack: Pack, *, subset: Subset = ALL) -> RowMemory:
-    fields = [f for f in select_fields(pack, None) if not f.ragged]
-    return RowMemory(PackStore(pack, fields, subset), fields)
-
-
-def rows_of(pack: Pack, reader: PackStore) -> MemoryRows:
-    fields = [f for f in select_fields(pack, None) if not f.ragged]
-    return MemoryRows(FileRows(reader, fields, ForkSafeThreads(2)), fields, fields)
+    return RowMemory(PackStore(pack, select_fields(pack, None), subset))
 
 
 def check(memory: RowMemory, rows: Any) -> None:
@@ -135,7 +127,7 @@ def test_without_a_folder_for_temporary_files_nothing_is_in_memory(
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
     fields = select_fields(pack, None)
-    assert not in_memory(PackStore(pack, fields), fields)
+    assert not in_memory(PackStore(pack, fields))
     with pytest.raises(PackerError, match=r"No usable temporary directory found\. Set TMPDIR"):
         memory_of(pack)
 
@@ -144,7 +136,7 @@ def test_every_kind_of_pack_is_decoded(stored: Pack, expected: dict[str, np.ndar
     rows = np.concatenate([np.arange(a, b) for a, b in SPLITS["train"]])
     fields = [f for f in select_fields(stored, None) if not f.ragged]
     reader = PackStore(stored, fields, Subset(select_rows(stored, "train")))
-    memory = RowMemory(reader, fields)
+    memory = RowMemory(reader)
     units = np.random.default_rng(0).permutation(memory.units)
     for some in np.array_split(units, 5):
         memory.make(np.sort(some), reader)
@@ -161,10 +153,10 @@ def test_who_has_it_is_known_and_what_differs_is_kept_apart(tmp_path: Path) -> N
     fields = select_fields(pack, None)
     memory = memory_of(pack)
     assert memory.holders == 1
-    assert in_memory(PackStore(pack, fields), fields)
+    assert in_memory(PackStore(pack, fields))
 
     def place(pack: Pack, fields: Any = fields, subset: Subset = ALL, **options: bool) -> str:
-        return row_memory._listing(PackStore(pack, fields, subset, **options), fields)
+        return row_memory._listing(PackStore(pack, fields, subset, **options))
 
     plain = place(pack)
     assert place(open_pack(pack.path)) == plain
@@ -175,20 +167,20 @@ def test_who_has_it_is_known_and_what_differs_is_kept_apart(tmp_path: Path) -> N
     assert place(make_pack(tmp_path / "q.h5")) != plain
     os.utime(pack.path, ns=(0, 0))
     assert place(pack) != plain
-    assert not in_memory(PackStore(pack, fields), fields)
+    assert not in_memory(PackStore(pack, fields))
 
 
 def _other(path: str, folder: str, results: Any) -> None:
     tempfile.tempdir = folder
     row_memory._COPIED_BYTES = 1
     pack = open_pack(path)
-    rows = rows_of(pack, Gated(pack, select_fields(pack, None), Path(folder)))
+    rows = MemoryStore(Gated(pack, select_fields(pack, None), Path(folder)))
     assert rows.wait(120)
     memory = rows._kept.memory
     assert memory is not None
     check(memory, np.random.default_rng(1).permutation(ROWS))
     results.put(os.fstat(memory.fd).st_ino)
-    rows.close()
+    rows.leave()
 
 
 @linux
@@ -198,7 +190,7 @@ def test_processes_that_load_the_same_make_each_row_about_once(pack: Pack, tmp_p
     results = SPAWN.Queue()
     child = SPAWN.Process(target=_other, args=(pack.path, str(tmp_path), results))
     child.start()
-    rows, same = rows_of(pack, gated), rows_of(pack, gated)
+    rows, same = MemoryStore(gated), MemoryStore(gated)
     assert until(lambda: len(gated.made()) >= 50)
     gated.allow(10 * ROWS)
     for one in (rows, same):
@@ -209,15 +201,15 @@ def test_processes_that_load_the_same_make_each_row_about_once(pack: Pack, tmp_p
     child.join()
     assert child.exitcode == 0
     assert set(gated.made()) == set(range(ROWS))
-    rows.close()
-    same.close()
+    rows.leave()
+    same.leave()
 
 
 def _stuck(path: str, folder: str) -> None:
     tempfile.tempdir = folder
     row_memory._COPIED_BYTES = 1
     pack = open_pack(path)
-    rows_of(pack, Gated(pack, select_fields(pack, None), Path(folder))).wait()
+    MemoryStore(Gated(pack, select_fields(pack, None), Path(folder))).wait()
 
 
 @linux
@@ -237,11 +229,11 @@ def test_others_go_on_where_a_killed_one_stopped(pack: Pack, tmp_path: Path) -> 
     there = set(np.flatnonzero(memory.states == THERE).tolist())
     (tmp_path / "log").unlink()
     gated.allow(10 * ROWS)
-    rows = rows_of(pack, gated)
+    rows = MemoryStore(gated)
     assert rows.wait(120)
     check(memory, np.arange(ROWS))
     assert not there & set(gated.made())
-    rows.close()
+    rows.leave()
 
 
 @linux
@@ -336,11 +328,11 @@ def test_memory_that_cannot_be_had_is_a_sentence(pack: Pack, monkeypatch: pytest
 
 def test_nothing_stays_behind(pack: Pack) -> None:
     reader = PackStore(pack, select_fields(pack, None))
-    rows_of(pack, reader).close()  # what the first use opens stays open
+    MemoryStore(reader).leave()  # what the first use opens stays open
     before = open_files()
-    rows = rows_of(pack, reader)
+    rows = MemoryStore(reader)
     assert rows.wait(120)
-    rows.close()
+    rows.leave()
     del rows
     assert until(lambda: open_files() <= before)
 
@@ -376,10 +368,10 @@ def test_what_a_file_lists_is_believed_of_that_memory_alone(pack: Pack) -> None:
     """Its process has ended, and another one, or another file, has its number now."""
     fields = [f for f in select_fields(pack, None) if not f.ragged]
     reader = PackStore(pack, fields)
-    with open(pack.path, "rb") as file, open(row_memory._listing(reader, fields), "w") as listing:
+    with open(pack.path, "rb") as file, open(row_memory._listing(reader), "w") as listing:
         listing.write(f"/proc/{os.getpid()}/fd/{file.fileno()}\n/proc/999999999/fd/3")
         listing.flush()
-        memory = RowMemory(reader, fields)
+        memory = RowMemory(reader)
     assert memory.holders == 1
     assert (memory.states == MISSING).all()
 
@@ -388,7 +380,7 @@ def test_where_there_is_no_memfd_it_is_a_file_without_a_name(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    rows = rows_of(pack, PackStore(pack, select_fields(pack, None)))
+    rows = MemoryStore(PackStore(pack, select_fields(pack, None)))
     assert rows.wait(120)
     check(rows._kept.memory, np.arange(ROWS))  # type: ignore[arg-type]
-    rows.close()
+    rows.leave()
