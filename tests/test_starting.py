@@ -20,7 +20,7 @@ import pytest
 import packer
 from packer.convert.image_conversion import convert_images
 from packer.load.batch import Slots, allocate
-from packer.load.prefetcher import ahead
+from packer.load.batch_engine import ahead
 from packer.starting import Background, ForkSafeThreads, forks_safely, held_back, start
 
 cv2 = pytest.importorskip("cv2")
@@ -186,7 +186,7 @@ class Work:
 
 
 def test_ctrl_c_in_the_destructor_of_an_iterator_comes_once_more():
-    stream = ahead((Work for _ in range(9)), 1)
+    stream = ahead((Work() for _ in range(9)), 1)  # type: ignore[misc]
     next(stream)
     waited = []
     with pytest.raises(KeyboardInterrupt):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, TypeAlias
@@ -36,6 +36,37 @@ PackPaths: TypeAlias = PackPath | Sequence[PackPath] | Sequence[tuple[PackPath, 
 """One pack, a list of packs, or a list of (pack, weight)."""
 
 
+@dataclass(frozen=True)
+class ChosenRows:
+    """Rows of a pack, or of several that are read as one, and the fields of them that a dataset loads.
+
+    choice: the arguments that chose them, as text. weights: of the packs, where several were given with one each.
+    overlooked: a warning of splits that are loaded without anyone having said so.
+    """
+
+    pack: Pack
+    fields: tuple[Field, ...]
+    subset: Subset
+    choice: str
+    weights: tuple[float, ...] = ()
+    overlooked: str | None = None
+
+    @classmethod
+    def open(cls, path: PackPaths, fields: Sequence[str] | None, **chosen: Any) -> ChosenRows:
+        """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
+        pack, weights = open_packs(path, fields, chosen["split"])
+        names, rows = select_fields(pack, fields), select(pack, **chosen)
+        overlooked = overlooked_splits(pack, chosen["split"], chosen["subset"])
+        return cls(pack, names, rows, _described(chosen), weights, overlooked)
+
+    def store(self) -> PackStore:
+        """Return the store that reads them from the pack's files."""
+        # Rows that have just been made need not be compared with checksums, which there are none of yet; those that come from a
+        # store have been.
+        verify = self.pack.verify and not self.pack.pending
+        return PackStore(self.pack, stored(self.fields), self.subset, verify=verify)
+
+
 class BaseDataset:
     """Base of the datasets: the rows of a pack that were chosen, and what they tell of themselves under torchvision's names.
 
@@ -45,31 +76,11 @@ class BaseDataset:
     pack: Pack
     fields: tuple[Field, ...]
     subset: Subset
-    _weights: tuple[float, ...] = ()
-    """Of the packs, where several were given with one each."""
 
-    def _open(
-        self,
-        path: PackPaths,
-        fields: Sequence[str] | None,
-        **chosen: Any,
-    ) -> None:
-        """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
-        pack, self._weights = open_packs(path, fields, chosen["split"])
-        self._keep(pack, select_fields(pack, fields), select(pack, **chosen), _described(chosen))
-        if overlooked := overlooked_splits(pack, chosen["split"], chosen["subset"]):
-            warnings.warn(overlooked, stacklevel=4)
-
-    def _keep(self, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str) -> None:
-        self.pack, self.fields, self.subset, self._choice = pack, fields, subset, choice
-        self._names, self._stored = tuple(f.name for f in fields), stored(fields)
-        self._reader = self._read_pack()
-
-    def _read_pack(self) -> PackStore:
-        # Rows that have just been made need not be compared with checksums, which there are none of yet; those that come from a
-        # store have been.
-        verify = self.pack.verify and not self.pack.pending
-        return PackStore(self.pack, self._stored, self.subset, verify=verify)
+    def _keep(self, rows: ChosenRows) -> None:
+        self.pack, self.fields, self.subset = rows.pack, rows.fields, rows.subset
+        self._names, self._stored = tuple(f.name for f in rows.fields), stored(rows.fields)
+        self._rows, self._store = rows, rows.store()
 
     def _settle(self) -> bool:
         """Take the whole pack in place of one that was being filled, once it is sealed; return True if its reader is another one, too.
@@ -80,10 +91,11 @@ class BaseDataset:
         if pack is self.pack:
             return False
         self.pack = pack
-        if self._reader.opened and not pack.verify:
+        self._rows = replace(self._rows, pack=pack)
+        if self._store.opened and not pack.verify:
             return False
-        self._reader.close()
-        self._reader = self._read_pack()
+        self._store.close()
+        self._store = self._rows.store()
         return True
 
     def _summary(self, **lines: str) -> str:
@@ -95,7 +107,8 @@ class BaseDataset:
         rows = f"{self.subset.rows:,}" + (
             "" if self.subset.rows == self.pack.rows else f" of {self.pack.rows:,}"
         )
-        told = {"rows": f"{rows} ({self._choice})" if self._choice else rows, "fields": shapes, **lines}
+        choice = self._rows.choice
+        told = {"rows": f"{rows} ({choice})" if choice else rows, "fields": shapes, **lines}
         first = f"{type(self).__name__} of {self.pack.path}"
         return "\n".join([first, *(f"    {key}: {text}" for key, text in told.items())])
 

@@ -11,12 +11,12 @@ out of the slot when it is handed out (SlotLayout.small).
 from __future__ import annotations
 
 import mmap
+import threading
 import weakref
 from collections import deque, namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -190,20 +190,88 @@ class SlotLayout:
         }
 
 
-@dataclass(frozen=True)
 class LentSlot:
-    """A lent slot, of which `rows` rows are used."""
+    """A slot for some rows, lent when its memory is first used.
 
-    memory: Bytes
-    layout: SlotLayout
-    rows: int
+    arrays: each fixed field as it is handed out, [rows, *shape]. A filler may add arrays, or set others in their place.
+    """
+
+    def __init__(self, slots: Slots, layout: SlotLayout, rows: int) -> None:
+        self._slots, self.layout, self.rows = slots, layout, rows
+
+    @cached_property
+    def memory(self) -> Bytes:
+        """The memory, uint8 [layout.nbytes]."""
+        return self._slots.lend()
 
     @property
     def raw(self) -> dict[str, Bytes]:
         """Each field's section, uint8 [rows, row bytes]."""
         return self.layout.raw(self.memory, self.rows)
 
-    @property
-    def typed(self) -> dict[str, NDArray[np.generic]]:
-        """Each field's section, [rows, *shape] of its dtype."""
+    @cached_property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Each fixed field, [rows, *shape] of its dtype."""
         return self.layout.typed(self.memory, self.rows)
+
+
+class Scratch(threading.local):
+    """Memory of each thread for what it decodes, used again."""
+
+    _memory: Bytes = np.empty(0, np.uint8)
+
+    def memory(self, nbytes: int) -> Bytes:
+        """Return this thread's memory, uint8 [nbytes]."""
+        if len(self._memory) < nbytes:
+            self._memory = np.empty(nbytes, np.uint8)
+        return self._memory[:nbytes]
+
+
+class Filled(NamedTuple):
+    """Result of a task that fills rows of a slot.
+
+    ragged: rows of ragged fields by name. The seconds are those of one thread or process.
+    draws: what was drawn for its images, where they were augmented as they were read.
+    """
+
+    ragged: dict[str, list[Any]]
+    read_seconds: float
+    transform_seconds: float = 0.0
+    draws: Any = None
+
+
+class Host:
+    """Host memory as the place of batches, where they share the memory of the slots; base class of the devices.
+
+    tensors: batches are tensors, else NumPy arrays. on_host: they share the slots' memory. copy_seconds: seconds spent in copies
+    to the device so far.
+    """
+
+    on_host, copy_seconds = True, 0.0
+
+    def __init__(self, tensors: bool = True) -> None:
+        self.tensors = tensors
+
+    def allocate(self, nbytes: int) -> Bytes:
+        """Return memory for a slot, uint8 [nbytes]."""
+        return allocate(nbytes)
+
+    def adopt(self, memory: Bytes) -> Bytes:
+        """Prepare memory from elsewhere for use as a slot; the base class does nothing."""
+        return memory
+
+    def send(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        """Start to copy the arrays of a filled slot; return at once a handle for `receive`."""
+        return arrays
+
+    def made(self, tensors: dict[str, Any]) -> Any:
+        """Return a handle for `receive`, for tensors that the current stream has just made on the device."""
+        return tensors
+
+    def receive(self, sent: Any) -> Mapping[str, Any]:
+        """Return the arrays as tensors that the current stream may use; on the host the arrays as they are."""
+        received: Mapping[str, Any] = sent
+        return received
+
+    def finish(self) -> None:
+        """Wait for the copies that were begun."""

@@ -7,30 +7,31 @@ worker processes, no pickling, no collating.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from packer.arguments import whole
 from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
-from packer.load import order_choice
-from packer.load.base_dataset import PackPaths
-from packer.load.batch_plan import BatchPlan
-from packer.load.epoch_progress import EpochProgress, ResumableEpochs, check_no_worker, register
+from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
+from packer.load.batch import Batched
+from packer.load.batch_engine import BatchEngine
+from packer.load.epoch_progress import EpochProgress
+from packer.load.load_plan import BatchArguments, EpochArguments, LoadPlan
 from packer.load.padded_batches import Padding
-from packer.load.prefetcher import Prefetcher
 from packer.load.processes.transforms import PythonTransform
-from packer.load.ranks import AccelerateLoop, TrainingRanks
+from packer.load.ranks import AccelerateLoop
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
-from packer.orders.epochs import Context, RowOrder, Share, read_request, read_requests
-from packer.orders.mixture import Mixture, single_orders
-from packer.orders.row_orders import Rows
-from packer.sentence import Option, Sentence
+from packer.orders.epochs import Epoch, RowOrder, Share, read_request, read_requests
 from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ PREFETCH = 2
 _LOG = logging.getLogger("packer.load")
 
 
-class PackedBatchDataset(ResumableEpochs):
+class PackedBatchDataset(BaseDataset):
     """Batches of a pack, in a chosen order, read ahead by threads.
 
     Iterating yields named tuples ``(image, label, ...)``: images are uint8 tensors [N, C, H, W] with channels_last strides, labels
@@ -140,72 +141,43 @@ class PackedBatchDataset(ResumableEpochs):
         threads: int | None = None,
         prefetch: int = PREFETCH,
     ) -> None:
-        if not isinstance(shuffle, bool):
-            raise UsageError(
-                f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
-            )
-        self._open(path, fields, split=split, classes=classes, subset=subset)
-        self.rows = self.subset.rows
-        self.batch_size, self.seed = whole("batch_size", batch_size, 1), whole("seed", seed)
-        self._ranks = TrainingRanks(self.pack.path, rank, world_size)
-        whole_batch = self.batch_size * self.world_size
-        about = order_choice.context(self._reader, self.subset, whole_batch, self._weights)
-        self.order = order_choice.parse_order(order, shuffle, about)
-        self._chosen = shuffle and (order.order if isinstance(order, Mixture) else order) is None
-        self.ends = order_choice.parse_ends(ends, drop_last, ordered=self.order.fixed)
-        self._plan = BatchPlan.resolve(
-            self._reader,
-            self.fields,
-            self.subset,
-            output=output,
-            device=device,
-            prefetch=prefetch,
-            threads=threads,
-            augment=augment,
-            transform=transform,
-            collate=collate,
-            placement=placement,
+        plan = LoadPlan.resolve(
+            ChosenRows.open(path, fields, split=split, classes=classes, subset=subset),
+            EpochArguments(batch_size, shuffle, order, seed, ends, drop_last, rank, world_size),
+            BatchArguments(output, device, placement, augment, transform, collate, threads, prefetch),
         )
-        self.output, self.device, self.placement = self._plan.output, self._plan.device, self._plan.placement
-        self.threads, self.prefetch = self._plan.threads, self._plan.prefetch
-        self._progress, self._stats, self._making = EpochProgress(), Stats(), ForkSafeLock()
-        self._prefetcher: Prefetcher | None = None
+        self._keep(plan.rows)
+        self._follow(plan)
+        self._progress, self._stats, self._making = EpochProgress(plan), Stats(), ForkSafeLock()
+        self._engine: BatchEngine | None = None
         self._dataset: PackedDataset | None = None
         self._warned, self._loops = False, 0  # loops under way
-        self._say(about)
+        _LOG.info("%s: placement %r: %s", self.pack.path, plan.placement, plan.reason)
+        for text in filter(None, (plan.rows.overlooked, plan.slow_order())):
+            warnings.warn(text, stacklevel=3)
+        self._warn_of(plan.share(0), stacklevel=4)
         register(PackedBatchDataset, load=False)
 
-    def _say(self, about: Context) -> None:
-        """Log what was chosen, and warn of what is slow or differs between ranks. Raises UsageError if nothing is left to load."""
-        path = self.pack.path
-        _LOG.info("%s: placement %r: %s", path, self.placement, self._plan.reason)
-        by_row = any(isinstance(one, Rows) for one in single_orders(self.order))
-        if self._chosen and by_row and about.coded and self.placement == "disk":
-            warnings.warn(
-                Sentence(
-                    f"{path}: its rows are compressed in blocks of {about.block_rows:,} and were not shuffled "
-                    "when it was made, so a shuffled epoch decodes a block for almost every row. Convert it "
-                    f"again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
-                    "speed."
-                ),
-                stacklevel=4,
-            )
-        if not len(self) and self.ends == "drop":
-            raise UsageError(
-                f"{path}: has {self.rows} rows, fewer than one batch of {self.batch_size} on {self.world_size}"
-                " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
-            )
-        self._warn_of(self._share(0), stacklevel=5)
+    def _follow(self, plan: LoadPlan) -> None:
+        """Tell of a plan by the attributes of the dataset."""
+        self.rows, self.batch_size = plan.rows.subset.rows, plan.batch_size
+        self.seed, self.order, self.ends = plan.seed, plan.order, plan.ends
+        self.output, self.device, self.placement = plan.output, plan.device, plan.placement
+        self.threads, self.prefetch = plan.threads, plan.prefetch
+
+    @property
+    def _plan(self) -> LoadPlan:
+        return self._progress.plan
 
     @property
     def rank(self) -> int:
         """Rank of this process: as given, or found now."""
-        return self._ranks.now()[0]
+        return self._plan.ranks.now()[0]
 
     @property
     def world_size(self) -> int:
         """Processes that share an epoch: as given, or found now."""
-        return self._ranks.now()[1]
+        return self._plan.ranks.now()[1]
 
     @property
     def sampler(self) -> PackedBatchDataset:
@@ -222,31 +194,58 @@ class PackedBatchDataset(ResumableEpochs):
     @property
     def resident(self) -> bool:
         """True once all rows are where `placement` keeps them by now; always False for "disk"."""
-        return self._prefetcher is not None and self._prefetcher.resident
+        return self._engine is not None and self._engine.resident
 
     @property
     def dataset(self) -> PackedDataset:
         """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
         if self._dataset is None:
-            self._dataset = PackedDataset.of_rows(self.pack, self.fields, self.subset, self._choice)
+            self._dataset = PackedDataset.of_rows(replace(self._plan.rows, pack=self.pack))
         return self._dataset
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the last ``iter()`` began, or, before one, that the next begins or goes on with; ``batch(i)`` reads it."""
+        return self._progress.epoch
+
+    @property
+    def batches_left(self) -> int:
+        """Batches that the next ``iter()`` gives: ``len()``, but for an epoch that goes on after load_state_dict."""
+        return self._plan.share(self._progress.coming()[1]).steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the one that ``batch(i)`` reads and the next ``iter()`` begins (or goes on with, after load_state_dict)."""
+        self._progress.set_epoch(whole("epoch", epoch, 0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the latest iterator is: seed, epoch, rows handed to all ranks together, and the order.
+
+        The same on every rank, if all have been handed as many batches. JSON can hold it. Prefetched batches do not count.
+        """
+        return self._progress.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state_dict was taken: the next ``iter()`` gives the rest of its epoch, on any number of ranks.
+
+        Seed and lengths of slices are taken from the state. Raises UsageError if it is of other rows or another order.
+        """
+        old = self._plan
+        self._progress.load(state)
+        new = self._plan
+        if new.length != old.length:
+            self.close()  # batches may be larger than those that slots were made for
+        elif new.views is not old.views:
+            self._end_engine()  # which has the old ones
+        self._follow(new)
+        self._keep_blocks()
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch on this rank."""
-        return self._share(0).steps
+        return self._plan.share(0).steps
 
     def __repr__(self) -> str:
         """Return a summary over several lines: rows, fields, order, placement, device and ranks."""
-        rank, world_size = self.rank, self.world_size
-        share = Share(self.order.length(self.rows), self.batch_size, world_size, rank, self.ends)
-        order = f"{self.order!r}, seed {self.seed}, epoch {self.epoch}"
-        return self._summary(
-            batches=f"{share.steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
-            order=f"{order} (shuffle=True)" if self._chosen else order,
-            placement=f"{self.placement!r}: {self._plan.reason}",
-            device=f"{self.device!r}, output {self.output!r}",
-            ranks=str(self._ranks),
-        )
+        return self._summary(**self._plan.lines(self.epoch))
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of the next epoch, which begins when the first is asked for; of the rest of one after load_state_dict.
@@ -254,27 +253,24 @@ class PackedBatchDataset(ResumableEpochs):
         So an iterator that is only made, as frameworks make one to see whether they can, begins none.
         """
         check_no_worker()
-        mark = self._progress.begin(self._ended)
+        mark = self._progress.begin()
         self._loops += 1
         told: AccelerateLoop | None = None
         try:
-            self._ranks.check_own(self)
-            share = self._share(mark.handed)
+            plan = self._plan
+            plan.ranks.check_own(self)
+            share = plan.share(mark.handed)
             self._warn_of(share)
-            self._ranks.warn(self.rows, stacklevel=3)
+            plan.ranks.warn(self.rows, stacklevel=3)
             self._stats = stats = Stats(mark.epoch, readers=self.threads)
-            if (
-                self._loops == 1 and self._settle()
-            ):  # else it goes on as it is for the other loop, which reads from it
-                self._end_prefetcher()
-            prefetcher = self._made()
-            requests = read_requests(
-                self._sequence(mark.epoch), share, prefetcher.batches, prefetcher.ahead_rows
-            )
+            if self._loops == 1 and self._settle():  # else the other loop reads from what is open
+                self._end_engine()
+            engine = self._running()
+            requests = read_requests(self._sequence(mark.epoch), share, engine.batches, engine.ahead_rows)
             n, whole, positions = share.n, share.whole, share.origin
             end = positions + share.steps * whole
             told = AccelerateLoop.begun((share.rank, share.world_size), n - end + whole)
-            for batch in prefetcher.batches_of(requests, stats):
+            for batch in engine.batches_of(requests, stats):
                 positions += whole
                 if told is not None and positions >= end:
                     told.end_of_dataloader = True
@@ -294,13 +290,17 @@ class PackedBatchDataset(ResumableEpochs):
 
     def batch(self, number: int) -> Any:
         """Return one batch of the present epoch, read now; it begins no epoch. number: 0..len()-1. Raises UsageError."""
-        self._ranks.warn(self.rows, stacklevel=3)
-        share = self._share(0)
+        self._plan.ranks.warn(self.rows, stacklevel=3)
+        share = self._plan.share(0)
         return self._batch(self.epoch, share, whole("number", number, 0, share.steps - 1))
 
     def _batch(self, epoch: int, share: Share, step: int) -> Any:
         """Return batch number `step` of a whole epoch, read now."""
-        return self._made().batch_of(read_request(self._sequence(epoch), share, step, step + 1))
+        request = read_request(self._sequence(epoch), share, step, step + 1)
+        return next(self._running().batches_of([request], Stats()))
+
+    def _sequence(self, epoch: int) -> Epoch:
+        return Epoch(self.order, self.subset, self.seed, epoch)
 
     def __enter__(self) -> PackedBatchDataset:
         return self
@@ -309,7 +309,9 @@ class PackedBatchDataset(ResumableEpochs):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ranks": self._ranks.carried(), "_prefetcher": None, "_loops": 0}
+        progress = copy(self._progress)
+        progress.plan = replace(self._plan, ranks=self._plan.ranks.carried())
+        return self.__dict__ | {"_progress": progress, "_engine": None, "_loops": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -325,38 +327,25 @@ class PackedBatchDataset(ResumableEpochs):
         What an infinitely fast loader would give: train on it, and what the step still takes is its own. The batches are
         kept as they are handed out, on their device; leave them unchanged. It begins no epoch.
         """
-        epoch, share = self.epoch, self._share(0)
+        epoch, share = self.epoch, self._plan.share(0)
         kept = [self._batch(epoch, share, step) for step in range(min(whole("count", count, 1), share.steps))]
         return (kept[step % len(kept)] for step in range(len(self)))
 
     def close(self) -> None:
         """End the threads and processes and close the files; batches handed out stay valid, and iterating again starts anew."""
-        if (prefetcher := self._prefetcher) is not None:
-            prefetcher.drop()
+        if (engine := self._engine) is not None:
+            engine.drop()
         with ExitStack() as closing:  # first: threads may be waiting for rows
             for pack in self.pack.members or (self.pack,):
                 closing.enter_context(pack.closing())
-            self._end_prefetcher()
-        self._reader.close()
+            self._end_engine()
+        self._store.close()
 
-    def _end_prefetcher(self) -> None:
+    def _end_engine(self) -> None:
         with self._making:
-            prefetcher, self._prefetcher = self._prefetcher, None
-        if prefetcher is not None:
-            prefetcher.close()
-
-    def _resume(self, order: RowOrder, plan: BatchPlan) -> None:
-        if order.length(self.rows) != self.order.length(self.rows):
-            self.close()  # batches may be larger than those that slots were made for
-        elif plan is not self._plan:
-            self._end_prefetcher()  # which has the old one
-        self.order, self._plan = order, plan
-        self._keep_blocks()
-
-    def _share(self, origin: int) -> Share:
-        rank, world_size = self._ranks.now()
-        n = self.order.length(self.rows)
-        return Share(n, self.batch_size, world_size, rank, self.ends, origin)
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
     def _warn_of(self, share: Share, stacklevel: int = 3) -> None:
         if share.differs and not self._warned:
@@ -368,18 +357,44 @@ class PackedBatchDataset(ResumableEpochs):
                 stacklevel=stacklevel,
             )
 
-    def _made(self) -> Prefetcher:
-        """Return the prefetcher of this process, making a new one after a fork, unpickling or close()."""
+    def _running(self) -> BatchEngine:
+        """Return the engine of this process, making a new one after a fork, unpickling or close()."""
         with self._making:
-            if self._prefetcher is None or self._prefetcher.pid != os.getpid():
-                batch_rows = self.batch_size
-                if self.ends != "pad":  # whose batches are full even where there are fewer rows
-                    batch_rows = max(1, min(batch_rows, self.order.length(self.rows)))
+            if self._engine is None or self._engine.pid != os.getpid():
                 self._keep_blocks()
-                self._prefetcher = self._plan.prefetcher(self._reader, batch_rows, self.seed)
-            return self._prefetcher
+                self._engine = self._plan.engine(self._store)
+            return self._engine
 
     def _keep_blocks(self) -> None:
-        """Make the reader cache the decoded blocks of two windows: the threads read ahead of the loop."""
+        """Make the store keep the decoded blocks of two windows: the threads read ahead of the loop."""
         mixed = -(-self.order.mixed_rows(self.world_size) // self.pack.header.block_rows)
-        self._reader.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
+        self._store.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
+
+
+def register(dataset: type, *, load: bool) -> None:
+    """Register a class as an IterableDataset of torch, so that frameworks do not shard it again.
+
+    torch's default_collate refuses its batches from then on. load: import torch if necessary; else do nothing until it is imported.
+    """
+    data = importlib.import_module("torch.utils.data") if load else sys.modules.get("torch.utils.data")
+    if data is not None:
+        data.IterableDataset.register(dataset)
+        data._utils.collate.default_collate_fn_map[Batched] = _refuse_collating
+
+
+def _refuse_collating(*_: Any, **__: Any) -> NoReturn:
+    raise UsageError(
+        "DataLoader over PackedBatchDataset: its items are batches already, and DataLoader's batch_size (1 unless given) would"
+        " put batches of them together. Iterate over the dataset itself, pass DataLoader(ds, batch_size=None), or take PackedDataset,"
+        " whose items are rows."
+    )
+
+
+def check_no_worker() -> None:
+    """Raise UsageError in a DataLoader's worker, of which each would give all batches. Imports nothing."""
+    data: Any = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
+        raise UsageError(
+            "PackedBatchDataset: is iterated in a worker of a DataLoader; it reads ahead with threads of its own, in this process."
+            " Pass num_workers=0 with batch_size=None, or take PackedDataset, whose items are rows."
+        )

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.batch import Bytes, IndexedRows, allocate
+from packer.load.batch import Bytes, Host, IndexedRows
 
 Arrays = Mapping[str, NDArray[np.generic]]
 if TYPE_CHECKING:
@@ -25,45 +25,13 @@ if TYPE_CHECKING:
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
-class Device:
-    """Host memory, where tensors share the memory of the slots; base class of the devices that batches are copied to.
-
-    on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so far.
-    """
-
-    on_host, copy_seconds = True, 0.0
-
-    def allocate(self, nbytes: int) -> Bytes:
-        """Return memory for a slot, uint8 [nbytes]."""
-        return allocate(nbytes)
-
-    def adopt(self, memory: Bytes) -> Bytes:
-        """Prepare memory from elsewhere for use as a slot; the base class does nothing."""
-        return memory
-
-    def send(self, arrays: Arrays) -> Any:
-        """Start to copy the arrays of a filled slot; return at once a handle for `receive`."""
-        return arrays
-
-    def made(self, tensors: Tensors) -> Any:
-        """Return a handle for `receive`, for tensors that the current stream has just made on the device."""
-        return tensors
-
-    def receive(self, sent: Any) -> Tensors | Arrays:
-        """Return the arrays as tensors that the current stream may use; on the host the arrays as they are."""
-        received: Tensors | Arrays = sent
-        return received
-
-    def finish(self) -> None:
-        """Wait for the copies that were begun."""
-
-
-class CopyingDevice(Device):
+class CopyingDevice(Host):
     """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy when a slot is filled."""
 
     on_host = False
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self._device = device
 
     def send(self, arrays: Arrays) -> Tensors:
@@ -71,12 +39,13 @@ class CopyingDevice(Device):
         return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
 
-class CudaDevice(Device):
+class CudaDevice(Host):
     """A CUDA device: pinned slots, copies on a side stream."""
 
     on_host = False
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, torch.Tensor]]] = deque()
@@ -141,8 +110,8 @@ def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, t
         ended.synchronize()
 
 
-def device_of(device: str | torch.device) -> Device:
-    """Return the Device for a torch device. Raises UsageError if this machine has no such device."""
+def device_of(device: str | torch.device) -> Host:
+    """Return the place for a torch device. Raises UsageError if this machine has no such device."""
     try:
         wanted = torch.device(device)
     except RuntimeError:
@@ -150,7 +119,7 @@ def device_of(device: str | torch.device) -> Device:
             f"device={str(device)!r}: is no torch device. Pass for example 'cpu' or 'cuda'."
         ) from None
     if wanted.type == "cpu":
-        return Device()
+        return Host()
     if wanted.type != "cuda":
         return CopyingDevice(wanted)
     if not torch.cuda.is_available():

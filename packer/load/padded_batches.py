@@ -7,9 +7,9 @@ torch has no other array for them: its jagged layout (torch.nested) holds one ra
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from packer.arguments import as_whole
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.load.batch import Bytes, LentSlot, Slots, allocate
-from packer.load.prefetcher import FetchedRows, FileRows, ReadFixed, ReadResult
+from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, Slots, allocate
+from packer.load.fillers import RowFiller
 from packer.orders.epochs import ReadRequest
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of, is_encoded
@@ -132,25 +132,26 @@ def _channels(field: Field, image: Field) -> tuple[int, ...]:
     return () if field is not image and (own is None or own.channels is None) else (channels_of(field),)
 
 
-class PaddedFileRows(FileRows):
-    """The pack's files, whose images, and their masks, are padded to one array a batch as they are read.
+class PaddedFiller(RowFiller):
+    """Rows whose images, and their masks, are padded to one array a batch as they are read.
 
-    fields: of the batches, with "image". spare: free arrays to keep. allocate: returns memory for one, uint8 [nbytes].
+    fields: of the pack, with "image". spare: free arrays to keep.
     """
 
     def __init__(
         self,
-        reader: PackStore,
+        files: PackStore,
         fields: Sequence[Field],
         threads: ForkSafeThreads,
+        device: Host,
         padding: Padding,
         spare: int,
-        allocate: Callable[[int], Bytes] = allocate,
     ) -> None:
         image = next(f for f in fields if f.name == "image")
         pictures = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
         pictures.insert(0, image)
-        super().__init__(reader, [f for f in fields if f not in pictures], threads)
+        super().__init__(files, [f for f in fields if f not in pictures], threads, device)
+        self.fields = (*fields, PIXEL_MASK, IMAGE_SIZES)
         # The widest numbers first, so that each array begins where its numbers may.
         self._pictures = sorted(
             (
@@ -164,27 +165,21 @@ class PaddedFileRows(FileRows):
             ),
             key=lambda one: -one.dtype.itemsize,
         )
-        self._padding, self._spare, self._allocate = padding, spare, allocate
+        self._padding, self._spare = padding, spare
         self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
-        self._growing = ForkSafeLock()
-        self._local = threading.local()
+        self._growing, self._scratch = ForkSafeLock(), Scratch()
 
-    def fill(self, request: ReadRequest, slot: LentSlot, read: ReadFixed) -> FetchedRows:
+    def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Start a thread that reads all fields of a batch; its images are one array once they have been read."""
-        rows = FetchedRows(slot.typed)
-        rows.reads = [self.threads.submit(self._read_padded, request, slot.raw, read, rows.arrays)]
-        return rows
+        return [self.threads.submit(self._pad_all, request, slot.raw, slot.arrays)]
 
-    def _read_padded(
-        self,
-        request: ReadRequest,
-        out: dict[str, Bytes],
-        read: ReadFixed,
-        arrays: dict[str, NDArray[Any]],
-    ) -> ReadResult:
-        result = self._read_part(request, 0, request.count, out, read)
+    def _pad_all(
+        self, request: ReadRequest, out: dict[str, Bytes], arrays: dict[str, NDArray[Any]]
+    ) -> Filled:
+        filled = self.fill(request, 0, request.count, out)
         began = time.perf_counter()
-        rows = {f.name: self.reader.pictures(f.name, request.within()) for f, *_ in self._pictures}
+        runs = request.within()
+        rows = {f.name: self.files.pictures(f.name, runs) for f, *_ in self._pictures}
         images = rows["image"]
         count, size = len(images.sizes), self._padding.size(images.sizes)
         taken = [count * size[0] * size[1] * one.pixel_bytes for one in self._pictures]
@@ -199,10 +194,10 @@ class PaddedFileRows(FileRows):
         for i, (h, w) in enumerate(images.sizes.tolist()):
             mask[i] = False
             mask[i, :h, :w] = True
-        sizes = self._allocate(images.sizes.nbytes).view(np.int64).reshape(count, 2)
+        sizes = self.device.allocate(images.sizes.nbytes).view(np.int64).reshape(count, 2)
         sizes[:] = images.sizes
         arrays |= {PIXEL_MASK.name: mask, IMAGE_SIZES.name: sizes}
-        return result._replace(read_seconds=result.read_seconds + time.perf_counter() - began)
+        return filled._replace(read_seconds=filled.read_seconds + time.perf_counter() - began)
 
     def _pad(self, rows: EncodedImages, picture: _Picture, out: NDArray[Any]) -> None:
         """Decode pictures into the corners of one array, and fill it up."""
@@ -210,7 +205,7 @@ class PaddedFileRows(FileRows):
             if w == out.shape[2]:
                 rows.decode_into(i, out[i, :h])
             else:
-                pixels = self._scratch(h * w * picture.pixel_bytes).view(picture.dtype)
+                pixels = self._scratch.memory(h * w * picture.pixel_bytes).view(picture.dtype)
                 pixels = pixels.reshape(h, w, *picture.channels)
                 rows.decode_into(i, pixels)
                 out[i, :h, :w] = pixels
@@ -221,12 +216,5 @@ class PaddedFileRows(FileRows):
         with self._growing:
             if nbytes > self._slot_bytes:
                 self._slot_bytes = max(nbytes, self._slot_bytes * 5 // 4)
-                self._slots = Slots(self._slot_bytes, self._allocate, self._spare)
+                self._slots = Slots(self._slot_bytes, self.device.allocate, self._spare)
             return self._slots.lend()
-
-    def _scratch(self, nbytes: int) -> Bytes:
-        """Return this thread's memory, uint8 [nbytes]."""
-        memory: Bytes | None = getattr(self._local, "memory", None)
-        if memory is None or len(memory) < nbytes:
-            self._local.memory = memory = np.empty(nbytes, np.uint8)
-        return memory[:nbytes]

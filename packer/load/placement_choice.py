@@ -13,7 +13,6 @@ from packer.format.file_systems import remote_file_system
 from packer.format.header import Field
 from packer.load.batch import size_of
 from packer.load.caches.row_memory import in_memory
-from packer.orders.runs import Subset
 from packer.read.array_store import PackStore
 from packer.units import size
 
@@ -25,9 +24,8 @@ HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the p
 def parse_placement(
     placement: str,
     device: str,
-    reader: PackStore,
+    store: PackStore,
     fields: Sequence[Field],
-    subset: Subset,
     *,
     transformed: bool,
     ragged: str = "",
@@ -43,14 +41,14 @@ def parse_placement(
                 f"placement={placement!r} with {ragged or 'transform'}: {why}. Pass placement='disk'."
             )
         return "disk", why
-    paths = [one.path for one in reader.pack.members or (reader.pack,)]
+    paths = [one.path for one in store.pack.members or (store.pack,)]
     return choose_placement(
         placement,
         device=device,
-        nbytes=size_of(fields, subset.rows),
-        decoded=any(f.codec for f in reader.fields),
+        nbytes=size_of(fields, store.rows),
+        decoded=any(f.codec for f in store.fields),
         path=next(filter(remote_file_system, paths), paths[0]),
-        present=placement != "disk" and in_memory(reader),
+        present=placement != "disk" and in_memory(store),
     )
 
 

@@ -6,7 +6,6 @@ they still lie in the caches. So a request is what it is for images of one size:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 from packer.augment.pass_stages import run_pass
 from packer.augment.placement import REDUCTIONS, boxes_seen, placed, reductions
 from packer.format.header import Field
-from packer.load.batch import Bytes
-from packer.load.prefetcher import FileRows, ReadFixed, ReadResult
+from packer.load.batch import Bytes, Filled, Host, Scratch
+from packer.load.fillers import RowFiller
 from packer.orders.epochs import ReadRequest
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
@@ -34,50 +33,49 @@ _GROUP_BYTES = (
 )  # of pixels and results together: about what a core's caches hold, and the work of one thread
 
 
-class AugmentedFileRows(FileRows):
-    """The pack's files, whose images are decoded and made alike as they are read.
+class CropFiller(RowFiller):
+    """Rows whose images are decoded and made alike as they are read.
 
-    image: the field that holds them. fields: of the batches, augmenter.read_fields().
+    fields: of the pack, with "image".
     """
 
     draws = True
 
     def __init__(
         self,
-        reader: PackStore,
+        files: PackStore,
         fields: Sequence[Field],
         threads: ForkSafeThreads,
+        device: Host,
         augmenter: Augmenter,
-        image: Field,
     ) -> None:
-        super().__init__(reader, fields, threads)
-        self._augmenter, self._image = augmenter, image
-        self._masks = [reader.pack.header.field(name) for name in (*augmenter.masks, *augmenter.soft)]
+        super().__init__(files, augmenter.read_fields(fields), threads, device)
+        self._augmenter = augmenter
+        named = {f.name: f for f in fields}
+        image, own = named["image"], (*augmenter.masks, *augmenter.soft)
+        self._masks = [named[name] for name in own]
+        self._made = {*augmenter.views, *own}
         channels = channels_of(image)
         wider = channels == 3 and image.codec is not None  # raw rows are copied as they are
         wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
         self._pixel, self._dtype = 4 if wider else channels, np.dtype(dtype_of(image))
-        self._local = threading.local()
+        self._scratch = Scratch()
 
-    def _read_part(
-        self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes], read: ReadFixed
-    ) -> ReadResult:
+    def fill(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> Filled:
         """Read all fields, and make the images of each view, and the masks."""
-        views = {name: out[name] for name in self._augmenter.views}
-        own = {*views, *(f.name for f in self._masks)}
-        others = {name: rows for name, rows in out.items() if name not in own}
-        result = super()._read_part(request, start, stop, others, read)
+        others = {name: rows for name, rows in out.items() if name not in self._made}
+        filled = super().fill(request, start, stop, others)
         began = time.perf_counter()
         runs = request.within(start, stop)
-        images = self.reader.pictures(self._image.name, runs)
+        images = self.files.pictures("image", runs)
         draws = self._augmenter.draw(request, start, stop, images.sizes)
         by = self._reductions(images, draws)
         images.cut(boxes_seen([drawn.host.numpy() for drawn in draws]))
         boxes = -(-images.boxes // by[:, None])
         pipelines, made = list(self._augmenter.views.values()), []
-        for pipeline, bytes_of in zip(pipelines, views.values(), strict=True):
+        for name, pipeline in self._augmenter.views.items():
             first = pipeline.first.result
-            pixels = torch.from_numpy(bytes_of).view(first.dtype).view(stop - start, *first.size, -1)
+            pixels = torch.from_numpy(out[name]).view(first.dtype).view(stop - start, *first.size, -1)
             made.append(pixels.permute(0, 3, 1, 2))
         pixel_bytes = self._pixel * self._dtype.itemsize
         groups, places = _groups(boxes, pixel_bytes, sum(one[:1].nbytes for one in made))
@@ -92,10 +90,10 @@ class AugmentedFileRows(FileRows):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
         for f in self._masks:
-            masks = self.reader.pictures(f.name, runs)
+            masks = self.files.pictures(f.name, runs)
             masks.check_sizes(images.sizes)
             self._make_masks(masks, f, draws[0], out[f.name])
-        return result._replace(draws=draws, read_seconds=result.read_seconds + time.perf_counter() - began)
+        return filled._replace(draws=draws, read_seconds=filled.read_seconds + time.perf_counter() - began)
 
     def _make_masks(self, masks: EncodedImages, field: Field, drawn: PreparedDraws, out: Bytes) -> None:
         """Decode masks or soft maps, at their full size, and make them alike, as the images of the first view."""
@@ -134,19 +132,14 @@ class AugmentedFileRows(FileRows):
         begin, height, width, _ = each[-1]
         count = begin + height * width
         memory = (
-            self._memory(count * channels * np.dtype(dtype).itemsize).view(dtype).reshape(count, channels)
+            self._scratch.memory(count * channels * np.dtype(dtype).itemsize)
+            .view(dtype)
+            .reshape(count, channels)
         )
         for i, (begin, height, width, smaller) in enumerate(each, group.start):
             pixels = memory[begin : begin + height * width]
             images.decode_into(i, pixels.reshape(height, width, channels), smaller)
         return memory
-
-    def _memory(self, nbytes: int) -> Bytes:
-        """Return this thread's memory."""
-        memory: Bytes | None = getattr(self._local, "memory", None)
-        if memory is None or len(memory) < nbytes:
-            self._local.memory = memory = np.empty(nbytes, np.uint8)
-        return memory[:nbytes]
 
 
 def _groups(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,10 @@ from numpy.typing import NDArray
 from packer.errors import MissingDependencyError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
-from packer.format.pack import Pack
 from packer.format.row_keys import RowKeys, as_keys
-from packer.load.base_dataset import BaseDataset, PackPaths
+from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
-from packer.orders.runs import Subset, consecutive, one_run
+from packer.orders.runs import consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
 
@@ -101,12 +101,15 @@ class PackedDataset(BaseDataset):
             import torch  # noqa: F401
         except ImportError:
             raise MissingDependencyError("torch", "PackedDataset") from None
-        self._open(path, fields, split=split, classes=classes, subset=subset)
-        if self._weights:
+        rows = ChosenRows.open(path, fields, split=split, classes=classes, subset=subset)
+        if rows.weights:
             raise UsageError(
                 "path: its packs have weights, by which batches are drawn; PackedDataset has each row once. Pass a list of paths alone,"
                 " or take PackedBatchDataset."
             )
+        self._keep(rows)
+        if rows.overlooked:
+            warnings.warn(rows.overlooked, stacklevel=3)
         self._functions = {}
         for name, function in (("image", transform), ("label", target_transform)):
             if function is not None:
@@ -114,21 +117,17 @@ class PackedDataset(BaseDataset):
                 self._functions[name] = function
 
     @classmethod
-    def of_rows(cls, pack: Pack, fields: tuple[Field, ...], subset: Subset, choice: str) -> PackedDataset:
-        """Return the dataset of chosen rows. Needs torch only when rows are read. choice: the arguments that chose them."""
+    def of_rows(cls, rows: ChosenRows) -> PackedDataset:
+        """Return the dataset of chosen rows. Needs torch only when rows are read."""
         made = cls.__new__(cls)
-        made._keep(pack, fields, subset, choice)
+        made._keep(rows)
         made._functions = {}
         return made
 
     @cached_property
     def _row_keys(self) -> RowKeys:
         self.pack.check_keyed()
-        return RowKeys(self.pack.path, len(self), partial(_keys, self._key_reader))
-
-    @cached_property
-    def _key_reader(self) -> PackStore:
-        return PackStore(self.pack, [self.pack.header.field("key")], self.subset)
+        return RowKeys(self.pack.path, len(self), partial(_keys, self._store))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -183,9 +182,7 @@ class PackedDataset(BaseDataset):
         """Close the files; reading opens them again."""
         for pack in self.pack.members or (self.pack,):
             pack.close()
-        self._reader.close()
-        if "_key_reader" in self.__dict__:
-            self._key_reader.close()
+        self._store.close()
 
     def _batch(self, rows: NDArray[np.int64]) -> Any:
         columns = self._read(rows)
@@ -212,15 +209,15 @@ class PackedDataset(BaseDataset):
         runs = consecutive(rows)
         layout = SlotLayout(self._stored, max(len(rows), 1))
         memory = allocate(layout.nbytes)
-        self._reader.copy(runs, layout.raw(memory, len(rows)))
+        self._store.copy(runs, layout.raw(memory, len(rows)))
         values: dict[str, Any] = {
             name: torch.from_numpy(a) for name, a in layout.typed(memory, len(rows)).items()
         }
         if ROW in self.fields:
-            values[ROW.name] = torch.from_numpy(self._reader.place(runs).rows())
+            values[ROW.name] = torch.from_numpy(self._store.place(runs).rows())
         for f in self._stored:
             if f.ragged:
-                values[f.name] = [as_tensor(row, f) for row in self._reader.decoded(f.name, runs)]
+                values[f.name] = [as_tensor(row, f) for row in self._store.decoded(f.name, runs)]
             elif f.about.get("layout") == "HWC":
                 values[f.name] = values[f.name].permute(0, 3, 1, 2)
         return values

@@ -40,8 +40,9 @@ from packer.format.pack import Pack  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import order_choice  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
-from packer.load.caches.gpu_cache import GpuRows  # noqa: E402
-from packer.load.prefetcher import FileRows, Prefetcher  # noqa: E402
+from packer.load.batch_engine import BatchEngine  # noqa: E402
+from packer.load.caches.gpu_cache import GpuStore  # noqa: E402
+from packer.load.fillers import RowFiller  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epochs import Epoch, ReadRequest  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
@@ -577,40 +578,30 @@ def test_augmentation_follows_a_transform(paired: Pack, views: bool):
                 )
 
 
-def unasked() -> Any:
-    raise AssertionError("a slot was asked for")
-
-
 @pytest.mark.parametrize("order", [Rows(), Sequential()])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, device: str):
     """As placement="gpu" does; on the CPU too, where no dataset would."""
     fields = select_fields(paired, ["image", "mask", "label"])
-    reader, subset = PackStore(paired, fields), Subset(((0, ROWS),))
+    store, subset = PackStore(paired, fields), Subset(((0, ROWS),))
     stack = [RandomCrop(8, padding=2)]
     views = fit_views({"image": Pipeline(stack), "other": Pipeline(stack)}, fields, paired.path, None)
     from packer.load.device import device_of
 
-    files, on = FileRows(reader, (*fields, ROW), ForkSafeThreads(2)), device_of(device)
-    held = GpuRows(files, (*fields, ROW), fields, on, device, leave=["image"])
+    held = GpuStore(store, (*fields, ROW), device, leave=["image"])
     assert held.wait(120)
-    prefetcher = Prefetcher(
-        files,
-        (*fields, ROW),
+    engine = BatchEngine(
+        RowFiller(store, (*fields, ROW), ForkSafeThreads(2), device_of(device), held),
+        Augmenter(views, (*fields, ROW), None, 8, 4),
         batch_rows=8,
         prefetch=2,
-        device=on,
-        source=held,
-        augmenter=Augmenter(views, (*fields, ROW), None, 8, 4),
     )
-    bound = order.bind(order_choice.context(reader, subset, 8))
+    bound = order.bind(order_choice.context(store, subset, 8))
     epoch = Epoch(bound, subset, 5, 1)
     request = ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16))
-    fetched = prefetcher._sources[0].fetch(request, lend=unasked)
-    assert fetched is not None
-    assert (
-        type(fetched.sent["image"] if device == "cpu" else fetched.sent[1]["image"]).__name__ == "IndexedRows"
-    )
+    tensors = held.tensors(request.within())
+    assert tensors is not None
+    assert type(tensors["image"]).__name__ == "IndexedRows"
     usual = PackedBatchDataset(
         paired,
         8,
@@ -620,14 +611,15 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
         fields=["image", "mask", "label", "row"],
     )
     usual.load_state_dict({**usual.state_dict(), "epoch": 1, "rows": 3})
-    made = prefetcher.batches_of([request], Stats())
+    made = engine.batches_of([request], Stats())
     for usual_batch, size, batch in zip(usual, (8, 5), made, strict=False):
         assert batch._fields == usual_batch._fields == ("image", "other", "mask", "label", "row")
         for name in batch._fields:
             value = getattr(batch, name)
             assert value.device.type == device
             assert torch.equal(value.cpu(), getattr(usual_batch, name)[:size])
-    prefetcher.close()
+    assert engine._slots.made == 0
+    engine.close()
 
 
 def test_a_row_that_is_drawn_again_is_augmented_anew(paired: Pack):

@@ -65,7 +65,7 @@ def test_batches_are_what_the_docs_say(pack: Pack):
 
 
 def test_one_large_batch_read_by_several_threads(pack: Pack, way: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.load.prefetcher.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.fillers.SPLIT_BYTES", 1)
     with PackedBatchDataset(pack, 64, order="rows", threads=3, fields=("key", "image", "label")) as dataset:
         assert sorted(epoch_of(dataset)) == list(range(ROWS))
 
@@ -140,7 +140,7 @@ def test_batches_that_are_kept_stay_as_they_were(pack: Pack):
 
 
 def test_memory_is_used_again_when_batches_are_not_kept(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.load.prefetcher.REQUEST_BYTES", 0)
+    monkeypatch.setattr("packer.load.batch_engine.REQUEST_BYTES", 0)
     dataset = PackedBatchDataset(pack, 5, prefetch=2)
     places = {batch.image.data_ptr() for _ in range(5) for batch in dataset}
     assert len(places) <= 6 < len(dataset)

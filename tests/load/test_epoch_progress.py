@@ -8,6 +8,8 @@ import sys
 import threading
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,42 +17,45 @@ from packer.errors import PackerError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.epoch_progress import EpochProgress
+from packer.orders.epochs import Share
 from packer.starting import ForkSafeLock
 from tests.load.test_resuming import dataset_of, labels
 from tests.read.conftest import ROWS, make_pack
 
 
-def going(positions: int) -> bool:
-    return False
+def plan_of(n: int) -> Any:
+    return SimpleNamespace(share=lambda origin: Share(n, 10, origin=origin))
 
 
 def test_marks():
-    progress = EpochProgress()
-    first = progress.begin(going)
+    progress = EpochProgress(plan_of(40))
+    first = progress.begin()
     assert (first.epoch, first.handed) == (0, 0)
     first.handed = 10
-    second = progress.begin(going)
+    second = progress.begin()
     first.handed = 20
     assert progress.position() == (1, 0)
     second.handed = 10
     progress.undo(second)  # it has handed something out
-    assert (progress.epoch(going), progress.position()) == (1, (1, 10))
-    second = progress.begin(going)
+    assert (progress.epoch, progress.position()) == (1, (1, 10))
+    second = progress.begin()
     progress.undo(second)
-    assert (progress.epoch(going), progress.position()) == (1, (1, 10))
+    assert (progress.epoch, progress.position()) == (1, (1, 10))
     progress.go_on(0, 10)
-    second = progress.begin(going)
+    second = progress.begin()
     progress.undo(first)  # not the latest
     progress.undo(second)
-    assert (progress.epoch(going), progress.position()) == (0, (0, 10))
+    assert (progress.epoch, progress.position()) == (0, (0, 10))
     progress.go_on(4, 30)
     second.handed = 10
-    assert (progress.position(), progress.coming(going)) == ((4, 30), (4, 30))
-    assert progress.coming(lambda positions: positions == 30) == (5, 0)
-    progress.set_epoch(4, going)
-    assert progress.coming(going) == (4, 30)
-    progress.set_epoch(7, going)
-    assert progress.coming(going) == (7, 0)
+    assert (progress.position(), progress.coming()) == ((4, 30), (4, 30))
+    progress.plan = plan_of(30)
+    assert progress.coming() == (5, 0)
+    progress.plan = plan_of(40)
+    progress.set_epoch(4)
+    assert progress.coming() == (4, 30)
+    progress.set_epoch(7)
+    assert progress.coming() == (7, 0)
 
 
 def test_a_lock_is_free_in_a_forked_child_and_after_travelling():
@@ -81,7 +86,7 @@ def test_a_dataset_goes_without_the_garbage_collector(pack: Pack):
     try:
         dataset = dataset_of(pack)
         list(dataset)
-        alive = weakref.ref(dataset), weakref.ref(dataset._made())
+        alive = weakref.ref(dataset), weakref.ref(dataset._running())
         del dataset
         assert [each() for each in alive] == [None, None]
     finally:
@@ -133,7 +138,7 @@ def test_an_iterator_that_fails_before_its_first_batch_has_not_begun(
         patch.setattr("packer.read.array_store.PackStore.copy", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(iter(dataset))
-        patch.setattr("packer.load.prefetcher.Prefetcher._receive", interrupted)
+        patch.setattr("packer.load.batch_engine.BatchEngine._receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(iter(dataset))
     assert [labels(b) for b in dataset] == epoch[5:]

@@ -84,8 +84,8 @@ def test_every_row_once_an_epoch(stored: Pack, check: Checked, order: str, split
 def test_checked_against_their_checksums_and_by_many_threads(
     stored: Pack, check: Checked, split: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("packer.load.prefetcher.SPLIT_BYTES", 1)
-    monkeypatch.setattr("packer.load.prefetcher.SPLIT_CODED_BYTES", 1)
+    monkeypatch.setattr("packer.load.fillers.SPLIT_BYTES", 1)
+    monkeypatch.setattr("packer.load.fillers.SPLIT_CODED_BYTES", 1)
     with PackedBatchDataset(
         replace(stored, verify=True), 32, order="rows", output="numpy", fields=FIELDS, split=split, threads=3
     ) as dataset:

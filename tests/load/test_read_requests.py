@@ -26,9 +26,9 @@ def test_any_number_of_batches_at_once_gives_the_same(
         with PackedBatchDataset(pack, 7, order=order, seed=3, **options) as dataset:
             return [check(batch) for _ in range(2) for batch in dataset]
 
-    monkeypatch.setattr("packer.load.prefetcher.REQUEST_BATCHES", 1)
+    monkeypatch.setattr("packer.load.batch_engine.REQUEST_BATCHES", 1)
     expected = epochs()
-    monkeypatch.setattr("packer.load.prefetcher.REQUEST_BATCHES", together)
+    monkeypatch.setattr("packer.load.batch_engine.REQUEST_BATCHES", together)
     assert epochs() == epochs(output="numpy") == epochs(prefetch=0) == expected
     ranked = [epochs(rank=rank, world_size=2, ends="uneven") for rank in range(2)]
     assert sorted(row for rank in ranked for batch in rank for row in batch) == sorted(2 * list(range(ROWS)))
@@ -42,19 +42,19 @@ def test_draws_follow_their_batches(pack: Pack, monkeypatch: pytest.MonkeyPatch)
         return [batch.image.clone() for batch in dataset]
 
     many = images()
-    monkeypatch.setattr("packer.load.prefetcher.REQUEST_BATCHES", 1)
+    monkeypatch.setattr("packer.load.batch_engine.REQUEST_BATCHES", 1)
     assert all(torch.equal(a, b) for a, b in zip(many, images(), strict=True))
 
 
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 def test_kept_labels_do_not_keep_the_images_memory(pack: Pack, output: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("packer.load.prefetcher.REQUEST_BYTES", 0)
+    monkeypatch.setattr("packer.load.batch_engine.REQUEST_BYTES", 0)
     monkeypatch.setattr("packer.load.batch.SMALL_SHARE", 8)
     dataset = PackedBatchDataset(pack, 5, output=output)
     labels = [batch.label for _ in range(3) for batch in dataset]
     gc.collect()
     assert np.concatenate(labels).tolist() == 3 * [3 * row for row in range(ROWS)]
-    assert dataset._made()._slots.made <= 5
+    assert dataset._running()._slots.made <= 5
 
 
 def test_kept_batches_stay_as_they_were_while_their_neighbours_go(pack: Pack):

@@ -14,7 +14,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.prefetcher import Prefetcher
+from packer.load.batch_engine import BatchEngine
 from packer.load.processes.transforms import PythonTransform
 from packer.load.row_dataset import PackedDataset
 from packer.orders.sampling import Weighted
@@ -74,9 +74,9 @@ def test_it_comes_where_it_is_named_and_only_then(pack: Pack):
 
 def test_nothing_is_worked_out_unless_it_is_asked_for(pack: Pack, monkeypatch: pytest.MonkeyPatch):
     asked = []
-    numbers = Prefetcher._numbers
+    numbers = BatchEngine._numbers
     monkeypatch.setattr(
-        Prefetcher, "_numbers", lambda feed, request: asked.append(1) or numbers(feed, request)
+        BatchEngine, "_numbers", lambda feed, request: asked.append(1) or numbers(feed, request)
     )
     list(PackedBatchDataset(pack, 9))
     assert not asked

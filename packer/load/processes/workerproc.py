@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
-from packer.load.batch import Bytes, SlotLayout
-from packer.load.prefetcher import ReadResult
+from packer.load.batch import Bytes, Filled, SlotLayout
 from packer.load.processes import calling
 from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
 from packer.load.processes.shared_slots import SharedSlots
@@ -143,7 +142,7 @@ class _Maker:
             self._at[0] = NO_ROW
             return described(result, sample, self._fields, self._transform, self._call.ragged)
 
-    def fill(self, job: TransformJob, slot: Bytes) -> ReadResult:
+    def fill(self, job: TransformJob, slot: Bytes) -> Filled:
         """Fill a job's rows of a slot."""
         if job.form not in self._forms:
             self._forms = {job.form: pickle.loads(job.form)}
@@ -172,7 +171,7 @@ class _Maker:
                 self._at[0] = NO_ROW
                 read_seconds += read - started
                 transform_seconds += time.perf_counter() - read
-        return ReadResult(store.ragged, read_seconds, transform_seconds)
+        return Filled(store.ragged, read_seconds, transform_seconds)
 
     def _read(self, runs: Runs) -> dict[str, Any]:
         """Read the input fields of rows: arrays [n, *shape] in reused memory, ragged fields as lists of n."""

@@ -18,7 +18,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import pairwise
@@ -30,8 +30,7 @@ import numpy as np
 
 from packer.errors import TransformError, UsageError
 from packer.format.header import Field
-from packer.load.batch import Bytes, SlotLayout
-from packer.load.prefetcher import FetchedRows, Lend, ReadResult, RowSource
+from packer.load.batch import Bytes, Filled, LentSlot, SlotLayout
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
@@ -52,18 +51,14 @@ _REMEDIES = {
 }
 
 
-class Workers(RowSource):
+class Workers:
     """The processes of a transform, made when first used, and the rows that they write into slots.
 
     Made again after close, and after the death of one, which ends them all. For one process; thread-safe. They end with close(), when
     this object is collected, and when this process ends, however it does.
 
-    processes: how many. ahead: batches to have under way, so that a late process holds nobody up. look_ahead: called with each request,
-    to have its input rows fetched.
+    processes: how many.
     """
-
-    ahead = 2
-    look_ahead: Callable[[ReadRequest], None] | None = None
 
     def __init__(self, transform: PythonTransform, reader: PackStore, fields: Sequence[Field]) -> None:
         """reader: of the input fields. fields: the input fields as they are loaded, ragged ones too."""
@@ -76,13 +71,9 @@ class Workers(RowSource):
         self._outputs: tuple[Field, ...] = ()
         self._form: tuple[SlotLayout | None, bytes] = None, b""
 
-    def fetch(self, request: ReadRequest, lend: Lend) -> FetchedRows:
+    def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Start to fill a slot by the processes."""
-        slot = lend()
-        if self.look_ahead is not None:
-            self.look_ahead(request)
-        made = self.submit(slot.memory, slot.layout, 0, request.within(), request.epoch, request.counters())
-        return FetchedRows(slot.typed, made)
+        return self.submit(slot.memory, slot.layout, 0, request.within(), request.epoch, request.counters())
 
     def probe(self, runs: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
         """Run fn on the first of these rows; return the output fields.
@@ -107,7 +98,7 @@ class Workers(RowSource):
         runs: Runs,
         epoch: Epoch,
         counters: Runs | None = None,
-    ) -> list[Future[ReadResult]]:
+    ) -> list[Future[Filled]]:
         """Fill rows first..first+runs.total-1 of a slot, after probe: a part by each process.
 
         slot: what allocate gave, or an array over the whole of it; held until the processes are done with it. layout: of the

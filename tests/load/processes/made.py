@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from packer.format.pack import Pack
-from packer.load.batch import SlotLayout, Slots
-from packer.load.prefetcher import ReadResult
+from packer.load.batch import Filled, SlotLayout, Slots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.orders.epochs import Epoch
@@ -23,14 +22,14 @@ from packer.read.row_selection import select_fields
 class Parts:
     """The parts of a batch, that processes make, together."""
 
-    def __init__(self, futures: list[Future[ReadResult]]) -> None:
+    def __init__(self, futures: list[Future[Filled]]) -> None:
         self._futures = futures
 
-    def result(self, timeout: float | None = None) -> ReadResult:
+    def result(self, timeout: float | None = None) -> Filled:
         """Wait for all; return the rows of ragged fields of all."""
         done = [future.result(timeout) for future in self._futures]
         ragged = {name: [row for one in done for row in one.ragged[name]] for name in done[0].ragged}
-        return ReadResult(ragged, 0.0)
+        return Filled(ragged, 0.0)
 
     def exceptions(self, timeout: float) -> list[BaseException | None]:
         return [future.exception(timeout) for future in self._futures]

@@ -151,7 +151,7 @@ def test_rows_that_cannot_be_pickled_are_an_error_that_names_one(pack: Pack):
 
 
 def test_an_answer_that_cannot_be_pickled_ends_no_process(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workerproc, "ReadResult", lambda *_: lambda: 0)
+    monkeypatch.setattr(workerproc, "Filled", lambda *_: lambda: 0)
     with Made(pack, flipped) as made:
         for _ in range(2):
             with pytest.raises(TransformError, match=r"process \d+ failed:"):

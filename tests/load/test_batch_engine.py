@@ -1,4 +1,4 @@
-"""packer.load.prefetcher: work is begun ahead, and each source gives the rows of the pack, and asks for a slot only if it fills one."""
+"""packer.load.batch_engine: work is begun ahead, from wherever the store has the rows, and a slot is lent only if it is filled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import pytest
 
 from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack
-from packer.load.batch import LentSlot, SlotLayout, allocate
+from packer.load.batch import Host
+from packer.load.batch_engine import BatchEngine, ahead
+from packer.load.fillers import RowFiller
 from packer.load.order_choice import context
-from packer.load.prefetcher import FetchedRows, FileRows, Prefetcher, RowSource, ahead
 from packer.load.stats import Stats
 from packer.orders.epochs import Epoch, Reach, ReadRequest, RowOrder, Share, read_requests
-from packer.orders.row_orders import Rows
-from packer.orders.runs import Subset, one_run
-from packer.read.array_store import PackStore
+from packer.orders.row_orders import Rows, Sequential
+from packer.orders.runs import Runs, Subset, one_run
+from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads
 from tests.read.conftest import ROWS, image_of, make_pack
@@ -32,23 +33,30 @@ def pack(tmp_path: Path) -> Pack:
     return make_pack(tmp_path / "p.h5")
 
 
-def files_of(pack: Pack) -> tuple[FileRows, PackStore, tuple[Any, ...]]:
-    fields = select_fields(pack, None)
-    reader = PackStore(pack, fields)
-    return FileRows(reader, fields, ForkSafeThreads(2)), reader, fields
+def store_of(pack: Pack) -> PackStore:
+    return PackStore(pack, select_fields(pack, None))
 
 
-def request_of(reader: PackStore, order: RowOrder, start: int, stop: int) -> ReadRequest:
+def engine_of(store: ArrayStore, *, prefetch: int = 1, on_host: bool = True) -> BatchEngine:
+    fields, host = select_fields(store.pack, None), Host(tensors=False)
+    host.on_host = on_host
+    return BatchEngine(RowFiller(store, fields, ForkSafeThreads(2), host), batch_rows=25, prefetch=prefetch)
+
+
+def request_of(store: PackStore, order: RowOrder, start: int, stop: int) -> ReadRequest:
     subset = Subset([(0, ROWS)])
-    epoch = Epoch(order.bind(context(reader, subset, 8)), subset, 3, 1)
+    epoch = Epoch(order.bind(context(store, subset, 8)), subset, 3, 1)
     return ReadRequest(epoch, one_run(start, stop), [stop - start], Reach(start, stop, begins=True))
+
+
+def images(request: ReadRequest) -> np.ndarray:
+    return np.stack([image_of(row) for row in request.rows().rows().tolist()])
 
 
 @pytest.mark.parametrize("ahead", [None, 0, 11])
 def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | None):
-    files, reader, _ = files_of(pack)
     subset = Subset([(0, ROWS)])
-    epoch = Epoch(Rows().bind(context(reader, subset, 5)), subset, 3, 1)
+    epoch = Epoch(Rows().bind(context(store_of(pack), subset, 5)), subset, 3, 1)
     share = Share(ROWS, 5)
     requests = list(read_requests(epoch, share, 2, ahead))
     asked = [[row for rows in request.upcoming() for row in rows.rows().tolist()] for request in requests]
@@ -58,72 +66,54 @@ def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | N
     else:
         assert [row for some in asked for row in some] == [row for some in rows for row in some]
         assert len(asked[0]) == 5 * (1 + ahead // 5)
-    files.close()
 
 
-class Lender:
-    """Lends slots, and counts them."""
+class Kept(PackStore):
+    """Has rows in memory, as it says."""
 
-    def __init__(self, fields: Any) -> None:
-        self.lent = 0
-        self._layout = SlotLayout(fields, ROWS)
+    viewed = True
+    gave = 0
 
-    def __call__(self, rows: int = 25) -> LentSlot:
-        self.lent += 1
-        return LentSlot(allocate(self._layout.nbytes), self._layout, rows)
-
-
-def images(fetched: FetchedRows) -> np.ndarray:
-    for read in fetched.reads:
-        read.result()
-    return fetched.arrays["image"]
+    def views(self, rows: Runs) -> dict[str, Any] | None:
+        self.gave += len(rows.starts) == 1
+        return {f.name: self.array(f.name, rows) for f in self.fields} if len(rows.starts) == 1 else None
 
 
-class Declining(RowSource):
-    """Serves nothing."""
-
-    asked = 0
-
-    def fetch(self, request: ReadRequest, lend: Any) -> None:
-        self.asked += 1
-
-
-def test_the_next_source_is_asked_where_one_declines(pack: Pack) -> None:
-    files, reader, fields = files_of(pack)
-    first = Declining()
-    prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=1, source=first)
-    request = request_of(reader, Rows(), 5, 30)
-    (batch,) = prefetcher.batches_of([request], Stats())
-    assert first.asked == 1
-    assert np.array_equal(batch.image, np.stack([image_of(row) for row in request.rows().rows().tolist()]))
-    prefetcher.close()
+@pytest.mark.parametrize("order", [Sequential(), Rows()])
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_slot_is_lent_unless_its_rows_lie_as_one_run_and_are_copied_anyway(
+    pack: Pack, order: Any, on_host: bool
+) -> None:
+    store = Kept(pack, select_fields(pack, None))
+    engine, request = engine_of(store, on_host=on_host), request_of(store, order, 5, 30)
+    (batch,) = engine.batches_of([request], Stats())
+    assert np.array_equal(batch.image, images(request))
+    viewed = not on_host and isinstance(order, Sequential)
+    assert (store.gave, engine._slots.made) == ((1, 0) if viewed else (0, 1))
+    engine.close()
 
 
-class Closing(Declining):
-    """Serves nothing, and closes the prefetcher, as another thread may at this moment."""
+class Closing(PackStore):
+    """Closes the engine while a request begins, as another thread may at this moment."""
 
-    prefetcher: Prefetcher
+    engine: BatchEngine
 
-    def fetch(self, request: ReadRequest, lend: Any) -> None:
-        self.prefetcher.close()
+    def check(self) -> None:
+        self.engine.close()
 
 
 def test_closed_while_a_request_begins_no_thread_is_left(pack: Pack) -> None:
-    files, reader, fields = files_of(pack)
-    closing, before = (
-        Closing(),
-        set(threading.enumerate()),
-    )  # those of datasets that other tests dropped may end later
-    prefetcher = closing.prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=1, source=closing)
+    before = set(threading.enumerate())  # those of datasets that other tests dropped may end later
+    store = Closing(pack, select_fields(pack, None))
+    engine = store.engine = engine_of(store)
     with pytest.raises(UsageError, match="was closed"):
-        next(prefetcher.batches_of([request_of(reader, Rows(), 5, 30)], Stats()))
+        next(engine.batches_of([request_of(store, Rows(), 5, 30)], Stats()))
     left = set(threading.enumerate()) - before
     assert [t.name for t in left if t.name.startswith("packer-load")] == []
 
 
 def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, reader, _ = files_of(pack)
-    request, placed = request_of(reader, Rows(), 5, 30), []
+    request, placed = request_of(store_of(pack), Rows(), 5, 30), []
     place = Rows.place
     monkeypatch.setattr(Rows, "place", lambda *of: placed.append(1) or place(*of))
     whole = request.rows().rows().tolist()
@@ -142,19 +132,19 @@ def test_a_failed_reads_slot_comes_back_at_once(
     def fail(self: PackStore, *_: Any) -> None:
         raise FormatError("p.h5: is damaged.")
 
-    files, reader, fields = files_of(pack)
-    prefetcher = Prefetcher(files, fields, batch_rows=25, prefetch=prefetch)
+    store = store_of(pack)
+    engine = engine_of(store, prefetch=prefetch)
     monkeypatch.setattr(PackStore, "copy", fail)
     gc.collect()
     gc.disable()
     try:
         for _ in range(5):
             with pytest.raises(FormatError):
-                next(prefetcher.batches_of([request_of(reader, Rows(), 5, 30)], Stats()))
-        assert prefetcher._slots.made == 1
+                next(engine.batches_of([request_of(store, Rows(), 5, 30)], Stats()))
+        assert engine._slots.made == 1
     finally:
         gc.enable()
-        prefetcher.close()
+        engine.close()
 
 
 class Work:
@@ -172,7 +162,7 @@ class Work:
 
 
 def works(count: int, log: list[str]):
-    return (lambda k=k: Work(k, log) for k in range(count))
+    return (Work(k, log) for k in range(count))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 10])

@@ -1,0 +1,297 @@
+"""BatchEngine: from read requests to batches, which are read ahead of the loop, sent to the device, augmented and counted.
+
+A request is a batch, or several where batches are small: reading, slots and copies cost some 100 us each however little they
+move, which would be twice the copy itself for 256 thumbnails. The loop itself asks for the batches to come, so there is no
+producer to stop: when the loop ends, for whatever reason, nothing more is asked for, and what was asked for ends within one read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import UsageError
+from packer.format.header import Field
+from packer.load.batch import (
+    Batched,
+    Filled,
+    Host,
+    IndexedRows,
+    LentSlot,
+    SlotLayout,
+    Slots,
+    as_tensor,
+    batch_type,
+)
+from packer.load.fillers import RowFiller
+from packer.load.stats import Stats
+from packer.orders.epochs import ReadRequest
+from packer.read.row_selection import ROW, stored
+from packer.starting import ForkSafeThreads, interrupt_later
+
+if TYPE_CHECKING:
+    from packer.load.augmenting import Augmenter, Draws
+
+REQUEST_BYTES = 4 << 20  # batches are read together up to here
+REQUEST_BATCHES = 64
+
+
+@dataclass
+class PendingBatches:
+    """A request under way. reads: what fills its slot. sent: its rows on their way to the device, once all have been read."""
+
+    request: ReadRequest
+    device: Host
+    draws: Future[Draws] | None = None
+    slot: LentSlot | None = None
+    reads: Sequence[Future[Filled]] = ()
+    sent: Any = None
+
+    def cancel(self) -> None:
+        """Drop reads that have not begun."""
+        for future in self.reads:
+            future.cancel()
+        if self.draws is not None:
+            self.draws.cancel()
+
+    def advance(self) -> None:
+        """Start the copies to the device if all rows have been read, without waiting."""
+        if self.slot is not None and all(
+            f.done() and not f.cancelled() and not f.exception() for f in self.reads
+        ):
+            self.sent, self.slot = self.device.send(self.slot.arrays), None
+
+
+class BatchEngine:
+    """Batches of some rows, made ahead of the loop. For one process; thread-safe.
+
+    filler: fills slots with the rows of its store. augmenter: augments the images. batch_rows: most rows in a batch. prefetch: number
+    of batches to read ahead.
+    """
+
+    def __init__(
+        self, filler: RowFiller, augmenter: Augmenter | None = None, *, batch_rows: int, prefetch: int
+    ) -> None:
+        self.pid, self._closed = os.getpid(), False
+        self._filler, self.store, self._device, self._augmenter = (
+            filler,
+            filler.store,
+            filler.device,
+            augmenter,
+        )
+        self._looking = ForkSafeThreads(
+            1
+        )  # apart: a busy disk makes one wait until it has taken the requests
+        fields = self._fields = filler.fields
+        self._numbered = ROW in fields
+        self._type = batch_type(tuple(f.name for f in fields), Batched)
+        fixed = [f for f in stored(fields) if not f.ragged]
+        self._row_bytes = sum(f.row_bytes for f in fixed)
+        self.batches = max(1, min(REQUEST_BYTES // max(batch_rows * self._row_bytes, 1), REQUEST_BATCHES))
+        if filler.slow or len(fixed) < len(stored(fields)):  # slow functions, or rows of unknown size
+            self.batches = 1
+        # Of small batches a request for each thread, since none of them is read by several.
+        self._depth = -(-max(prefetch, filler.ahead) // self.batches)
+        if prefetch and self.batches > 1:
+            self._depth = max(self._depth, filler.threads.count)
+        self._layout = SlotLayout(fixed, self.batches * batch_rows)
+        self._slots = Slots(self._layout.nbytes, filler.allocate, spare=self._depth + 2)
+
+    @property
+    def ahead_rows(self) -> int | None:
+        """Rows to be asked for before they are read, where they have yet to come; None where all are there."""
+        return self.store.ahead_rows
+
+    @property
+    def resident(self) -> bool:
+        """True once all rows are in memory, or on the device."""
+        return self.store.ready
+
+    def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
+        """Yield the batches of the requests in order; add the time of each stage to `stats`."""
+        clock, row_bytes = time.perf_counter, self._row_bytes
+        began, copied = clock(), self._device.copy_seconds
+        stats.processes = self._filler.processes
+        for pending in ahead(map(self._start, requests), self._depth):
+            asked = clock()
+            batches, draws = self._receive(pending, stats)
+            sizes, first = pending.request.sizes, 0
+            stats.wait_seconds += clock() - asked
+            stats.copy_seconds = self._device.copy_seconds - copied
+            del pending
+            for size in sizes:
+                batch = batches.pop()
+                if draws is not None and self._augmenter is not None:
+                    asked = clock()
+                    batch = self._augmenter.apply(batch, draws, first)
+                    stats.augment_seconds += clock() - asked
+                first += size
+                stats.batches += 1
+                stats.rows += size
+                stats.nbytes += size * row_bytes
+                returned = clock()
+                stats.seconds = returned - began
+                yield batch
+                del batch  # held here, the slot would come back one batch later
+                self._check_open()
+                asked = clock()
+                stats.step_seconds += asked - returned
+                stats.seconds = asked - began
+
+    def drop(self) -> None:
+        """Begin no more reads; those under way may be waiting for rows, which others then stop."""
+        self._closed = True
+        if self.pid == os.getpid():
+            self._looking.drop()
+            self._filler.drop()
+
+    def close(self) -> None:
+        """End threads and processes, and free the memory that keeps rows."""
+        self._closed = True
+        if self.pid == os.getpid():
+            self._device.finish()
+            self._looking.close()
+            self._filler.close()
+
+    def _start(self, request: ReadRequest) -> PendingBatches:
+        """Start to fill a slot with the rows of a request, and to draw its augmentation parameters."""
+        self._check_open()
+        store, filler = self.store, self._filler
+        pending = PendingBatches(request, self._device)
+        if self._augmenter and not filler.draws:
+            pending.draws = filler.threads.submit(self._augmenter.draw, request)
+        store.check()
+        if store.gathers and (tensors := store.tensors(request.within())) is not None:
+            pending.sent, pending.reads = self._device.made(tensors), filler.ragged(request)
+        else:
+            for rows in request.upcoming():
+                self._looking.submit(store.prefetch, rows)
+            pending.slot = LentSlot(self._slots, self._layout, request.count)
+            pending.reads = filler.tasks(request, pending.slot)
+            if self._numbered:
+                pending.slot.arrays[ROW.name] = self._numbers(request)
+        if self._closed:  # by another thread meanwhile: what was started after that ends, too
+            self.close()
+            self._check_open()
+        return pending
+
+    def _numbers(self, request: ReadRequest) -> NDArray[np.int64]:
+        """Return the row numbers of a request, int64 [N], in pinned memory if they are copied to a GPU."""
+        rows = request.rows().rows()
+        if not self._device.on_host:
+            memory = self._device.allocate(rows.nbytes).view(np.int64)
+            memory[:] = rows
+            rows = memory
+        return rows
+
+    def _receive(self, pending: PendingBatches, stats: Stats) -> tuple[list[Any], Draws | None]:
+        """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
+        ragged: dict[str, list[Any]] = {}
+        drawn: list[Draws] = []
+        reads, pending.reads = deque(pending.reads), ()
+        try:
+            while reads:
+                filled = reads.popleft().result()
+                stats.read_seconds += filled.read_seconds
+                stats.transform_seconds += filled.transform_seconds
+                for name, rows in filled.ragged.items():
+                    ragged.setdefault(name, []).extend(rows)
+                if filled.draws is not None:
+                    drawn.append(filled.draws)
+            draws = pending.draws.result() if pending.draws is not None else None
+            if drawn and self._augmenter is not None:
+                draws = self._augmenter.joined(drawn)
+        except BaseException as error:
+            # Its traceback refers to this frame: the slot would stay held until the garbage collector runs.
+            pending.slot = pending.draws = None
+            if isinstance(error, CancelledError):
+                self._check_open()
+            raise
+        pending.advance()
+        values, sizes = self._device.receive(pending.sent), pending.request.sizes
+        pending.sent = None  # the loop holds the request longer than it should hold the batch
+        columns = [
+            self._list(f, ragged[f.name], sizes)
+            if f.ragged and f.name not in values
+            else self._column(f, values[f.name], sizes)
+            for f in self._fields
+        ]
+        make: Callable[[tuple[Any, ...]], Any] = self._type._make  # type: ignore[attr-defined]
+        batches = [make(each) for each in zip(*columns, strict=True)]
+        batches.reverse()
+        return batches, draws
+
+    def _list(self, field: Field, rows: list[Any], sizes: list[int]) -> list[Any]:
+        """Split rows of a ragged field into batches."""
+        return _cut([as_tensor(row, field) for row in rows] if self._device.tensors else rows, sizes)
+
+    def _column(self, field: Field, value: Any, sizes: list[int]) -> Sequence[Any]:
+        """Split a field into batches: views of `value`, but copies of fields that are small (SlotLayout.small)."""
+        channels_last = field.about.get("layout") == "HWC"
+        if isinstance(value, np.ndarray):
+            value = value.copy() if field.name in self._layout.small else value
+            if not self._device.tensors:
+                return _cut(value, sizes)
+            if channels_last:
+                value = value.transpose(0, 3, 1, 2)
+            # Cut by NumPy: torch's own views let go of the GIL, and to get it back from a thread that reads took 70 us.
+            return _as_tensors(_cut(value, sizes))
+        if isinstance(value, IndexedRows):
+            images = value.field.permute(0, 3, 1, 2)
+            return [IndexedRows(images, rows) for rows in value.rows.split(sizes)]
+        if channels_last:
+            value = value.permute(0, 3, 1, 2)
+        split: Sequence[Any] = value.split(sizes) if len(sizes) > 1 else (value,)
+        return split
+
+    def _check_open(self) -> None:
+        """Raise UsageError for an iterator that outlived its dataset's close(), or that came with a fork."""
+        if self._closed or self.pid != os.getpid():
+            how = "was closed" if self._closed else "is another process's: it came with a fork"
+            raise UsageError(
+                f"{self._filler.files.pack.path}: the dataset of this iterator {how}. Iterate anew."
+            )
+
+
+def ahead(works: Iterable[PendingBatches], count: int) -> Iterator[PendingBatches]:
+    """Begin works by asking for them, `count` of them ahead of the one handed out; in order.
+
+    What was begun and never handed out is cancelled when the iterator is closed, collected or fails.
+    """
+    coming = iter(works)
+    pending: deque[PendingBatches] = deque()
+    try:
+        pending.extend(itertools.islice(coming, count + 1))
+        while pending:
+            yield pending.popleft()
+            pending.extend(itertools.islice(coming, 1))
+            for work in pending:
+                work.advance()
+    finally:
+        try:
+            for work in pending:
+                work.cancel()
+        except KeyboardInterrupt:  # after a break this is the iterator's destructor, where Python drops it
+            interrupt_later()
+
+
+def _as_tensors(arrays: list[NDArray[Any]]) -> list[Any]:
+    import torch
+
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def _cut(values: Any, sizes: list[int]) -> list[Any]:
+    """Split a list or array into pieces of these sizes."""
+    if len(sizes) == 1:
+        return [values]
+    return [values[stop - size : stop] for size, stop in zip(sizes, itertools.accumulate(sizes), strict=True)]

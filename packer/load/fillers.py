@@ -1,0 +1,121 @@
+"""Fillers: rows of a store into the slot of a request, in parts, by threads (rows of one length) or by a transform's processes.
+
+Crops of pictures that kept their own size (ragged_rows.py) and padded pictures (padded_batches.py) are fillers of the same form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from packer.format.header import Field
+from packer.load.batch import Bytes, Filled, Host, LentSlot
+from packer.orders.epochs import ReadRequest
+from packer.read.array_store import ArrayStore, PackStore
+from packer.read.row_selection import stored
+from packer.starting import ForkSafeThreads
+
+if TYPE_CHECKING:
+    from packer.load.processes.workers import Workers
+
+SPLIT_BYTES = 4 << 20  # a request larger than this is read by several threads at once
+SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
+
+
+class RowFiller:
+    """Rows of one length, copied by threads; those of ragged fields are read into lists. Base class of the fillers.
+
+    files: of the pack; ragged fields come from them. fields: of the batches. device: of the batches, whose memory slots are. kept: keeps
+    rows of the files in memory. draws: True if tasks draw for their images.
+    ahead: least number of batches under way; slow: batches are made one by one. processes: that fill slots.
+    """
+
+    draws, slow, ahead, processes = False, False, 0, 1
+
+    def __init__(
+        self,
+        files: PackStore,
+        fields: Sequence[Field],
+        threads: ForkSafeThreads,
+        device: Host,
+        kept: ArrayStore | None = None,
+    ) -> None:
+        self.files, self.fields, self.threads, self.device = files, tuple(fields), threads, device
+        self.store = kept or files
+        self._ragged = [f for f in stored(fields) if f.ragged]
+        self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
+        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in files.fields) else SPLIT_BYTES
+
+    def allocate(self, nbytes: int) -> Bytes:
+        """Return memory for a slot, uint8 [nbytes]."""
+        return self.device.allocate(nbytes)
+
+    def tasks(self, request: ReadRequest, slot: LentSlot) -> Sequence[Future[Filled]]:
+        """Start to fill a slot, a large one in parts; or set views of rows in memory that are copied to a device anyway."""
+        if not self.device.on_host and self.store.viewed:
+            views = self.store.views(request.within())
+            if views is not None:
+                slot.arrays = views
+                return self.ragged(request)
+        count, raw = request.count, slot.raw
+        parts = min(self.threads.count, count) if count * self._row_bytes > self._split_bytes else 1
+        return [
+            self.threads.submit(self.fill, request, a, b, {name: rows[a:b] for name, rows in raw.items()})
+            for a, b in pairwise(count * k // parts for k in range(parts + 1))
+        ]
+
+    def ragged(self, request: ReadRequest) -> Sequence[Future[Filled]]:
+        """Start to read the ragged fields, if there are any."""
+        return [self.threads.submit(self.fill, request, 0, request.count, {})] if self._ragged else ()
+
+    def fill(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> Filled:
+        """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists."""
+        began = time.perf_counter()
+        rows = request.within(start, stop)
+        if out:
+            self.store.copy(rows, out)
+        ragged = {f.name: list(self.files.decoded(f.name, rows)) for f in self._ragged}
+        return Filled(ragged, time.perf_counter() - began)
+
+    def drop(self) -> None:
+        """Begin no more reads."""
+        self.threads.drop()
+        self.store.drop()
+
+    def close(self) -> None:
+        """End its threads and processes, and what the store has in memory."""
+        self.threads.close()  # first: they read from the store
+        self.store.leave()
+
+
+class TransformFiller(RowFiller):
+    """Rows that the processes of a Python transform make; the store is asked to look ahead for them."""
+
+    slow, ahead = True, 2  # under way, so that a late process holds nobody up
+
+    def __init__(
+        self,
+        files: PackStore,
+        fields: Sequence[Field],
+        threads: ForkSafeThreads,
+        device: Host,
+        workers: Workers,
+    ) -> None:
+        super().__init__(files, fields, threads, device)
+        self._workers, self.processes = workers, workers.processes
+
+    def allocate(self, nbytes: int) -> Bytes:
+        """Return memory that is shared with the processes."""
+        return self.device.adopt(self._workers.allocate(nbytes))
+
+    def tasks(self, request: ReadRequest, slot: LentSlot) -> Sequence[Future[Filled]]:
+        """Have the processes fill a slot."""
+        return self._workers.tasks(request, slot)
+
+    def close(self) -> None:
+        """End the threads and processes."""
+        super().close()
+        self._workers.close()

@@ -1,0 +1,311 @@
+"""LoadPlan: what the arguments of a PackedBatchDataset mean, checked once, with the reasons; it makes the engine that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packer.arguments import whole
+from packer.errors import MissingDependencyError, UsageError
+from packer.format.header import Field
+from packer.load import order_choice
+from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views
+from packer.load.base_dataset import ChosenRows
+from packer.load.batch import Host
+from packer.load.batch_engine import BatchEngine
+from packer.load.fillers import RowFiller, TransformFiller
+from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
+from packer.load.placement_choice import parse_placement
+from packer.load.processes.transforms import PythonTransform, adapted
+from packer.load.ranks import TrainingRanks, local_rank
+from packer.load.sampled_statistics import sampled_statistics
+from packer.machine import cores
+from packer.orders.epochs import RowOrder, Share
+from packer.orders.mixture import Mixture, single_orders
+from packer.orders.row_orders import Rows
+from packer.orders.runs import one_run
+from packer.read.array_store import ArrayStore, PackStore
+from packer.read.row_selection import ROW, stored
+from packer.sentence import Option, Sentence
+from packer.starting import ForkSafeThreads
+
+if TYPE_CHECKING:
+    import torch
+
+    from packer.augment import Pipeline
+    from packer.load.augmenting import Augment
+
+
+class EpochArguments(NamedTuple):
+    """Arguments of a PackedBatchDataset that say which rows its batches have."""
+
+    batch_size: int
+    shuffle: bool
+    order: str | RowOrder | None
+    seed: int
+    ends: str | None
+    drop_last: bool
+    rank: int | None
+    world_size: int | None
+
+
+class BatchArguments(NamedTuple):
+    """Arguments of a PackedBatchDataset that say how batches are made of their rows."""
+
+    output: str
+    device: str | int | torch.device
+    placement: str
+    augment: Augment | None
+    transform: Callable[..., Any] | PythonTransform | None
+    collate: str | Padding
+    threads: int | None
+    prefetch: int
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """The way from the rows of a pack to batches.
+
+    chosen: True if the order was chosen for the pack. threads: that read. views: field name -> pipeline that makes it from "image".
+    normalization: mean and std that Normalize() without numbers means, where they are those of a sample. reason: for the placement.
+    """
+
+    rows: ChosenRows
+    ranks: TrainingRanks
+    batch_size: int
+    order: RowOrder
+    chosen: bool
+    seed: int
+    ends: str
+    output: str
+    device: str
+    augment: Augment | None
+    views: Mapping[str, Pipeline]
+    transform: PythonTransform | None
+    padding: Padding | None
+    threads: int
+    prefetch: int
+    normalization: Mapping[str, list[float]] | None
+    placement: str = "disk"
+    reason: str = ""
+
+    @classmethod
+    def resolve(cls, rows: ChosenRows, epochs: EpochArguments, batches: BatchArguments) -> LoadPlan:
+        """Return the plan for the arguments of a PackedBatchDataset. Raises UsageError, MissingDependencyError."""
+        pack, shuffle, store = rows.pack, epochs.shuffle, rows.store()
+        if not isinstance(shuffle, bool):
+            raise UsageError(
+                f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
+            )
+        batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
+        ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
+        about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights)
+        order, given = order_choice.parse_order(epochs.order, shuffle, about), epochs.order
+        ends = order_choice.parse_ends(epochs.ends, epochs.drop_last, ordered=order.fixed)
+        output, device = check_output(batches.output, batches.device)
+        transform = parse_transform(batches.transform, rows.fields)
+        decoded = any(f.codec for f in store.fields)
+        threads = cores() if decoded else min(4, cores())
+        sample = sampled_statistics(pack) if normalizes(batches.augment) and pack.filled else None
+        header = replace(pack.header, statistics={"image": sample}) if sample else pack.header
+        plan = cls(
+            rows,
+            ranks,
+            batch_size,
+            order,
+            shuffle and (given.order if isinstance(given, Mixture) else given) is None,
+            seed,
+            ends,
+            output,
+            device,
+            batches.augment,
+            parse_views(batches.augment, output, header),
+            transform,
+            parse_collate(batches.collate),
+            threads if batches.threads is None else whole("threads", batches.threads, 1),
+            whole("prefetch", batches.prefetch, 0),
+            sample,
+        )
+        plan = plan._placed(store, batches.placement)
+        if ends == "drop" and not plan.share(0).steps:
+            raise UsageError(
+                f"{pack.path}: has {store.rows} rows, fewer than one batch of {batch_size} on {ranks.now()[1]}"
+                " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
+            )
+        return plan
+
+    def _placed(self, store: PackStore, placement: str) -> LoadPlan:
+        """Return this plan with a placement; raise what is wrong with the images, or this machine, now."""
+        ragged, transformed, fields = "", self.transform is not None, self.rows.fields
+        if self.padding is not None:
+            check_padded(
+                fields, store.pack.path, self.padding, transformed=transformed, augmented=bool(self.views)
+            )
+            ragged = "collate='pad'"
+        if self.views and not transformed:
+            fitted = self._fitted(fields)
+            ragged = "augment" * any(one.ragged for one in fitted.values())
+            check_sizes(fitted, store.pack, self.rows.subset)
+        self.host()
+        chosen, reason = parse_placement(
+            placement,
+            self.device,
+            store,
+            stored(fields),
+            transformed=transformed,
+            ragged=ragged,
+        )
+        return replace(self, placement=chosen, reason=reason)
+
+    def slow_order(self) -> Sentence | None:
+        """Return a warning of a chosen order that the pack is slow in, None for others."""
+        header = self.rows.pack.header
+        coded = any(header.field(f.name).compressed for f in stored(self.rows.fields))
+        by_row = self.chosen and any(isinstance(one, Rows) for one in single_orders(self.order))
+        if not (by_row and coded and self.placement == "disk"):
+            return None
+        return Sentence(
+            f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not shuffled "
+            "when it was made, so a shuffled epoch decodes a block for almost every row. Convert it "
+            f"again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
+            "speed."
+        )
+
+    @property
+    def length(self) -> int:
+        """Positions of an epoch."""
+        return self.order.length(self.rows.subset.rows)
+
+    def share(self, origin: int) -> Share:
+        """Return this rank's batches of an epoch of which `origin` positions were handed out before."""
+        rank, world_size = self.ranks.now()
+        return Share(self.length, self.batch_size, world_size, rank, self.ends, origin)
+
+    def lines(self, epoch: int) -> dict[str, str]:
+        """Return what a description of the dataset says of it in an epoch, by subject."""
+        order = f"{self.order!r}, seed {self.seed}, epoch {epoch}"
+        steps = self.share(0).steps
+        return {
+            "batches": f"{steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
+            "order": f"{order} (shuffle=True)" if self.chosen else order,
+            "placement": f"{self.placement!r}: {self.reason}",
+            "device": f"{self.device!r}, output {self.output!r}",
+            "ranks": str(self.ranks),
+        }
+
+    def normalized(self, normalization: Mapping[str, Any] | None) -> LoadPlan:
+        """Return this plan, or one in which Normalize() without numbers means the mean and std of a state."""
+        if not normalization or normalization == self.normalization or not normalizes(self.augment):
+            return self
+        header = replace(self.rows.pack.header, statistics={"image": normalization})
+        views = parse_views(self.augment, self.output, header)
+        return replace(self, views=views, normalization=dict(normalization))
+
+    def engine(self, files: PackStore) -> BatchEngine:
+        """Return the threads, processes and memory that make batches of the rows of these files."""
+        batch_rows = self.batch_size
+        if self.ends != "pad":  # whose batches are full even where there are fewer rows
+            batch_rows = max(1, min(batch_rows, self.length))
+        fields, workers = self.rows.fields, None
+        if self.transform is not None and files.rows:
+            from packer.load.processes.workers import Workers
+
+            workers = Workers(self.transform, files, stored(fields))
+            fields = workers.probe(one_run(0, 1), seed=self.seed, epoch=0)
+            if ROW in self.rows.fields and all(f.name != ROW.name for f in fields):
+                fields = (*fields, ROW)
+        augmenter = None
+        if self.views:
+            views = self._fitted(fields)
+            augmenter = Augmenter(views, fields, self._classes, batch_rows, self.prefetch + 2)
+        parts = files, fields, ForkSafeThreads(self.threads), self.host()
+        if workers is not None:
+            filler: RowFiller = TransformFiller(*parts, workers)
+        elif augmenter is not None and augmenter.ragged:
+            from packer.load.ragged_rows import CropFiller
+
+            filler = CropFiller(*parts, augmenter)
+        elif self.padding is not None:
+            filler = PaddedFiller(*parts, self.padding, self.prefetch + 2)
+        else:
+            filler = RowFiller(*parts, self._kept(files))
+        return BatchEngine(filler, augmenter, batch_rows=batch_rows, prefetch=self.prefetch)
+
+    def _kept(self, files: PackStore) -> ArrayStore | None:
+        """Return the store that keeps rows of the files where the placement says, None for the disk."""
+        if self.placement in ("ram", "pinned"):
+            from packer.load.caches.memory_cache import MemoryStore
+
+            return MemoryStore(files, pinned=self.device if self.placement == "pinned" else None)
+        if self.placement == "gpu":
+            from packer.load.caches.gpu_cache import GpuStore
+
+            # The pass that augments takes images from where they lie: no batch of them is put together before.
+            return GpuStore(files, self.rows.fields, self.device, ("image",) if self.views else ())
+        return None
+
+    def _fitted(self, fields: Sequence[Field]) -> dict[str, Pipeline]:
+        """Return the pipelines for the fields that they get."""
+        ragged = self.device if self.transform is None else None
+        return fit_views(self.views, fields, self.rows.pack.path, self._classes, ragged)
+
+    @property
+    def _classes(self) -> int | None:
+        return len(self.rows.pack.header.classes or ()) or None
+
+    def host(self) -> Host:
+        """Return the place of the batches. Raises UsageError if this machine has none of that name, MissingDependencyError."""
+        if self.output == "numpy":
+            return Host(tensors=False)
+        try:
+            from packer.load.device import device_of
+        except ImportError:
+            raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'") from None
+        return device_of(self.device)
+
+
+def parse_transform(
+    transform: Callable[..., Any] | PythonTransform | None, fields: Sequence[Field]
+) -> PythonTransform | None:
+    """Return the transform of samples. Raises UsageError if it cannot move what belongs to the image."""
+    if transform is None:
+        return None
+    made = transform if isinstance(transform, PythonTransform) else PythonTransform(transform)
+    adapted(made, stored(fields))
+    return made
+
+
+def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
+    """Return the output and the name of the device.
+
+    A number means a CUDA device, as in torch. "auto" means this process's CUDA device, or "cpu" without one.
+    """
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    if device == "auto":
+        device = auto_device() if output == "torch" else "cpu"
+    if output not in ("torch", "numpy"):
+        raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
+    if output == "numpy" and str(device) != "cpu":
+        raise UsageError(
+            f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
+        )
+    return output, str(device)
+
+
+def auto_device() -> str:
+    """Return the device that "auto" means: "cuda" where torch sees one, else "cpu".
+
+    "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
+    would share the first with all others: there it is that of LOCAL_RANK.
+    """
+    try:
+        import torch
+    except ImportError:
+        return "cpu"  # the dataset says what is missing
+    if not torch.cuda.is_available():
+        return "cpu"
+    local = local_rank() or 0
+    chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
+    return "cuda" if chosen else f"cuda:{local}"
