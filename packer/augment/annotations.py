@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from packer.augment.pass_stages import PassStage, Stage, each_stage
 from packer.augment.passes import pass_spec
@@ -79,14 +80,11 @@ def moved_lists(
                     f"augment: {name!r} of a row has {len(row)} entries and there are {len(its)} boxes; fields named box_... have one a "
                     "box, and go with it. Give the field another name."
                 )
-    counts = [len(one) for one in boxes]
     kind = boxes[0].dtype if boxes and boxes[0].is_floating_point() else torch.float32
-    together = torch.zeros(len(boxes), max(counts, default=0), 4, dtype=kind)
-    for row, one in zip(together, boxes, strict=True):
-        row[: len(one)] = one
+    together = pad_sequence([its.to(kind) for its in boxes], True) if boxes else torch.zeros(0, 0, 4)
     moved = move(together)
     seen = (moved[..., 2:] > moved[..., :2]).all(dim=-1)
-    keep = [each[:count] for each, count in zip(seen, counts, strict=True)]
+    keep = [each[: len(its)] for each, its in zip(seen, boxes, strict=True)]
     kept = [row[: len(k)][k] for row, k in zip(moved, keep, strict=True)]
     return kept, {
         name: [each[k] for each, k in zip(rows, keep, strict=True)] for name, rows in followers.items()

@@ -48,16 +48,6 @@ class GatedTransforms(kinds.Transform):
     def decide(self, draws: kinds.Draws, number: int) -> NDArray[np.bool_]:
         """Return the rows that get transform `number`: bool [N]."""
 
-    def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
-        for transform in self.transforms:
-            made = transform.output_shape(shape)
-            if made != shape:
-                raise UsageError(
-                    f"{type(self).__name__}: {type(transform).__name__} makes images {list(made)} of {list(shape)}; "
-                    "transforms that keep the size are allowed. Put it outside."
-                )
-        return shape
-
 
 @dataclass(eq=False)
 class RandomApply(GatedTransforms):
@@ -91,16 +81,19 @@ class RandomChoice(GatedTransforms):
     p: Any = Parameter(_shares, None)
 
     def __post_init__(self) -> None:
-        if not self.transforms:
-            raise UsageError("RandomChoice: there are no transforms; at least one is needed. Pass some.")
-        if self.p is not None and (len(self.p) != len(self.transforms) or not sum(self.p)):
+        count, shares = len(self.transforms), self._shares
+        if not count or len(shares) != count or not sum(shares):
             raise UsageError(
-                f"RandomChoice: p is {list(self.p)} for {len(self.transforms)} transforms; one number each, not all 0, is "
-                "allowed. Pass as many."
+                f"RandomChoice: p is {list(shares)} for {count} transforms; one number each, not all 0, and a transform at "
+                "least, are allowed. Pass as many."
             )
 
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.transforms) if self.p is None else self.p
+
     def decide(self, draws: kinds.Draws, number: int) -> NDArray[np.bool_]:
-        shares = np.cumsum(self.p or (1.0,) * len(self.transforms))
+        shares = np.cumsum(self._shares)
         drawn: NDArray[np.bool_] = (
             np.searchsorted(shares / shares[-1], draws.uniform("choice"), "right") == number
         )
@@ -120,18 +113,22 @@ class DrawStep(NamedTuple):
 
     def output_shape(self, shape: Any) -> Any:
         """Return the shape of the images it makes of such ones. Raises UsageError if it cannot take them."""
-        outer = self.transform if self.gate is None else self.gate[0]
-        parts = () if _has_apply(outer) else outer.parts()
-        level = parts and all(isinstance(part, kinds.GeometryPart) and not part.turns for part in parts)
+        name = type(self.transform if self.gate is None else self.gate[0]).__name__
         if isinstance(shape[1], np.ndarray):
-            if not level:
+            parts = () if _has_apply(self.transform) or self.gate is not None else self.transform.parts()
+            if not parts or any(not isinstance(part, kinds.GeometryPart) or part.turns for part in parts):
                 raise UsageError(
-                    f"{type(outer).__name__}: takes images of one size, and these differ in size; {EQUAL_SIZES}. "
-                    "Put one of them before it."
+                    f"{name}: takes images of one size, and these differ in size; {EQUAL_SIZES}. Put one of them before it."
                 )
             least = (int(side.min(initial=_ANY)) for side in shape[1:])
-            outer.output_shape((shape[0], *least))  # an error names one size
-        return outer.output_shape(shape)
+            self.transform.output_shape((shape[0], *least))  # an error names one size
+        made = self.transform.output_shape(shape)
+        if self.gate is not None and made != shape:
+            raise UsageError(
+                f"{name}: {type(self.transform).__name__} makes images {list(made)} of {list(shape)}; transforms that keep "
+                "the size are allowed. Put it outside."
+            )
+        return made
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> dict[str, Tensor]:
         """Draw for the rows of `draws`, by this step's own keys: tensors on the CPU."""

@@ -211,9 +211,9 @@ def _odd_sides(value: Any) -> tuple[int, int]:
 
 
 def _sigma(value: Any) -> tuple[float, float]:
-    if not validation.is_number(value):
-        return validation.interval(value, 1e-3)
-    return validation.number(value, 1e-3), float(value)
+    if validation.is_number(value):
+        value = [validation.number(value, 1e-3)] * 2
+    return validation.interval(value, 1e-3)
 
 
 @dataclass(eq=False)

@@ -194,6 +194,7 @@ REMEDIES = {
     "RandomIoUCrop": "Take RandomResizedCrop, which moves boxes and drops those of which nothing is seen",
     "RandomZoomOut": "Take RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
     "ScaleJitter": "Take RandomResizedCrop, or RandomCrop with pad_if_needed=True",
+    "Compose": "Leave it out: write its transforms, separated by commas",
     "Lambda": "Pass a Python function to the dataset as transform=",
 }
 """Names of other libraries that are not transforms of packer.augment -> the remedy."""

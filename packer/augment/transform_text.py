@@ -28,8 +28,8 @@ def parse(text: str) -> list[kinds.Transform]:
     Parameters
     ----------
     text
-        Calls of packer.augment's transforms, separated by commas; line breaks, a comma at the end, brackets around all of them and
-        ``Compose([...])`` around all of them are allowed. Arguments are Python literals, float16, bfloat16 and float32, and lists
+        Calls of packer.augment's transforms, separated by commas; line breaks, a comma at the end and brackets around all of
+        them are allowed. Arguments are Python literals, float16, bfloat16 and float32, and lists
         of transforms for RandomApply and RandomChoice.
 
     Raises
@@ -73,13 +73,7 @@ def known() -> dict[str, type[kinds.Transform]]:
 
 
 def _calls(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield what stands between commas, brackets and Compose undone."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Compose":
-        given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "transforms")]
-        alone = len(node.args) + len(node.keywords) == 1
-        if not alone or not given or not isinstance(given[0], ast.List | ast.Tuple):
-            _refuse(node, "has no list of transforms", "Write Compose([...])")
-        node = given[0]
+    """Yield what stands between commas, brackets undone."""
     if isinstance(node, ast.List | ast.Tuple):
         for element in node.elts:
             yield from _calls(element)
@@ -99,9 +93,8 @@ def _transform(node: ast.expr) -> kinds.Transform:
     if not isinstance(node, ast.Call):
         _refuse(node, "is no call", "Write its arguments, or (), behind it")
     signature = inspect.signature(known()[name])
-    nests = "transforms" in signature.parameters
-    positional = [_value(each, nests) for each in node.args]
-    named = {keyword.arg or "**": _value(keyword.value, nests) for keyword in node.keywords}
+    positional = [_value(each) for each in node.args]
+    named = {keyword.arg or "**": _value(keyword.value) for keyword in node.keywords}
     if len(named) < len(node.keywords):
         _refuse(node, "has an argument twice", "Write it once")
     try:
@@ -112,12 +105,12 @@ def _transform(node: ast.expr) -> kinds.Transform:
     return known()[name](*positional, **named)
 
 
-def _value(node: ast.expr, nests: bool) -> Any:
-    """Return an argument: a literal, a dtype, or with nests a list of transforms."""
-    if nests and isinstance(node, ast.Call):
+def _value(node: ast.expr) -> Any:
+    """Return an argument: a literal, a dtype, a transform, or a list of transforms."""
+    if isinstance(node, ast.Call):
         return _transform(node)
-    if nests and isinstance(node, ast.List | ast.Tuple) and any(isinstance(e, ast.Call) for e in node.elts):
-        return [_transform(element) for element in node.elts]
+    if isinstance(node, ast.List | ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
+        return [_transform(each) for each in node.elts]
     word = ast.unparse(node).removeprefix("torch.")
     try:
         return DTYPES[word] if word in DTYPES else ast.literal_eval(node)

@@ -19,6 +19,8 @@ from packer.sentence import Option
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of a draw -> its shape but for the first dimension, and its dtype."""
 
+_INF = math.inf
+
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
 
@@ -83,7 +85,7 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
 
 
-def whole(value: Any, least: float = -math.inf, most: float = math.inf) -> int:
+def whole(value: Any, least: float = -_INF, most: float = _INF) -> int:
     """Return a whole number within bounds."""
     found = as_whole(value)
     if found is None or not least <= found <= most:
@@ -91,7 +93,7 @@ def whole(value: Any, least: float = -math.inf, most: float = math.inf) -> int:
     return found
 
 
-def number(value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+def number(value: Any, least: float = -_INF, most: float = _INF) -> float:
     """Return a finite number within bounds."""
     if not is_number(value) or not least <= value <= most:
         raise Unfit(f"numbers{_bounds(least, most)} are allowed. Pass one of them.")
@@ -115,9 +117,7 @@ def margins(value: Any) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def pair(
-    value: Any, least: float = -math.inf, most: float = math.inf, rising: bool = False
-) -> tuple[float, float]:
+def pair(value: Any, least: float = -_INF, most: float = _INF, rising: bool = False) -> tuple[float, float]:
     """(across, down), or if rising (low, high) with low <= high, both within bounds."""
     given = listed(value)
     fit = len(given) == 2 and all(is_number(v) and least <= v <= most for v in given)
@@ -127,14 +127,12 @@ def pair(
     return float(given[0]), float(given[1])
 
 
-def interval(value: Any, least: float = -math.inf, most: float = math.inf) -> tuple[float, float]:
+def interval(value: Any, least: float = -_INF, most: float = _INF) -> tuple[float, float]:
     """(low, high), low <= high, both within bounds."""
     return pair(value, least, most, rising=True)
 
 
-def around(
-    value: Any, middle: float, least: float = -math.inf, most: float = math.inf
-) -> tuple[float, float]:
+def around(value: Any, middle: float, least: float = -_INF, most: float = _INF) -> tuple[float, float]:
     """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
     if is_number(value) and 0 <= value <= most - middle:
         return max(middle - float(value), least), middle + float(value)
