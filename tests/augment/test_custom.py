@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from packer.augment import Draws, Pipeline, RandomApply, RandomChoice, RandomHorizontalFlip, Transform
+from packer.augment import (
+    Draws,
+    Pipeline,
+    RandomApply,
+    RandomChoice,
+    RandomErasing,
+    RandomHorizontalFlip,
+    Transform,
+)
 from tests.augment.conftest import noise_images, refusal
 
 SHAPE = (3, 24, 20)
@@ -194,13 +202,15 @@ class Exact(Transform):
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_draws_arrive_to_the_bit(gated: bool) -> None:
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_draws_arrive_to_the_bit(gated: bool, count: int) -> None:
     exact = Exact()
-    stack = Pipeline([RandomHorizontalFlip(), RandomApply([exact]) if gated else exact], SHAPE)
-    params = stack.sample(np.arange(300, 340))
-    stack.apply(noise_images(40, *SHAPE), params)
-    chosen = params[1].pop("apply", torch.ones(40, dtype=torch.bool))
-    assert 0 < chosen.sum() <= 40
+    # The boxes' columns before its own are 5: 8 bytes need not begin at a multiple of 8.
+    stack = Pipeline([RandomErasing(), RandomApply([exact], 0.9) if gated else exact], SHAPE)
+    params = stack.sample(np.arange(300, 300 + count))
+    stack.apply(noise_images(count, *SHAPE), params)
+    chosen = params[1].pop("apply", torch.ones(count, dtype=torch.bool))
+    assert chosen.any()
     assert exact._seen.keys() == params[1].keys()
     for name, drawn in params[1].items():
         assert exact._seen[name].dtype == drawn.dtype
