@@ -365,7 +365,7 @@ class CustomPart(kinds.WholeImagePart):
         # By one dimension: an empty tensor's last stride may be 0.
         memory, params = columns.reshape(-1).view(torch.uint8).view(len(columns), 4 * self.width), {}
         for name, (dtype, at) in self._fields.items():
-            drawn = memory[:, at : at + dtype.itemsize].clone(memory_format=torch.contiguous_format)
+            drawn = memory[:, at : at + dtype.itemsize].reshape(-1).clone()  # at a place that suits its type
             like = torch.from_numpy(np.empty(0, dtype.base)).dtype
             params[name] = drawn.view(like).view(len(columns), *dtype.shape)
         tracked = not images.is_inference()
