@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -31,16 +32,18 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         pixels = pixels * pixels.new_tensor(what.scale) + pixels.new_tensor(what.shift)
     for box in range(what.boxes):
         start = what.boxes_at + pass_spec.BOX_WIDTH * box
-        left, top, right, bottom, seed = (
-            column[:, None, None, None] for column in columns[:, start : start + pass_spec.BOX_WIDTH].T
-        )
-        across, down = u[:, None], v[:, None, None]
-        inside = (across >= left) & (across < right) & (down >= top) & (down < bottom)
-        fill = noise(seed, pixels.shape) if what.noise else pixels.new_tensor(what.box_fill)
-        pixels = torch.where(inside, fill, pixels)
+        left, top, right, bottom, seed = _each(columns, start, start + pass_spec.BOX_WIDTH)
+        inside = (u >= left) & (u < right) & (v[:, None] >= top) & (v[:, None] < bottom)
+        fill = noise(seed[..., None], pixels.shape) if what.noise else pixels.new_tensor(what.box_fill)
+        pixels = torch.where(inside[..., None], fill, pixels)
     if out.dtype == torch.uint8:
         pixels = (pixels.clamp(0, 255) + 0.5).floor()
     out.copy_(pixels.permute(0, 3, 1, 2))
+
+
+def _each(columns: Tensor, begin: int, end: int) -> Iterator[Tensor]:
+    """Yield columns begin..end-1, each float32 [N, 1, 1]."""
+    return (column[:, None, None] for column in columns[:, begin:end].T)
 
 
 class Source(NamedTuple):
@@ -53,7 +56,7 @@ class Source(NamedTuple):
 
 def _source(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> Source:
     if what.ragged:
-        high, low, _, _, stride = columns[:, what.source_at : what.width].long().T[:, :, None, None]
+        high, low, _, _, stride = _each(columns.long(), what.source_at, what.width)
         return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride)
     if rows is None:
         rows = torch.arange(len(columns), device=columns.device)
@@ -79,14 +82,11 @@ def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
     for number in range(what.steps):
         step = _step(columns, number)
         red, green, blue = _channels(pixels)
-        means = (pass_spec.GREY[0] * red + pass_spec.GREY[1] * green + pass_spec.GREY[2] * blue).mean(
-            dim=(1, 2)
-        )
-        factor = step[:, 1]
+        grey = pass_spec.GREY[0] * red + pass_spec.GREY[1] * green + pass_spec.GREY[2] * blue
+        factor = step[:, 1:2]
         matrix = torch.zeros(len(step), 3, 4, device=step.device)
-        for channel in range(3):
-            matrix[:, channel, channel] = factor
-        matrix[:, :, 3] = ((1 - factor) * means)[:, None]
+        matrix.diagonal(dim1=1, dim2=2)[:] = factor
+        matrix[:, :, 3] = (1 - factor) * grey.mean(dim=(1, 2))[:, None]
         contrast = step[:, :1] == pass_spec.CONTRAST
         step[:, 1:] = torch.where(contrast, matrix.flatten(1), step[:, 1:])
         step[:, :1] = torch.where(contrast, float(pass_spec.MATRIX), step[:, :1])
@@ -96,68 +96,50 @@ def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
 
 def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """Steps 1 and 2 for the pixels at these columns and rows of the results: float32 [N, len(v), len(u), C]."""
-    a, b, c, d, e, f = (column[:, None, None] for column in columns[:, :6].T)
-    across, down = u[None, None, :], v[None, :, None]
-    x = a * across + (b * down + c)
-    y = d * across + (e * down + f)
-    x0, y0, x1, y1 = (
-        column[:, None, None] for column in columns[:, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].T
-    )
+    a, b, c, d, e, f = _each(columns, 0, pass_spec.TAPS_AT)
+    x = a * u + (b * v[:, None] + c)
+    y = d * u + (e * v[:, None] + f)
     if what.weighted:
-        pixels = _filtered(what, source, columns, x, y, (x0, y0, x1, y1))
+        pixels = _filtered(what, source, columns, x, y)
     else:
+        x0, y0, x1, y1 = _each(columns, pass_spec.TAPS_AT, pass_spec.SUPPORT_AT)
         i = _inside(what, (x + pass_spec.TIE + 0.5).floor(), x0, x1)
         j = _inside(what, (y + pass_spec.TIE + 0.5).floor(), y0, y1)
         pixels = _taken(source, j, i)
     if not what.framed:
         return pixels
-    left, top, right, bottom, kx, ky = (
-        column[:, None, None] for column in columns[:, pass_spec.FRAME_AT : pass_spec.STEPS_AT].T
-    )
+    left, top, right, bottom, kx, ky = _each(columns, pass_spec.FRAME_AT, pass_spec.STEPS_AT)
     if what.weighted:
-        cover = (
-            _edge((x - left) * kx)
-            * _edge((right - x) * kx)
-            * _edge((y - top) * ky)
-            * _edge((bottom - y) * ky)
-        )
+        across = _edge((x - left) * kx) * _edge((right - x) * kx)
+        cover = across * _edge((y - top) * ky) * _edge((bottom - y) * ky)
     else:
         xn, yn = x + pass_spec.TIE, y + pass_spec.TIE
         cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).float()
-    fill = pixels.new_tensor(what.fill)
-    return torch.where(cover[..., None] > 0, cover[..., None] * pixels + (1 - cover[..., None]) * fill, fill)
+    fill, cover = pixels.new_tensor(what.fill), cover[..., None]
+    return torch.where(cover > 0, cover * pixels + (1 - cover) * fill, fill)
 
 
 def _edge(distance: Tensor) -> Tensor:
     return (distance + 0.5).clamp(0, 1)
 
 
-def _filtered(
-    what: Pass, source: Source, columns: Tensor, x: Tensor, y: Tensor, box: tuple[Tensor, ...]
-) -> Tensor:
-    x0, y0, x1, y1 = box
+def _filtered(what: Pass, source: Source, columns: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    x0, y0, x1, y1 = _each(columns, pass_spec.TAPS_AT, pass_spec.SUPPORT_AT)
+    sx, sy = _each(columns, pass_spec.SUPPORT_AT, pass_spec.FRAME_AT)
     if what.outside not in MIRRORED:
         beyond = 0.5 if what.sampling == "cubic" else 0.0
         x, y = x.clamp(x0 - beyond, x1 + beyond), y.clamp(y0 - beyond, y1 + beyond)
-    sx, sy = (column[:, None, None] for column in columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].T)
     first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
-    count_x, count_y = (
-        math.ceil(2 * float(column.max()))
-        for column in columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].T
-    )
-    total: Tensor | float = 0.0
-    weights: Tensor | float = 0.0
-    for down in range(count_y):
+    total, weights = x.new_zeros(()), x.new_zeros(())
+    for down in range(math.ceil(2 * float(sy.max()))):
         j = first_y + down
         weight_y = _weight(what, j, y, sy, y0, y1)
-        for across in range(count_x):
+        for across in range(math.ceil(2 * float(sx.max()))):
             i = first_x + across
             weight = weight_y * _weight(what, i, x, sx, x0, x1)
             taken = _taken(source, _inside(what, j, y0, y1), _inside(what, i, x0, x1))
             total = total + weight[..., None] * taken
             weights = weights + weight
-    assert isinstance(total, Tensor)
-    assert isinstance(weights, Tensor)
     total = total / weights[..., None]
     return total.clamp(0, what.limit) if what.sampling == "cubic" and what.limit > 1 else total
 
@@ -198,22 +180,16 @@ def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
     """Step 3 for one colour step of every sample: its own kind each."""
-    kinds = step[:, 0]
-    matrix = step[:, 1:].view(-1, 3, 4)
     pixels, alpha = pixels[..., :3], pixels[..., 3:]
-    result = pixels
+    result, kinds, number = pixels, step[:, :1, None, None], step[:, 1:2, None, None]
     for kind, made in (
-        (pass_spec.MATRIX, _multiplied(what, pixels, matrix)),
+        (pass_spec.MATRIX, _multiplied(what, pixels, step[:, 1:].view(-1, 3, 4))),
         (pass_spec.HUE, _turned(pixels, step[:, 1])),
-        (pass_spec.SOLARIZE, torch.where(pixels >= _sample(step[:, 1]), what.limit - pixels, pixels)),
-        (pass_spec.POSTERIZE, _sample(step[:, 1]) * ((pixels + 0.5).floor() / _sample(step[:, 1])).floor()),
+        (pass_spec.SOLARIZE, torch.where(pixels >= number, what.limit - pixels, pixels)),
+        (pass_spec.POSTERIZE, number * ((pixels + 0.5).floor() / number).floor()),
     ):
-        result = torch.where(_sample(kinds) == kind, made, result)
+        result = torch.where(kinds == kind, made, result)
     return torch.cat([result, alpha], dim=-1) if alpha.shape[-1] else result
-
-
-def _sample(numbers: Tensor) -> Tensor:
-    return numbers[:, None, None, None]
 
 
 def _multiplied(what: Pass, pixels: Tensor, matrix: Tensor) -> Tensor:
