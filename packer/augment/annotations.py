@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from packer.augment.pass_stages import PassStage, Stage, each_stage
+from packer.augment.pass_stages import PassStage, Stage
 from packer.augment.passes import pass_spec
 from packer.augment.validation import check_tensor
 from packer.errors import UsageError
@@ -18,14 +18,14 @@ def move_places(stages: Sequence[Stage], columns: Tensor, places: Tensor) -> Ten
     """Move boxes, or points, as the stages move pixels.
 
     places: [N, K, 4], left, top, right, bottom, or [N, K, 2], in pixels from the source's top left corner; not modified.
-    columns: float32 [N, P], of all stages.
+    columns: float32 [N, P], of all stages of the pipeline.
     Returns: the same shape and dtype. Boxes become the smallest upright ones about the moved ones, clipped to the result, without area
     if nothing of them is seen; points that are not seen become NaN. Edges count as inside.
     """
-    for stage, mine in each_stage(stages, columns):
+    for stage in stages:
         if stage.moves:
             moved = _moved_points if places.shape[-1] == 2 else _moved_boxes
-            places = moved(places.double(), mine, stage.result.size).to(places.dtype)
+            places = moved(places.double(), columns[:, stage.at], stage.result.size).to(places.dtype)
     return places
 
 
@@ -104,21 +104,20 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
     return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
 
 
-def move_layers(
-    stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, implementation: str, soft: bool
-) -> Tensor:
+def move_layers(stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, soft: bool) -> Tensor:
     """Move masks, or with `soft` soft maps, [N, K, H, W] of any type by the stages' numbers: [N, K, h, w].
 
-    columns: float32 [N, P]. fill: what is beyond the edges. A mask's pixel of any type moves as that many bytes, the nearest one's;
-    soft maps are sampled as the images, in float32.
+    columns: float32 [N, P], of all stages of the pipeline. fill: what is beyond the edges. A mask's pixel of any type moves as that
+    many bytes, the nearest one's; soft maps are sampled as the images, in float32.
     """
     if not any(stage.moves or stage.mixing is not None for stage in stages):
         return layers
     planes, filling = planes_of(_dense(layers.permute(0, 2, 3, 1)), fill, soft)
     planes = planes.permute(0, 3, 1, 2)
-    for stage, mine in each_stage(stages, columns):
+    for stage in stages:
+        mine = columns[:, stage.at]
         if isinstance(stage, PassStage):
-            planes = stage.run_masks(planes, mine, filling, implementation) if stage.moves else planes
+            planes = stage.run_masks(planes, mine, filling) if stage.moves else planes
         elif stage.mixing is not None:
             planes = stage.mixing.mix_masks(planes, mine)
     return values_of(planes.permute(0, 2, 3, 1), layers.dtype, soft).permute(0, 3, 1, 2)
@@ -159,9 +158,10 @@ def values_of(planes: Tensor, dtype: torch.dtype, soft: bool) -> Tensor:
 
 
 def mixed_labels(stages: Sequence[Stage], columns: Tensor, soft: Tensor) -> Tensor:
-    """Mix shares of classes, float32 [N, K], as the stages mix images. columns: float32 [N, P], of all stages."""
-    for stage, mine in each_stage(stages, columns):
+    """Mix shares of classes, float32 [N, K], as the stages mix images. columns: float32 [N, P], of all stages of the pipeline."""
+    for stage in stages:
         if stage.mixing is not None:
+            mine = columns[:, stage.at]
             own = stage.mixing.share(mine)[:, None]
             soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
     return soft

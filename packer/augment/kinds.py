@@ -268,6 +268,11 @@ class PixelFormat:
     dtype: torch.dtype
     limit: float | None
 
+    @property
+    def shape(self) -> Shape:
+        """(C, H, W) of an image."""
+        return (self.channels, *self.size)
+
 
 class DrawnPart(TransformPart):
     """A part that works by numbers of each sample, as geometry does by its placement. width: how many."""

@@ -10,7 +10,7 @@ shrunk meets the picture in a straight ramp. docs/augmentation.md lists them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -72,13 +72,17 @@ class PreparedDraws:
 class PassStage:
     """A pass over images, put together part by part: `take` until it returns False.
 
-    moves_only: True if it takes geometry alone, so that its results have the images' own type.
+    moves_only: True if it takes geometry alone, so that its results have the images' own type. at: its columns among those of a pipeline.
     """
 
+    at = slice(0)
     mixing: MixPart | None = None
 
-    def __init__(self, source: kinds.PixelFormat, moves_only: bool = False) -> None:
+    def __init__(
+        self, source: kinds.PixelFormat, implementation: str = "auto", moves_only: bool = False
+    ) -> None:
         self.source = self.result = source
+        self._implementation = implementation
         self.what = Pass(
             channels=source.channels,
             size=source.size,
@@ -89,11 +93,6 @@ class PassStage:
         self._moves_only = moves_only
         self._geometry: list[tuple[kinds.GeometryPart, int]] = []
         self._drawn: list[tuple[kinds.ColorPart | kinds.ErasePart, int]] = []
-
-    @property
-    def empty(self) -> bool:
-        """True if no part was taken yet."""
-        return not (self._geometry or self._drawn or self.what.scaled)
 
     @property
     def width(self) -> int:
@@ -121,21 +120,24 @@ class PassStage:
             return self._take_geometry(part, transform)
         if self._moves_only:
             return False
-        if isinstance(part, kinds.ColorPart):
-            return self._take_colour(part, transform)
+        part.output_shape(self.result.shape)
         if isinstance(part, kinds.ScalePart):
             return self._take_scale(part)
-        assert isinstance(part, kinds.ErasePart)
-        return self._take_erase(part, transform)
+        assert isinstance(part, kinds.ColorPart | kinds.ErasePart)
+        taken = self._take_colour(part) if isinstance(part, kinds.ColorPart) else self._take_erase(part)
+        if taken:
+            self._drawn.append((part, transform))
+        return taken
 
     def columns(
         self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
     ) -> kinds.Columns:
         """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew.
 
-        sizes: int64 [count, 2], (h, w) of each image where they differ. Where they lie is left to be filled in.
+        sizes: int64 [count, 2], (h, w) of each image of a ragged pass. Where they lie is left to be filled in.
         """
-        placement = AffinePlacement(count, self.source.size if sizes is None else (sizes[:, 0], sizes[:, 1]))
+        own = sizes.T if sizes is not None and self.what.ragged else self.source.size
+        placement = AffinePlacement(count, (own[0], own[1]))
         for part, transform in self._geometry:
             part.place_some(placement, draws[transform])
         pixels = replace(self.source, size=self.result.size)
@@ -145,63 +147,62 @@ class PassStage:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
-    def run_masks(
-        self, masks: Tensor, columns: Tensor, fill: tuple[float, ...], implementation: str
-    ) -> Tensor:
+    def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
+        """Return the results of the pass. draws: this stage's columns. The others as in run_pass."""
+        return run_pass(self.what, images, draws.on(images.device), rows, out, self._implementation)
+
+    def run_masks(self, masks: Tensor, columns: Tensor, fill: tuple[float, ...]) -> Tensor:
         """Move masks as the images: [N, K, h, w].
 
         masks: [N, K, H, W]: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images; of a ragged pass
             [P, K]. fill: K numbers.
         """
-        soft, ragged = masks.dtype == torch.float32, self.what.ragged
+        soft, numbers = masks.dtype == torch.float32, columns[:, : pass_spec.STEPS_AT]
+        if self.what.ragged:
+            numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
         what = Pass(
             channels=masks.shape[1],
-            size=self.result.size,
+            size=self.what.size,
             sampling=self.what.sampling if soft or self.what.sampling == "shift" else "nearest",
             outside=self.what.outside,
             framed=self.what.framed,
             fill=fill,
             limit=1.0 if soft else 255.0,
             dtype="float32" if soft else "uint8",
-            ragged=ragged,
+            ragged=self.what.ragged,
         )
-        numbers = columns[:, : pass_spec.STEPS_AT]
-        if ragged:
-            numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
-        return run_pass(what, masks, numbers, None, None, implementation)
+        return run_pass(what, masks, numbers, implementation=self._implementation)
 
     def _take_geometry(self, part: kinds.GeometryPart, transform: int) -> bool:
-        if self._drawn or self.what.scaled:
-            return False
-        mine = [p for p, _ in self._geometry]
+        what, mine = self.what, [p for p, _ in self._geometry]
         looking = next((p for p in mine if p.outside is not None), None)
-        if self.what.sampling != "shift" and part.sampling not in ("shift", self.what.sampling):
-            return False
-        if part.antialias is not None and any(p.antialias is not None for p in mine):
-            return False
-        if looking and looking.outside != "fill" and part.sampling != "shift":
-            return False
-        if part.outside not in ("fill", None) and (looking or self.what.sampling != "shift"):
+        resampled = what.sampling != "shift"
+        if (
+            self._drawn
+            or what.scaled
+            or (resampled and part.sampling not in ("shift", what.sampling))
+            or (part.antialias is not None and any(p.antialias is not None for p in mine))
+            or (looking and looking.outside != "fill" and part.sampling != "shift")
+            or (part.outside not in ("fill", None) and (looking or resampled))
+        ):
             return False
         if part.outside == "fill" and looking:
-            if looking.outside != "fill" or looking.fill != part.fill:
+            if (looking.outside, looking.fill) != ("fill", part.fill):
                 return False
             if any(p.turns for p in mine) and not part.turns:
                 return False
-        what = self.what if part.sampling == "shift" else replace(self.what, sampling=part.sampling)
+        if part.sampling != "shift":
+            what = replace(what, sampling=part.sampling)
         if part.outside == "fill":
             what = replace(what, framed=True, fill=_colour(part.name, part.fill, self.result))
         elif part.outside is not None:
             what = replace(what, outside=part.outside)
         self._geometry.append((part, transform))
-        _, height, width = part.output_shape((self.source.channels, *self.result.size))
-        self.what, self.result = (
-            replace(what, size=(height, width)),
-            replace(self.result, size=(height, width)),
-        )
+        size = part.output_shape(self.result.shape)[1:]
+        self.what, self.result = replace(what, size=size), replace(self.result, size=size)
         return True
 
-    def _take_colour(self, part: kinds.ColorPart, transform: int) -> bool:
+    def _take_colour(self, part: kinds.ColorPart) -> bool:
         if self.result.limit is None:
             raise UsageError(
                 f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
@@ -209,17 +210,13 @@ class PassStage:
             )
         if self.what.scaled or self.what.boxes:
             return False
-        part.output_shape((self.source.channels, *self.result.size))
         part.accept(self.result.limit)
-        self._drawn.append((part, transform))
         steps = self.what.steps + part.width // pass_spec.STEP_WIDTH
-        contrast = self.what.contrast or part.needs_means
-        self.what = replace(self.what, steps=steps, contrast=contrast)
+        self.what = replace(self.what, steps=steps, contrast=self.what.contrast or part.needs_means)
         return True
 
     def _take_scale(self, part: kinds.ScalePart) -> bool:
         channels = self.source.channels
-        part.output_shape((channels, *self.result.size))
         scale, shift, limit = part.factors(self.result.limit, channels)
         before = self.what.scale or (1.0,) * channels, self.what.shift or (0.0,) * channels
         self.result = replace(self.result, dtype=part.dtype or self.result.dtype, limit=limit)
@@ -232,18 +229,16 @@ class PassStage:
         )
         return True
 
-    def _take_erase(self, part: kinds.ErasePart, transform: int) -> bool:
+    def _take_erase(self, part: kinds.ErasePart) -> bool:
         noise = part.value is None
         if noise and self.result.limit is not None:
             raise UsageError(
                 f"{part.name}: value is 'random', draws of N(0, 1), and the images are not normalised yet; "
                 "that is allowed after Normalize. Put it there, or pass a number."
             )
-        fill = () if part.value is None else _colour(part.name, part.value, self.result, "value")
-        if self.what.boxes and (self.what.box_fill != fill or noise != self.what.noise):
+        fill = () if noise else _colour(part.name, part.value, self.result, "value")
+        if self.what.boxes and (self.what.box_fill, self.what.noise) != (fill, noise):
             return False
-        part.output_shape((self.source.channels, *self.result.size))
-        self._drawn.append((part, transform))
         self.what = replace(self.what, boxes=self.what.boxes + 1, box_fill=fill, noise=noise)
         return True
 
@@ -267,103 +262,105 @@ def _colour(name: str, value: Any, pixels: kinds.PixelFormat, what: str = "fill"
 class PartStage:
     """An operation on the images as tensors, between passes: on each by itself, or on a batch and its labels.
 
-    mixing: the part that combines images, None if each is changed by itself.
+    mixing: the part that combines images, None if each is changed by itself. at: as of PassStage.
     """
 
-    moves = False
+    at, moves = slice(0), False
 
     def __init__(
         self, source: kinds.PixelFormat, part: kinds.WholeImagePart | MixPart, transform: int
     ) -> None:
-        part.output_shape((source.channels, *source.size))
+        part.output_shape(source.shape)
         bytes_only = isinstance(part, kinds.WholeImagePart) and part.bytes_only
         if source.dtype == torch.uint16 or (bytes_only and source.dtype != torch.uint8):
-            remedy = "Put ToDtype() or Normalize before it."
+            allowed, remedy = "floating point", "Put ToDtype() or Normalize before it."
             if bytes_only:
-                remedy = (
-                    "Put it before ToDtype and Normalize."
-                    if source.dtype != torch.uint16
-                    else "Leave it out."
-                )
-            allowed = "torch.uint8" if bytes_only else "floating point"
+                allowed = "torch.uint8"
+                deep = source.dtype == torch.uint16
+                remedy = "Leave it out." if deep else "Put it before ToDtype and Normalize."
             raise UsageError(f"{part.name}: the images are {source.dtype}; {allowed} is allowed. {remedy}")
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
 
+    def take(self, part: kinds.TransformPart, transform: int) -> bool:
+        """Return False: it takes no other part."""
+        return False
+
     def columns(
         self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
     ) -> kinds.Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""
-        params = draws[self._transform]
-        return _columns(self.part, params, count, self.source)
+        return _columns(self.part, draws[self._transform], count, self.source)
 
-    def run(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
-        """Return the changed images; mixing may overwrite those given."""
-        if isinstance(self.part, MixPart):
-            return self.part.mix(images, columns)
-        return self.part.change(images, columns, known)
+    def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
+        """Return the changed images, never in `out`; mixing may overwrite those given. draws: this stage's columns."""
+        images = images if rows is None else take_rows(images, rows)
+        columns = draws.on(images.device)
+        if self.mixing is not None:
+            return self.mixing.mix(images, columns)
+        assert isinstance(self.part, kinds.WholeImagePart)
+        return self.part.change(images, columns, draws.host.numpy())
 
 
 Stage = PassStage | PartStage
 
 
 def staged(
-    parts: Sequence[tuple[kinds.TransformPart, int]], source: kinds.PixelFormat, moves_first: bool = False
+    parts: Sequence[tuple[kinds.TransformPart, int]],
+    source: kinds.PixelFormat,
+    implementation: str = "auto",
+    moves_first: bool = False,
 ) -> list[Stage]:
     """Put parts of transforms, each with its transform's number in the pipeline, into stages.
 
-    moves_first: the first is geometry alone. Raises UsageError if one cannot take the images it would get.
+    implementation: of passes, see run_pass. moves_first: the first is geometry alone.
+    Raises UsageError if one cannot take the images it would get.
     """
     stages: list[Stage] = []
-    current = PassStage(source, moves_first)
     for part, transform in parts:
-        whole = isinstance(part, kinds.WholeImagePart | MixPart)
-        if not whole and current.take(part, transform):
-            continue
-        if not current.empty:
-            stages.append(current)
+        result = stages[-1].result if stages else source
         if isinstance(part, kinds.WholeImagePart | MixPart):
-            stages.append(PartStage(current.result, part, transform))
-        current = PassStage(current.result)
-        if not whole and not current.take(part, transform):
-            raise AssertionError(f"{part.name}: no pass takes it")
-    if not current.empty:
-        stages.append(current)
+            stages.append(PartStage(result, part, transform))
+        elif not (stages and stages[-1].take(part, transform)):
+            stages.append(PassStage(result, implementation, moves_first and not stages))
+            if not stages[-1].take(part, transform):
+                raise AssertionError(f"{part.name}: no pass takes it")
+    at = 0
+    for stage in stages:
+        stage.at = slice(at, at + stage.width)
+        at = stage.at.stop
     return stages
 
 
 def run_stages(
-    stages: Sequence[Stage],
-    images: Tensor,
-    prepared: PreparedDraws,
-    rows: Tensor | None,
-    out: Tensor | None,
-    implementation: str,
+    stages: Sequence[Stage], images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None
 ) -> Tensor:
-    """Take images through stages; prepared: theirs alone. rows, out: as run_pass has them, out is filled by the last stage."""
-    known = each_stage(stages, prepared.host)
-    for (stage, mine), (_, host) in zip(each_stage(stages, prepared.on(images.device)), known, strict=True):
-        if isinstance(stage, PassStage):
-            last = out if stage is stages[-1] else None
-            images = run_pass(stage.what, images, mine, rows, last, implementation)
-        else:
-            images = images if rows is None else take_rows(images, rows)
-            images = stage.run(images, mine, host.numpy())
-        rows = None
+    """Take images through stages. draws: of all stages of the pipeline. rows, out: as in run_pass; the last stage fills out.
+
+    Where several stages change images each by itself, a CPU takes a few images at a time.
+    """
+    count, step = len(draws), len(draws)
+    if images.device.type == "cpu" and len(stages) > 1 and not any(stage.mixing for stage in stages):
+        step = max(1, CPU_STAGE_BYTES // max(1, images[:1].nbytes))
+    if step < count:
+        if out is None:
+            result = stages[-1].result
+            out = new_images((count, *result.size, result.channels), result.dtype, images.device)
+        for start in range(0, count, step):
+            part = slice(start, start + step)
+            source, chosen = (images[part], None) if rows is None else (images, rows[part])
+            run_stages(stages, source, draws[part], chosen, out[part])
+        return out
+    draws.on(images.device)  # of all stages in one copy
+    for stage in stages:
+        last = out if stage is stages[-1] else None
+        images, rows = stage.run(images, draws[:, stage.at], rows, last), None
     images = images if rows is None else take_rows(images, rows)
     if out is not None and images is not out:
         out.copy_(images)
         return out
     return images
-
-
-def each_stage(stages: Sequence[Stage], columns: Tensor) -> Iterator[tuple[Stage, Tensor]]:
-    """Yield stages with their columns, of all columns float32 [N, P]."""
-    at = 0
-    for stage in stages:
-        yield stage, columns[:, at : at + stage.width]
-        at += stage.width
 
 
 def _columns(
@@ -396,7 +393,8 @@ def run_pass(
     """
     if out is None:
         out = new_images((len(columns), *what.size, what.channels), getattr(torch, what.dtype), images.device)
-    if len(columns) and (torch.uint16 in (images.dtype, out.dtype) or what.channels > MOST_CHANNELS):
+    many = what.channels > MOST_CHANNELS and not what.noise
+    if len(columns) and (torch.uint16 in (images.dtype, out.dtype) or many):
         _run_deep(what, images, columns, rows, out, implementation)
     elif len(columns):
         _module(implementation, what, images, out).run(what, images, columns, rows, out)
@@ -415,30 +413,24 @@ def _run_deep(
         count = max(1, CPU_STAGE_BYTES // images[:1].nbytes)
     if not what.noise:
         channels = MOST_CHANNELS
-    dtype = "float32" if what.dtype == "uint16" else what.dtype
     for start in range(0, len(out), count):
         part = slice(start, start + count)
         pixels = images if what.ragged else images[part] if rows is None else take_rows(images, rows[part])
         pixels = pixels.float() if pixels.dtype == torch.uint16 else pixels
         for first in range(0, what.channels, channels):
             some = slice(first, first + channels)
-            source, result = pixels[:, some], out[part, some]
             form = replace(
                 what,
-                channels=source.shape[1],
+                channels=min(channels, what.channels - first),
                 fill=what.fill[some],
                 scale=what.scale and what.scale[some],
                 shift=what.shift and what.shift[some],
                 box_fill=what.box_fill[some],
-                dtype=dtype,
+                dtype="float32" if what.dtype == "uint16" else what.dtype,
             )
-            if what.ragged:
-                source = source.contiguous()
-            else:  # pixel by pixel, as all passes take them
-                source = source.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-            made = new_images((len(result), *what.size, form.channels), getattr(torch, dtype), out.device)
-            _module(implementation, form, source, made).run(form, source, columns[part], None, made)
-            result.copy_(made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made)
+            source = pixels[:, some].movedim(1, -1).contiguous().movedim(-1, 1)  # as all passes take them
+            made = run_pass(form, source, columns[part], None, None, implementation)
+            out[part, some] = made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made
 
 
 def take_rows(images: Tensor, rows: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ are touched, the draws become one row of numbers a sample; pass_stages.py says h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -27,16 +29,26 @@ from packer.augment.annotations import (
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.mixing import MixPart
 from packer.augment.pass_stages import (
-    CPU_STAGE_BYTES,
     IMPLEMENTATIONS,
     PassStage,
     PreparedDraws,
     Stage,
-    new_images,
     run_stages,
     staged,
 )
-from packer.augment.validation import check_images, check_range, check_tensor, checked, number, one_of, whole
+from packer.augment.validation import (
+    Number,
+    Parameter,
+    Whole,
+    Word,
+    check_images,
+    check_range,
+    check_tensor,
+    checked,
+    number,
+    one_of,
+    whole,
+)
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
@@ -46,6 +58,7 @@ Drawn = list[dict[str, Tensor]]
 Sizes = NDArray[np.int64]
 
 
+@dataclass(eq=False, repr=False)
 class Pipeline:
     """Transforms applied in order.
 
@@ -56,45 +69,46 @@ class Pipeline:
     implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
     split: images that differ in size are made alike in their own dtype, and all else is left to `apply`, which may then run
         on another device: less is copied there.
+    first: for images that differ in size, the stage that makes them alike as they are read; `apply` and those beside it take what it made.
     Raises UsageError if a transform cannot take the images it would get.
     """
 
-    def __init__(
-        self,
-        transforms: Sequence[kinds.Transform] | str,
-        shape: kinds.Shape | tuple[int, None, None] | None = None,
-        *,
-        seed: int = 0,
-        dtype: torch.dtype = torch.uint8,
-        mask_fill: int = 0,
-        soft_fill: float = 0.0,
-        implementation: str = "auto",
-        split: bool = False,
-    ) -> None:
-        if dtype not in _DTYPES:
+    transforms: Sequence[kinds.Transform] | str
+    shape: Any = None
+    _: KW_ONLY
+    seed: Whole = Parameter(whole, 0)
+    dtype: torch.dtype = torch.uint8
+    mask_fill: Whole = Parameter(whole, 0)
+    soft_fill: Number = Parameter(number, 0.0)
+    implementation: Word = Parameter(one_of, "auto", IMPLEMENTATIONS)
+    split: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            allowed = ", ".join(map(str, _DTYPES))
             raise UsageError(
-                f"Pipeline: dtype is {dtype!r}; {', '.join(map(str, _DTYPES))} are allowed. Convert the images first."
+                f"Pipeline: dtype is {self.dtype!r}; {allowed} are allowed. Convert the images first."
             )
-        self.transforms = listed(transforms)
-        self.shape: Any = shape
-        self.seed, self.dtype = checked("Pipeline", "seed", seed, whole), dtype
-        self.mask_fill = checked("Pipeline", "mask_fill", mask_fill, whole)
-        self.soft_fill = checked("Pipeline", "soft_fill", soft_fill, number)
-        self.implementation = checked("Pipeline", "implementation", implementation, one_of, IMPLEMENTATIONS)
-        self.split = split
+        self.transforms: tuple[kinds.Transform, ...] = listed(self.transforms)
         self._stages: list[Stage] = []
         self._checked = False
         drawing = steps(self.transforms)
-        if shape is None:
+        if self.shape is None:
             return
-        self._plan = DrawPlan(drawing, shape)
-        source = kinds.PixelFormat(shape[0], self._plan.shape[1:], dtype, _LIMITS.get(dtype, 1.0))
-        self._stages = staged(self._plan.parts, source, split and self.ragged)
+        self._plan = DrawPlan(drawing, self.shape)
+        limit = _LIMITS.get(self.dtype, 1.0)
+        self._taken = kinds.PixelFormat(self.shape[0], self._plan.shape[1:], self.dtype, limit)
+        self._stages = staged(self._plan.parts, self._taken, self.implementation, self.split and self.ragged)
         if any(np.ndim(stage.result.size[0]) for stage in self._stages) or (self.ragged and not self._stages):
             raise UsageError(
                 "Pipeline: the images differ in size, and one pass has to make them alike: by one resize, and with one fill. "
                 f"{EQUAL_SIZES}. Put one of them first."
             )
+        self._later = self._stages
+        if self.ragged:
+            assert isinstance(self._stages[0], PassStage)
+            self.first, self._later = self._stages[0], self._stages[1:]
+            self._taken = self.first.result
 
     def __repr__(self) -> str:
         about = f"shape={self.shape}, seed={self.seed}, dtype={self.dtype}, mask_fill={self.mask_fill}"
@@ -102,8 +116,7 @@ class Pipeline:
 
     def at(self, shape: kinds.Shape | tuple[int, None, None] | None, **changes: Any) -> Pipeline:
         """Return the same pipeline for images of this (C, H, W), and with other arguments if given."""
-        names = ("transforms", "seed", "dtype", "mask_fill", "soft_fill", "implementation", "split")
-        return Pipeline(**{name: getattr(self, name) for name in names} | changes, shape=shape)
+        return replace(self, shape=shape, **changes)
 
     @property
     def ragged(self) -> bool:
@@ -111,22 +124,19 @@ class Pipeline:
         return self.shape is not None and self.shape[1] is None
 
     @property
-    def first(self) -> PassStage:
-        """The stage that reads ragged images, and makes them alike."""
-        stage = self._stages[0]
-        assert isinstance(stage, PassStage)
-        return stage
-
-    @property
     def output_shape(self) -> kinds.Shape:
         """(C, H, W) of the results."""
-        shape = self._known()
-        return (self._stages[-1].result.channels, *self._stages[-1].result.size) if self._stages else shape
+        return self._result.shape
 
     @property
     def output_dtype(self) -> torch.dtype:
         """The dtype of the results."""
-        return self._stages[-1].result.dtype if self._stages else self.dtype
+        return self._result.dtype
+
+    @property
+    def _result(self) -> kinds.PixelFormat:
+        self._known()
+        return self._later[-1].result if self._later else self._taken
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -136,17 +146,21 @@ class Pipeline:
     @property
     def num_classes(self) -> int | None:
         """The number of classes of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
-        return next((part.num_classes for part in self._mixing() if part.num_classes is not None), None)
+        return next((part.num_classes for part in self._mixing if part.num_classes is not None), None)
 
     @property
     def mixes(self) -> bool:
         """True if labels become soft ones."""
-        return bool(self._mixing())
+        return bool(self._mixing)
 
     @property
     def blends(self) -> bool:
         """True if values come between those of two images, as MixUp's do; masks have no such values."""
-        return any(part.blends for part in self._mixing())
+        return any(part.blends for part in self._mixing)
+
+    @property
+    def _mixing(self) -> list[MixPart]:
+        return [stage.mixing for stage in self._stages if stage.mixing is not None]
 
     def sample(
         self,
@@ -191,21 +205,19 @@ class Pipeline:
         Raises UsageError if params are not this pipeline's, or for another number of samples.
         """
         self._known()
+        count = len(sizes) if count is None and sizes is not None else count
         if isinstance(params, PreparedDraws):
-            width = sum(stage.width for stage in self._stages)
-            if params.host.shape[1] != width:
+            found, prepared = len(params), params
+            if params.host.shape[1] != sum(stage.width for stage in self._stages):
                 raise UsageError(
                     "Pipeline: params were prepared by another pipeline. Prepare them by this one."
                 )
-            found, prepared = len(params), params
         else:
-            count = len(sizes) if count is None and sizes is not None else count
             draws, found = self._plan.checked(params, count)
             if sizes is not None or self.ragged:
                 sizes = self._plan.checked_sizes(sizes, found)
-            pieces = [stage.columns(draws, found, sizes) for stage in self._stages[:1]]
-            pieces += [stage.columns(draws, found) for stage in self._stages[1:]]
-            joined = np.concatenate(pieces, axis=1) if pieces else np.zeros((found, 0), np.float32)
+            pieces = [stage.columns(draws, found, sizes) for stage in self._stages]
+            joined = np.concatenate([np.zeros((found, 0), np.float32), *pieces], axis=1)
             prepared = PreparedDraws(torch.from_numpy(joined))
         if count is not None and found != count:
             raise UsageError(
@@ -248,36 +260,16 @@ class Pipeline:
                 f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {dtype} {list(shape)} on {images.device} is allowed. "
                 "Allocate that, or pass none."
             )
-        stages, prepared = self._after_begin(prepared)
-        each = next((i for i, stage in enumerate(stages) if stage.mixing is not None), len(stages))
-        mixing, at = stages[each:], sum(stage.width for stage in stages[:each])
-        stages, mine = stages[:each], prepared[:, :at]  # stages that work on each image by itself
+        alone = [*takewhile(lambda stage: stage.mixing is None, self._later)]  # each image by itself
+        mixing = self._later[len(alone) :]
         # A pass may write a pixel before it reads it for another one.
-        target = None if mixing else out
-        if out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr():
-            target = None
-        step = count
-        if images.device.type == "cpu" and each > 1:
-            step = max(1, CPU_STAGE_BYTES // max(1, images[:1].nbytes))
-        if step >= count:
-            made = run_stages(stages, images, mine, rows, target, self.implementation)
-        else:
-            result = stages[-1].result
-            if target is None:
-                target = new_images((count, *result.size, result.channels), result.dtype, images.device)
-            made = target
-            for start in range(0, count, step):
-                part = slice(start, start + step)
-                source, chosen = (images[part], None) if rows is None else (images, rows[part])
-                run_stages(stages, source, mine[part], chosen, made[part], self.implementation)
+        shared = out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
+        target = None if mixing or shared else out
+        made = run_stages(alone, images, prepared, rows, target)
         if self._stages and not self.ragged and made.data_ptr() == images.data_ptr():
             # Operations may have had nothing to do, and mixing overwrites what it gets.
             made = made.clone(memory_format=torch.channels_last)
-        made = run_stages(mixing, made, prepared[:, at:], None, None, self.implementation)
-        if out is not None and made is not out:
-            out.copy_(made)
-            return out
-        return made
+        return run_stages(mixing, made, prepared, None, out)
 
     def begin_masks(self, masks: Tensor, columns: Tensor, out: Tensor, *, soft: bool = False) -> None:
         """Make masks of images that differ in size alike: the first stage of `apply_masks`, or of `apply_soft`.
@@ -287,7 +279,7 @@ class Pipeline:
         """
         fill = self.soft_fill if soft else self.mask_fill
         planes, filling = planes_of(masks, fill, soft)
-        moved = self.first.run_masks(planes, columns, filling, self.implementation)
+        moved = self.first.run_masks(planes, columns, filling)
         out.copy_(values_of(moved.permute(0, 2, 3, 1), masks.dtype, soft)[..., 0])
 
     def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
@@ -344,51 +336,35 @@ class Pipeline:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
         return self.apply(images, self.sample(rows, epoch))
 
-    def _known(self) -> kinds.Shape:
+    def _known(self) -> None:
         if self.shape is None:
             raise UsageError(
                 "Pipeline: the images' shape is not known. Pass shape=(C, H, W), or call at(shape) first."
             )
-        shape: kinds.Shape = self.shape
-        return shape
-
-    def _after_begin(self, prepared: PreparedDraws) -> tuple[list[Stage], PreparedDraws]:
-        """Return the stages after the one that made images alike, and their draws."""
-        return (
-            (self._stages[1:], prepared[:, self.first.width :]) if self.ragged else (self._stages, prepared)
-        )
 
     def _moved_layers(
         self, what: str, masks: Tensor, params: Drawn | PreparedDraws, fill: float, soft: bool
     ) -> Tensor:
         """Take masks or soft maps through the stages, but for the one that `begin_masks` did."""
-        height, width = self.first.result.size if self.ragged else self._known()[1:]
-        wanted = f"[N, {height}, {width}] or [N, K, {height}, {width}]"
+        self._known()
+        size = self._taken.size
+        wanted = f"[N, {size[0]}, {size[1]}] or [N, K, {size[0]}, {size[1]}]"
         check_tensor(
-            f"Pipeline: {what} are",
-            masks,
-            wanted,
-            lambda m: m.ndim in (3, 4) and m.shape[-2:] == (height, width),
+            f"Pipeline: {what} are", masks, wanted, lambda m: m.ndim in (3, 4) and m.shape[-2:] == size
         )
         layers = masks if masks.ndim == 4 else masks[:, None]
-        stages, prepared = self._after_begin(self.prepare(params, len(masks)))
-        columns = prepared.on(masks.device)
-        moved = move_layers(stages, columns, layers, fill, self.implementation, soft)
+        columns = self.prepare(params, len(masks)).on(masks.device)
+        moved = move_layers(self._later, columns, layers, fill, soft)
         return moved if masks.ndim == 4 else moved[:, 0]
-
-    def _mixing(self) -> list[MixPart]:
-        return [stage.mixing for stage in self._stages if stage.mixing is not None]
 
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
-        shape = self._known()
-        if self.ragged:
-            made = self.first.result
-            check_images("Pipeline", images, (made.channels, *made.size), made.dtype)
+        self._known()
+        who = type(self.transforms[0]).__name__ if self.transforms and not self.ragged else "Pipeline"
+        check_images(who, images, self._taken.shape, self._taken.dtype)
+        if self.ragged or not self.dtype.is_floating_point:
             return
-        who = type(self.transforms[0]).__name__ if self.transforms else "Pipeline"
-        check_images(who, images, shape, self.dtype)
-        if self.dtype.is_floating_point and not (self._checked and images.device.type != "cpu"):
+        if images.device.type == "cpu" or not self._checked:
             check_range(who, images)
             self._checked = len(images) > 0
 
@@ -402,7 +378,7 @@ class Pipeline:
         )
         if self.mixes:
             raise UsageError(
-                f"{self._mixing()[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
+                f"{self._mixing[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
             )
         columns = self.prepare(params, len(places)).on(places.device)
         return move_places(self._stages, columns, places)

@@ -54,39 +54,40 @@ class Augmenter:
         rows: int,
         spare: int,
     ) -> None:
-        self._views = {name: _ImageView(pipeline, rows, spare) for name, pipeline in views.items()}
-        self.views = dict(views)
-        self._pipeline, self._num_classes = next(iter(views.values())), num_classes
-        self.ragged = self._pipeline.ragged
+        self.views, self._rows, self._spare = dict(views), rows, spare
+        self._slots: dict[str, Slots] = {}
+        self._first = first = next(iter(views.values()))
+        self.ragged = first.ragged
         self._names = tuple(name for f in fields for name in (views if f.name == "image" else (f.name,)))
         self._type: Any = batch_type(self._names, Batched)
-        named = {f.name: f for f in fields}
-        _, height, width = self._pipeline.shape or (0, 0, 0)
-        self.masks = [f.name for f in fields if is_mask(f, (height, width))]
-        self.soft = [f.name for f in fields if is_mask(f, (height, width), "linear")]
-        self._boxes = any(map(is_boxes, fields))
-        self._box_fields = [f.name for f in fields if self._boxes and goes_with_boxes(f)]
-        points = named.get("keypoints")
-        self._points = points is not None and (points.shape or ())[1:] == (2,) and points.dtype[1] == "f"
-        self._label = "label" in named and not named["label"].ragged and self._pipeline.mixes
+        kinds = {f.name: follows(f, first) for f in fields}
+        self.masks, self.soft, self._boxes, self._with_boxes = (
+            [name for name in kinds if kinds[name] == kind]
+            for kind in ("mask", "soft", "boxes", "with boxes")
+        )
+        moves: dict[str, Any] = {
+            "mask": first.apply_masks,
+            "soft": first.apply_soft,
+            "points": first.apply_keypoints,
+            "label": lambda labels, draws: mixed_labels(first, labels, draws, num_classes),
+        }
+        self._moves = {name: moves[kind] for name, kind in kinds.items() if kind in moves}
 
     def read_fields(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """Return the fields that are read: of images that differ in size, and their masks, what the first stages make of them."""
         if not self.ragged:
             return tuple(fields)
-        made = []
-        for name, pipeline in self.views.items():
-            first = pipeline.first.result
-            made.append(
-                Field(name, _NUMPY[str(first.dtype)], (*first.size, first.channels), {"layout": "HWC"})
-            )
         found: list[Field] = []
         for f in fields:
-            size = self._pipeline.first.result.size
-            if f.name in (*self.masks, *self.soft):
-                found.append(Field(f.name, dtype_of(f), size, f.about))
+            if f.name == "image":
+                for name, pipeline in self.views.items():
+                    made = pipeline.first.result
+                    kind = np.dtype(f"u{made.dtype.itemsize}").str  # as many bytes: NumPy has no bfloat16
+                    found.append(Field(name, kind, (*made.size, made.channels), {"layout": "HWC"}))
+            elif f.name in (*self.masks, *self.soft):
+                found.append(Field(f.name, dtype_of(f), self._first.first.result.size, f.about))
             else:
-                found += made if f.name == "image" else (f,)
+                found.append(f)
         return tuple(found)
 
     def joined(self, parts: Sequence[Draws]) -> Draws:
@@ -115,96 +116,78 @@ class Augmenter:
         """
         rows, counters = request.rows(start, stop).rows(), request.counters(start, stop)
         epoch, found = request.epoch, []
-        for number, view in enumerate(self._views.values()):
-            drawn = view.pipeline.sample(
-                rows,
-                epoch.number,
-                seed=seed_of(epoch.seed + view.pipeline.seed, number),
-                sizes=sizes,
-                counters=None if counters is None else counters.rows(),
-            )
-            found.append(view.pipeline.prepare(drawn, len(rows), sizes=sizes))
+        keys = None if counters is None else counters.rows()
+        for number, pipeline in enumerate(self.views.values()):
+            seed = seed_of(epoch.seed + pipeline.seed, number)
+            drawn = pipeline.sample(rows, epoch.number, seed=seed, sizes=sizes, counters=keys)
+            found.append(pipeline.prepare(drawn, len(rows), sizes=sizes))
         return tuple(found)
 
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
         """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""
-        images = [getattr(batch, name if self.ragged else "image") for name in self._views]
-        image = images[0]
-        where = image.field if isinstance(image, IndexedRows) else image
-        count = len(image.rows) if isinstance(image, IndexedRows) else len(image)
+        images = [getattr(batch, name if self.ragged else "image") for name in self.views]
+        at = images[0]
+        device, count = (
+            (at.field.device, len(at.rows)) if isinstance(at, IndexedRows) else (at.device, len(at))
+        )
         for drawn in draws:
-            drawn.on(where.device)  # of all batches of a portion in one copy
+            drawn.on(device)  # of all batches of a portion in one copy
         each = [drawn[first : first + count] for drawn in draws]
-        made: dict[str, Any] = {
-            name: view.images(own, mine)
-            for (name, view), own, mine in zip(self._views.items(), images, each, strict=True)
-        }
-        mine = each[0]
-        for name in self.masks:
-            made[name] = self._pipeline.apply_masks(getattr(batch, name), mine)
-        for name in self.soft:
-            made[name] = self._pipeline.apply_soft(getattr(batch, name), mine)
-        if self._points:
-            made["keypoints"] = self._pipeline.apply_keypoints(batch.keypoints, mine)
+        made = dict(zip(self.views, map(self._view, self.views, images, each), strict=True))
+        for name, move in self._moves.items():
+            made[name] = move(getattr(batch, name), each[0])
         if self._boxes:
             from packer.augment.annotations import moved_lists
 
-            with_boxes = {name: getattr(batch, name) for name in self._box_fields}
             made["boxes"], with_boxes = moved_lists(
-                batch.boxes, with_boxes, lambda boxes: self._pipeline.apply_boxes(boxes, mine)
+                batch.boxes,
+                {name: getattr(batch, name) for name in self._with_boxes},
+                lambda boxes: self._first.apply_boxes(boxes, each[0]),
             )
             made |= with_boxes
-        if self._label:
-            made["label"] = mixed_labels(self._pipeline, batch.label, mine, self._num_classes)
         return self._type._make(made[name] if name in made else getattr(batch, name) for name in self._names)
 
+    def _view(self, name: str, images: torch.Tensor | IndexedRows, draws: PreparedDraws) -> Any:
+        """Return the augmented images of a batch for one view."""
+        pipeline, rows, out = self.views[name], None, None
+        if isinstance(images, IndexedRows):
+            images, rows = images
+        elif pipeline.ragged:
+            images = images.view(pipeline.first.result.dtype)
+        elif images.device.type == "cpu" and pipeline.transforms and not pipeline.mixes:
+            out = self._lend(name, len(images))
+        return pipeline.apply(images, draws, rows=rows, out=out)
 
-class _ImageView:
-    """One pipeline and, on the CPU, reusable buffers for its results, which take half the time of new memory."""
-
-    def __init__(self, pipeline: Pipeline, rows: int, spare: int) -> None:
-        self.pipeline, self._rows, self._spare = pipeline, rows, spare
-        self._slots: Slots | None = None
-
-    def images(self, image: torch.Tensor | IndexedRows, draws: PreparedDraws) -> torch.Tensor:
-        """Return the augmented images of a batch."""
-        pipeline = self.pipeline
-        if isinstance(image, IndexedRows):
-            return pipeline.apply(image.field, draws, rows=image.rows)
-        if pipeline.ragged:
-            return pipeline.apply(image.view(pipeline.first.result.dtype), draws)
-        if image.device.type != "cpu" or pipeline.mixes or not pipeline.transforms:
-            return pipeline.apply(image, draws)
-        channels, height, width = pipeline.output_shape
-        dtype = pipeline.output_dtype
-        row_bytes = channels * height * width * dtype.itemsize
-        if self._slots is None:
-            self._slots = Slots(row_bytes * self._rows, allocate, self._spare)
+    def _lend(self, name: str, count: int) -> torch.Tensor:
+        """Return memory for the results of a batch, which is used again: new memory would take twice as long to fill."""
         import torch
 
-        memory = torch.from_numpy(self._slots.lend())[: len(image) * row_bytes]
-        out = memory.view(dtype).view(len(image), height, width, channels).permute(0, 3, 1, 2)
-        return pipeline.apply(image, draws, out=out)
+        (channels, height, width), dtype = self.views[name].output_shape, self.views[name].output_dtype
+        row_bytes = channels * height * width * dtype.itemsize
+        if name not in self._slots:
+            self._slots[name] = Slots(row_bytes * self._rows, allocate, self._spare)
+        memory = torch.from_numpy(self._slots[name].lend())[: count * row_bytes]
+        return memory.view(dtype).view(count, height, width, channels).permute(0, 3, 1, 2)
 
 
-def is_boxes(field: Field) -> bool:
-    """Return True for the boxes of images: a ragged field [k, 4]."""
-    return field.name == "boxes" and field.about.get("row_shape") == [4]
+def follows(field: Field, pipeline: Pipeline) -> str:
+    """Return how a field goes with the images of a pipeline; "" if it does not.
 
-
-def goes_with_boxes(field: Field) -> bool:
-    """Return True for a field with an entry a box: a ragged one of numbers whose name begins with box_, as box_label."""
-    return field.ragged and field.name.startswith("box_") and "row_shape" in field.about
-
-
-_NUMPY = {
-    "torch.uint8": "|u1",
-    "torch.uint16": "<u2",
-    "torch.float32": "<f4",
-    "torch.float16": "<f2",
-    "torch.bfloat16": "<u2",
-}
-"""NumPy's types of as many bytes; it has no bfloat16."""
+    "mask", "soft" (a soft map), "boxes" (ragged [k, 4]), "with boxes" (ragged, box_..., an entry a box), "points", or "label" where images
+    and labels are mixed.
+    """
+    _, *size = pipeline.shape or (0, 0, 0)
+    if is_mask(field, size):
+        return "mask"
+    if is_mask(field, size, "linear"):
+        return "soft"
+    if field.name == "boxes" and field.about.get("row_shape") == [4]:
+        return "boxes"
+    if field.ragged:
+        return "with boxes" * (field.name.startswith("box_") and "row_shape" in field.about)
+    if field.name == "keypoints" and (field.shape or ())[1:] == (2,) and field.dtype[1] == "f":
+        return "points"
+    return "label" * (field.name == "label" and pipeline.mixes)
 
 
 def mixed_labels(
@@ -233,16 +216,15 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
         return {}
     if output != "torch":
         raise UsageError("augment: works on torch tensors. Pass output='torch'.")
-    if not isinstance(augment, Mapping):
-        return {"image": pipeline_of(augment, header)}
-    for name in augment:
+    views = augment if isinstance(augment, Mapping) else {"image": augment}
+    for name in views:
         if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise UsageError(
                 f"augment: {name!r} is no name for a view; names such as 'view1' are allowed. Pass such."
             )
-    if not augment:
+    if not views:
         raise UsageError("augment: the mapping is empty. Pass a list of transforms for each view.")
-    return {name: pipeline_of(one, header) for name, one in augment.items()}
+    return {name: pipeline_of(one, header) for name, one in views.items()}
 
 
 def normalizes(augment: Augment | None) -> bool:
@@ -299,35 +281,27 @@ def fit_views(
     device than the CPU their first stage is geometry alone: uint8 is a quarter of float32 to copy, and the device does the rest.
     Raises UsageError for images that a pipeline cannot take, and for fields that cannot be augmented with them.
     """
-    image = next((f for f in fields if f.name == "image"), None)
-    if image is None:
-        raise UsageError(
-            "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
-        )
-    split = False
-    if ragged is not None and is_encoded(image):
-        for f in fields:
-            own = f.own_size is not None and f.own_size.channels is None
-            if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not own:
-                raise UsageError(
-                    f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks"
-                    " of the images' own sizes can. Name the other fields."
-                )
-        split = ragged != "cpu"
-    elif len(image.loaded.shape or ()) != 3 or image.about.get("layout") != "HWC":
-        shape = "sizes of their own" if image.loaded.shape is None else list(image.loaded.shape)
-        raise UsageError(
-            f"augment: works on images [H, W, C] of one size, a pack's uint8 or uint16; 'image' of {path} is"
-            f" {np.dtype(image.dtype)} {shape}."
-            f" Pack such (packer repack with {Option('size')}), or have the transform return such."
-        )
-    made = {name: _fitted(pipeline, image, path, split) for name, pipeline in views.items()}
-    for name, pipeline in made.items():
+    import torch
+
+    image = _images(fields, path, ragged is not None)
+    shape: Any = image.loaded.shape or (None, None, channels_of(image))
+    found, dtype = (shape[2], *shape[:2]), torch.from_numpy(np.empty(0, dtype_of(image))).dtype
+    made = {}
+    for name, pipeline in views.items():
         if name != "image" and any(f.name == name for f in fields):
             raise UsageError(f"augment: {name!r} is the name of another field of the batch. Pass another.")
-        if pipeline.mixes and len(made) > 1:
+        whole = pipeline.dtype == torch.uint8 and dtype == torch.uint16
+        alike = pipeline.shape is None or tuple(pipeline.shape) == found
+        if not alike or not (whole or pipeline.dtype == dtype):
             raise UsageError(
-                f"augment: {name!r} mixes images and labels, and there are {len(made)} views; one list alone may mix. "
+                f"augment: the pipeline is for {pipeline.dtype} {pipeline.shape and list(pipeline.shape)} and the images of {path} are"
+                f" {dtype} {list(found)}. Make it without a shape: Pipeline([...], dtype={dtype})."
+            )
+        split = pipeline.split or ragged not in (None, "cpu")
+        made[name] = pipeline = pipeline.at(found, dtype=dtype, split=split)
+        if pipeline.mixes and len(views) > 1:
+            raise UsageError(
+                f"augment: {name!r} mixes images and labels, and there are {len(views)} views; one list alone may mix. "
                 "Leave MixUp and CutMix out."
             )
         if pipeline.mixes:
@@ -335,18 +309,46 @@ def fit_views(
     return made
 
 
+def _images(fields: Sequence[Field], path: str, ragged: bool) -> Field:
+    """Return the field of the images. Raises UsageError for images that no pipeline takes, and for fields that cannot follow them.
+
+    ragged: images that differ in size can be made alike.
+    """
+    image = next((f for f in fields if f.name == "image"), None)
+    if image is None:
+        raise UsageError(
+            "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
+        )
+    if ragged and is_encoded(image):
+        for f in fields:
+            own = f.own_size is not None and f.own_size.channels is None
+            if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not own:
+                raise UsageError(
+                    f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks"
+                    " of the images' own sizes can. Name the other fields."
+                )
+    elif len(image.loaded.shape or ()) != 3 or image.about.get("layout") != "HWC":
+        shape = "sizes of their own" if image.loaded.shape is None else list(image.loaded.shape)
+        raise UsageError(
+            f"augment: works on images [H, W, C] of one size, a pack's uint8 or uint16; 'image' of {path} is"
+            f" {np.dtype(image.dtype)} {shape}."
+            f" Pack such (packer repack with {Option('size')}), or have the transform return such."
+        )
+    return image
+
+
 def check_sizes(views: Mapping[str, Pipeline], pack: Pack, subset: Subset) -> None:
     """Raise UsageError, naming the row, if an image that kept its own size is too small for a pipeline.
 
     Reads the heights and widths of all rows where a pipeline can refuse any image at all: 10 to 100 ms a million.
     """
-    alike = {f.name for f in pack.fields} >= {"height", "width"} and not pack.pending
-    views = {name: one for name, one in views.items() if one.ragged and one.first_refused(_PIXEL) is not None}
-    if not views or not alike:
+    pixel = np.ones((1, 2), np.int64)  # the smallest image
+    refusing = [one for one in views.values() if one.ragged and one.first_refused(pixel) is not None]
+    if not refusing or pack.pending or not {f.name for f in pack.fields} >= {"height", "width"}:
         return
     store = PackStore(pack, (), subset)
     sizes = np.stack([store.column(name) for name in ("height", "width")], axis=1)
-    for pipeline in views.values():
+    for pipeline in refusing:
         if (found := pipeline.first_refused(sizes.astype(np.int64))) is not None:
             number, error = found
             row = int(subset.numbers(np.array([number]))[0])
@@ -355,33 +357,8 @@ def check_sizes(views: Mapping[str, Pipeline], pack: Pack, subset: Subset) -> No
             )
 
 
-_PIXEL = np.ones((1, 2), np.int64)
-"""Height and width of the smallest image."""
-
-
-def _fitted(pipeline: Pipeline, image: Field, path: str, split: bool) -> Pipeline:
-    """Return the pipeline bound to the shape of this field's images. split: as of Pipeline. Raises UsageError if it is for others."""
-    import torch
-
-    shape: Any = image.loaded.shape or (None, None, channels_of(image))
-    found = (shape[2], *shape[:2])
-    dtype = torch.from_numpy(np.empty(0, dtype_of(image))).dtype
-    kind = (
-        {"dtype": dtype} if pipeline.dtype == torch.uint8 and dtype == torch.uint16 else {}
-    )  # whole numbers
-    if (pipeline.shape is not None and tuple(pipeline.shape) != found) or (
-        pipeline.dtype != dtype and not kind
-    ):
-        raise UsageError(
-            f"augment: the pipeline is for {pipeline.dtype} {pipeline.shape and list(pipeline.shape)} and the images of {path} are {dtype}"
-            f" {list(found)}. Make it without a shape: Pipeline([...], dtype={dtype})."
-        )
-    return pipeline.at(found, split=split or pipeline.split, **kind)
-
-
 def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_classes: int | None) -> None:
     """Raise UsageError for fields that cannot be mixed."""
-    _, height, width = pipeline.shape or (0, 0, 0)
     for f in fields:
         numbered = f.name == "label" and f.shape == () and np.dtype(f.dtype).kind != "f"
         if numbered and (pipeline.num_classes or num_classes or 0) < (num_classes or 1):
@@ -393,7 +370,7 @@ def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_cl
             raise UsageError(
                 f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or leave it out."
             )
-        if pipeline.blends and is_mask(f, (height, width)):
+        if pipeline.blends and follows(f, pipeline) == "mask":
             raise UsageError(
                 f"augment: MixUp blends images, and between two values of the mask {f.name!r} there is no third. "
                 "Use CutMix, or name the other fields."

@@ -16,7 +16,7 @@ from torch import Tensor
 from packer.augment import Pipeline, Transform
 from packer.augment.draw_steps import steps
 from packer.augment.kinds import PixelFormat
-from packer.augment.pass_stages import PassStage, run_pass, staged
+from packer.augment.pass_stages import PreparedDraws, run_pass, staged
 from packer.augment.placement import placed
 from packer.errors import UsageError
 
@@ -98,13 +98,9 @@ def separately(
     for step, drawn in zip(steps(transforms), params, strict=True):
         layout = {name: (tuple(p.shape[1:]), p.numpy().dtype) for name, p in drawn.items()}
         for part in step.parts(layout):
-            (stage,) = staged([(part, 0)], pixels)
+            (stage,) = staged([(part, 0)], pixels, implementation)
             columns = stage.columns([arrays(drawn)], len(images))
-            if isinstance(stage, PassStage):
-                numbers = torch.from_numpy(columns)
-                images = run_pass(stage.what, images, numbers, None, None, implementation)
-            else:
-                images = stage.run(images, torch.from_numpy(columns), columns)
+            images = stage.run(images, PreparedDraws(torch.from_numpy(columns)), None, None)
             pixels = stage.result
     return images
 

@@ -29,7 +29,7 @@ from packer.augment import (
     RandomVerticalFlip,
     Resize,
     Transform,
-    pipeline,
+    pass_stages,
 )
 from tests.augment.conftest import assert_unrelated, noise_images, refusal
 
@@ -221,7 +221,7 @@ def test_large_batches_go_through_the_stages_in_parts(
     rows = torch.arange(15).flip(0)
     whole = stack.apply(images, params)
     taken = stack.apply(images, params, rows=rows)
-    monkeypatch.setattr(pipeline, "CPU_STAGE_BYTES", 4 * images[0].nbytes)
+    monkeypatch.setattr(pass_stages, "CPU_STAGE_BYTES", 4 * images[0].nbytes)
     assert len(stack._stages) > 1
     assert torch.equal(stack.apply(images, params), whole)
     assert torch.equal(stack.apply(images, params, out=torch.empty_like(whole)), whole)

@@ -8,7 +8,6 @@ crop with four colour steps and a box erased 343 us, rotation 410 us. 32 px: cro
 from __future__ import annotations
 
 import math
-import os
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -20,8 +19,8 @@ import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
-from packer.starting import ThreadPool
+from packer.augment.passes.pass_spec import Pass
+from packer.starting import ForkSafeThreads
 
 _SAMPLINGS = ("shift", "nearest", "linear", "cubic")
 _OUTSIDES = ("fill", "edge", "reflect", "symmetric")
@@ -36,30 +35,22 @@ PAST_BYTES = 16 << 20
 # Bytes of a result that a thread copies at least: less takes about as long as handing it over.
 THREAD_WORK = 4 << 20
 
-_pools: dict[tuple[int, int], ThreadPool] = {}
-
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     """Return True if the loops in C were compiled and take such images: uint8 or float32, on the CPU."""
+    sides = images.shape[2:]
     return (
         native.COMPILED
-        and (what.ragged or _sized(images))
-        and images.device.type == "cpu"
-        and out.device.type == "cpu"
+        and images.device.type == out.device.type == "cpu"
         and images.dtype in _SOURCES
         and what.dtype in _DTYPES
         and out.dtype == getattr(torch, what.dtype)
-        and 1 <= what.channels <= MOST_CHANNELS
+        and what.in_loops
         and 0 <= what.steps <= _MOST_STEPS
-        and (not what.steps or what.channels in (1, 3))
-        and min(what.size) >= 1
-        and max(what.size) <= _MOST_SIDE
+        and 1 <= min(what.size) <= max(what.size) <= _MOST_SIDE
+        and (what.ragged or 1 <= min(sides) <= max(sides) <= _MOST_SIDE)
+        and math.prod(sides) <= _MOST_PIXELS
     )
-
-
-def _sized(images: Tensor) -> bool:
-    sides = images.shape[2:]
-    return min(sides) >= 1 and max(sides) <= _MOST_SIDE and math.prod(sides) <= _MOST_PIXELS
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
@@ -69,7 +60,6 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         rows lead outside the images.
     """
     count = len(columns)
-    alike = images.shape[1] == what.channels or (what.wider and images.shape[1] == 4)
     if what.ragged:
         sourced = images.ndim == 2 and images.is_contiguous() and rows is None
     elif rows is None:
@@ -77,7 +67,8 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     else:
         sourced = rows.shape == (count,) and rows.dtype == torch.int64
     if (
-        not (can(what, images, out) and alike and sourced and columns.dtype == torch.float32)
+        not (sourced and can(what, images, out) and columns.dtype == torch.float32)
+        or images.shape[1] not in ((3, 4) if what.wider else (what.channels,))
         or columns.shape != (count, what.width)
         or out.shape != (count, what.channels, *what.size)
     ):
@@ -93,27 +84,28 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
                 f"a pass: rows are {first} to {last}; 0 to {len(images) - 1} are allowed. Pass rows of these images."
             )
         rows = rows.contiguous()
-    if what.ragged:
-        source, sides = images, (len(images), 1)
-    else:
-        source, rows = _laid_out(images, rows)
-        sides = (images.shape[2], images.shape[3])
-    result = out if _by_pixels(out) else out.new_empty(count, *what.size, what.channels).permute(0, 3, 1, 2)
-    columns = columns.contiguous()
-    nbytes = result.numel() * result.element_size()
+    source, height, width = images, len(images), 1
+    if not what.ragged:
+        source, height, width = images.permute(0, 2, 3, 1), images.shape[2], images.shape[3]
+        if rows is not None and not source.is_contiguous():  # not all of a field laid out anew for a few rows
+            source, rows = source.index_select(0, rows), None
+        source = source.contiguous()
+    pixels, columns = out.permute(0, 2, 3, 1), columns.contiguous()
+    result = pixels if pixels.is_contiguous() else pixels.new_empty(pixels.shape)
     past = int(result.untyped_storage().nbytes() >= PAST_BYTES)
-    # Measured of 32 and of 224 px: a weighted byte takes as long as two copied ones, and so does a colour step.
-    work = nbytes * (1 + what.weighted + 2 * what.steps)
-    threads = max(1, min(torch.get_num_threads(), count, work // THREAD_WORK))
     make = partial(
         native.loops.augment,
         _packed(what, str(source.dtype).removeprefix("torch."), images.shape[1]),
         source.data_ptr(),
-        *sides,
+        height,
+        width,
         columns.data_ptr(),
         0 if rows is None else rows.data_ptr(),
         result.data_ptr(),
     )
+    # Measured of 32 and of 224 px: a weighted byte takes as long as two copied ones, and so does a colour step.
+    work = result.nbytes * (1 + what.weighted + 2 * what.steps)
+    threads = max(1, min(torch.get_num_threads(), count, work // THREAD_WORK))
     if threads == 1:
         make(0, count, past)
     else:
@@ -121,15 +113,8 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         parts = min(count, 4 * threads)
         bounds = [count * part // parts for part in range(parts + 1)]
         _share(threads, lambda begin, end: make(begin, end, past), deque(pairwise(bounds)))
-    if result is not out:
-        out.copy_(result)
-
-
-def _laid_out(images: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Return images whose pixels lie side by side in memory, and the rows to take of them."""
-    if rows is not None and not _by_pixels(images):  # not all of a field laid out anew for a few of its rows
-        images, rows = images.index_select(0, rows), None
-    return images if _by_pixels(images) else images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), rows
+    if result is not pixels:
+        pixels.copy_(result)
 
 
 def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[int, int]]) -> None:
@@ -143,10 +128,10 @@ def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[in
                 return
             make(begin, end)
 
-    others: list[Future[None]] = []
+    pool, others = _threads(torch.get_num_threads()), list[Future[None]]()
     try:
         for _ in range(threads - 1):
-            others.append(_pool(threads - 1).submit(work))
+            others.append(pool.submit(work))
         work()
     finally:
         parts.clear()
@@ -155,9 +140,7 @@ def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[in
         other.result()
 
 
-def _by_pixels(images: Tensor) -> bool:
-    """Return True if pixels lie side by side in memory, their channels together."""
-    return images.permute(0, 2, 3, 1).is_contiguous()
+_threads = lru_cache(maxsize=1)(ForkSafeThreads)
 
 
 @lru_cache(maxsize=64)
@@ -166,30 +149,5 @@ def _packed(what: Pass, dtype: str, pixel: int) -> bytes:
     words = [_SAMPLINGS.index(what.sampling), _OUTSIDES.index(what.outside), what.framed, what.steps]
     words += [what.contrast, what.scaled, what.boxes, what.noise]
     words += [_DTYPES.index(what.dtype), _DTYPES.index(dtype), *what.strides, what.ragged, pixel]
-    colours = (what.fill, what.scale, what.shift, what.box_fill)
-    numbers = [number for colour in colours for number in _four(colour, what)]
+    numbers = [number for colour in what.colours for number in colour]
     return struct.pack("17i17f", what.channels, *what.size, *words, what.limit, *numbers)
-
-
-def _four(numbers: tuple[float, ...] | None, what: Pass) -> tuple[float, ...]:
-    """Return a number a channel, then zeros up to four; one number stands for all channels, None for zeros."""
-    numbers = numbers or (0.0,)
-    if len(numbers) == 1:
-        numbers = numbers * what.channels
-    if len(numbers) != what.channels:
-        raise ValueError(
-            f"a pass: {list(numbers)} are {len(numbers)} numbers for {what.channels} channels; one a channel is allowed. "
-            "Pass as many as there are channels."
-        )
-    return (*numbers, 0.0, 0.0, 0.0)[:4]
-
-
-def _pool(threads: int) -> ThreadPool:
-    """Return a pool of this process: a forked child has none of its parent's threads."""
-    key = (os.getpid(), threads)
-    pool = _pools.get(key)
-    if pool is None or pool.ended:
-        pool = ThreadPool(threads, thread_name_prefix="packer-pass")
-        _pools.clear()
-        _pools[key] = pool
-    return pool

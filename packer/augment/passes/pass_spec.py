@@ -87,7 +87,7 @@ MOST_CHANNELS = 4
 GREY = (0.2989, 0.587, 0.114)
 """ITU-R BT.601's luma as torchvision rounds it."""
 
-NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = range(6)
+KINDS = NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = range(6)
 
 MATRIX_AT, TAPS_AT, SUPPORT_AT, FRAME_AT, SHARPNESS_AT, STEPS_AT = 0, 6, 10, 12, 16, 18
 STEP_WIDTH, BOX_WIDTH, SOURCE_WIDTH = 13, 5, 5
@@ -157,6 +157,21 @@ class Pass:
     def scaled(self) -> bool:
         """True if values are multiplied and moved before they are written."""
         return self.scale is not None
+
+    @property
+    def in_loops(self) -> bool:
+        """True if the loops in C and in Triton make such colours; torch's operations make all."""
+        return 1 <= self.channels <= MOST_CHANNELS and (not self.steps or self.channels in (1, 3))
+
+    @property
+    def colours(self) -> tuple[tuple[float, ...], ...]:
+        """Fill, scale, shift and box_fill: a number a channel each, then zeros, up to four. None given: zeros."""
+        given = (self.fill, self.scale or (), self.shift or (), self.box_fill)
+        if any(len(numbers) not in (0, self.channels) for numbers in given):
+            raise ValueError(
+                f"a pass: {given} are not a number for each of {self.channels} channels. Pass as many as there are channels."
+            )
+        return tuple((*map(float, numbers), 0.0, 0.0, 0.0, 0.0)[:MOST_CHANNELS] for numbers in given)
 
     @property
     def strides(self) -> tuple[int, int]:

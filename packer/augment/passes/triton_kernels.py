@@ -15,24 +15,17 @@ WHAT is a Pass without its numbers (triton_pass.py passes those apart), SHAPE a 
 import triton
 import triton.language as tl
 
-from packer.augment.passes import pass_spec
+from packer.augment.passes import pass_spec as spec
 
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) == (3, 6)
 """Whether compiled kernels of this Triton are known to take the same arguments as its functions, in order, constants too."""
 
 # Each launch compares these with what was compiled, a microsecond each: hence no names for a sample's first 18 columns.
-TIE = tl.constexpr(pass_spec.TIE)
-RED, GREEN, BLUE = (tl.constexpr(weight) for weight in pass_spec.GREY)
-MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = (
-    tl.constexpr(kind)
-    for kind in (pass_spec.MATRIX, pass_spec.CONTRAST, pass_spec.HUE, pass_spec.SOLARIZE, pass_spec.POSTERIZE)
-)
-STEPS_AT, STEP_WIDTH, BOX_WIDTH = (
-    tl.constexpr(number) for number in (pass_spec.STEPS_AT, pass_spec.STEP_WIDTH, pass_spec.BOX_WIDTH)
-)
-NOISE_STEP, NOISE_1, NOISE_2 = (
-    tl.constexpr(number) for number in (pass_spec.NOISE_STEP, pass_spec.NOISE_1, pass_spec.NOISE_2)
-)
+TIE = tl.constexpr(spec.TIE)
+RED, GREEN, BLUE = map(tl.constexpr, spec.GREY)
+_, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = map(tl.constexpr, spec.KINDS)
+STEPS_AT, STEP_WIDTH, BOX_WIDTH = map(tl.constexpr, (spec.STEPS_AT, spec.STEP_WIDTH, spec.BOX_WIDTH))
+NOISE_STEP, NOISE_1, NOISE_2 = map(tl.constexpr, (spec.NOISE_STEP, spec.NOISE_1, spec.NOISE_2))
 
 # Numbers that change from call to call must not each compile a kernel of their own.
 _NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"]
@@ -125,15 +118,9 @@ def _number(x, first, last, REFLECT: tl.constexpr):
 @triton.jit
 def _chosen(channel, numbers, C: tl.constexpr):
     """Return one of four numbers, by channel."""
-    # One return: Triton wants those of all branches to be of one type, also of branches that are not taken.
     chosen = numbers[0]
-    if C == 2:
-        chosen = tl.where(channel == 0, numbers[0], numbers[1])
-    elif C == 3:
-        chosen = tl.where(channel == 0, numbers[0], tl.where(channel == 1, numbers[1], numbers[2]))
-    elif C == 4:
-        low = tl.where(channel == 0, numbers[0], numbers[1])
-        chosen = tl.where(channel < 2, low, tl.where(channel == 2, numbers[2], numbers[3]))
+    for i in tl.static_range(1, C):
+        chosen = tl.where(channel == i, numbers[i], chosen)
     return chosen
 
 
@@ -288,32 +275,6 @@ def _weight(tap, middle, over, first, last, CUBIC: tl.constexpr, REFLECT: tl.con
 
 
 @triton.jit
-def _triangle(image, row_stride, x, y, box, half, C: tl.constexpr, REFLECT: tl.constexpr):
-    x0, y0, x1, y1 = box
-    sx, sy = half
-    if not REFLECT:
-        x, y = tl.minimum(tl.maximum(x, x0), x1), tl.minimum(tl.maximum(y, y0), y1)
-    if (sx <= 1.0) & (sy <= 1.0):
-        red, green, blue, alpha = _bilinear(image, row_stride, x, y, box, C, REFLECT)
-    else:
-        red, green, blue, alpha = _wide(image, row_stride, x, y, box, half, C, False, REFLECT)
-    return red, green, blue, alpha
-
-
-@triton.jit
-def _cubic(image, row_stride, x, y, box, half, WHAT: tl.constexpr, REFLECT: tl.constexpr):
-    MOST: tl.constexpr = WHAT.limit
-    x0, y0, x1, y1 = box
-    if not REFLECT:
-        x, y = tl.minimum(tl.maximum(x, x0 - 0.5), x1 + 0.5), tl.minimum(tl.maximum(y, y0 - 0.5), y1 + 0.5)
-    red, green, blue, alpha = _wide(image, row_stride, x, y, box, half, WHAT.channels, True, REFLECT)
-    if MOST > 1:
-        red, green = tl.minimum(tl.maximum(red, 0.0), MOST), tl.minimum(tl.maximum(green, 0.0), MOST)
-        blue, alpha = tl.minimum(tl.maximum(blue, 0.0), MOST), tl.minimum(tl.maximum(alpha, 0.0), MOST)
-    return red, green, blue, alpha
-
-
-@triton.jit
 def _bilinear(image, row_stride, x, y, box, C: tl.constexpr, REFLECT: tl.constexpr):
     """Sample by a triangle of half width 1: two taps by two, whose weights sum to 1. A second tap beyond the box weighs nothing."""
     x0, y0, x1, y1 = box
@@ -371,6 +332,31 @@ def _wide(image, row_stride, x, y, box, half, C: tl.constexpr, CUBIC: tl.constex
 
 
 @triton.jit
+def _filtered(image, row_stride, x, y, box, half, WHAT: tl.constexpr, REFLECT: tl.constexpr):
+    """Sample by a filter: a triangle, or a cubic one."""
+    C: tl.constexpr = WHAT.channels
+    MOST: tl.constexpr = WHAT.limit
+    x0, y0, x1, y1 = box
+    sx, sy = half
+    if WHAT.sampling == "cubic":
+        if not REFLECT:
+            x = tl.minimum(tl.maximum(x, x0 - 0.5), x1 + 0.5)
+            y = tl.minimum(tl.maximum(y, y0 - 0.5), y1 + 0.5)
+        red, green, blue, alpha = _wide(image, row_stride, x, y, box, half, C, True, REFLECT)
+        if MOST > 1:
+            red, green = tl.minimum(tl.maximum(red, 0.0), MOST), tl.minimum(tl.maximum(green, 0.0), MOST)
+            blue, alpha = tl.minimum(tl.maximum(blue, 0.0), MOST), tl.minimum(tl.maximum(alpha, 0.0), MOST)
+    else:
+        if not REFLECT:
+            x, y = tl.minimum(tl.maximum(x, x0), x1), tl.minimum(tl.maximum(y, y0), y1)
+        if (sx <= 1.0) & (sy <= 1.0):
+            red, green, blue, alpha = _bilinear(image, row_stride, x, y, box, C, REFLECT)
+        else:
+            red, green, blue, alpha = _wide(image, row_stride, x, y, box, half, C, False, REFLECT)
+    return red, green, blue, alpha
+
+
+@triton.jit
 def _framed(color, cover, fill):
     return tl.where(cover > 0, cover * color + (1.0 - cover) * fill, fill)
 
@@ -379,23 +365,20 @@ def _framed(color, cover, fill):
 def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
     """Steps 1 and 2 for the pixels at these u and v (float32)."""
     C: tl.constexpr = WHAT.channels
-    CUBIC: tl.constexpr = WHAT.sampling == "cubic"
-    LINEAR: tl.constexpr = WHAT.sampling == "linear"
     REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
     x, y = a * u + (b * v + c), d * u + (e * v + f)
-    box, half = (x0, y0, x1, y1), (sx, sy)
     if WHAT.framed:
-        if LINEAR or CUBIC:
+        if WHAT.weighted:
             cover = _edge((x - left) * kx) * _edge((right - x) * kx)
             cover *= _edge((y - top) * ky) * _edge((bottom - y) * ky)
         else:
             xn, yn = x + TIE, y + TIE
             cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).to(tl.float32)
-    if LINEAR:
-        red, green, blue, alpha = _triangle(image, row_stride, x, y, box, half, C, REFLECT)
-    elif CUBIC:
-        red, green, blue, alpha = _cubic(image, row_stride, x, y, box, half, WHAT, REFLECT)
+    if WHAT.weighted:
+        red, green, blue, alpha = _filtered(
+            image, row_stride, x, y, (x0, y0, x1, y1), (sx, sy), WHAT, REFLECT
+        )
     else:
         i = _number(x + (TIE + 0.5), x0, x1, REFLECT)
         j = _number(y + (TIE + 0.5), y0, y1, REFLECT)
@@ -447,9 +430,8 @@ def _stepped(at, mean, red, green, blue, limit, C: tl.constexpr):
     elif kind == CONTRAST:
         factor = tl.load(at)
         added = (1.0 - factor) * tl.load(mean)
-        red = _mixed(red, factor, added, limit)
-        if C > 1:
-            green, blue = _mixed(green, factor, added, limit), _mixed(blue, factor, added, limit)
+        red, green = _mixed(red, factor, added, limit), _mixed(green, factor, added, limit)
+        blue = _mixed(blue, factor, added, limit)
     elif kind == HUE:
         if C > 1:
             value = tl.maximum(tl.maximum(red, green), blue)
@@ -467,14 +449,11 @@ def _stepped(at, mean, red, green, blue, limit, C: tl.constexpr):
     elif kind == SOLARIZE:
         threshold = tl.load(at)
         red = tl.where(red >= threshold, limit - red, red)
-        if C > 1:
-            green = tl.where(green >= threshold, limit - green, green)
-            blue = tl.where(blue >= threshold, limit - blue, blue)
+        green = tl.where(green >= threshold, limit - green, green)
+        blue = tl.where(blue >= threshold, limit - blue, blue)
     elif kind == POSTERIZE:
         q = tl.load(at)
-        red = _posterized(red, q)
-        if C > 1:
-            green, blue = _posterized(green, q), _posterized(blue, q)
+        red, green, blue = _posterized(red, q), _posterized(green, q), _posterized(blue, q)
     return red, green, blue
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packer.augment.passes import torch_pass
-from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
+from packer.augment.passes.pass_spec import Pass
 
 _LOG = logging.getLogger("packer.augment")
 _DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32)}
@@ -45,8 +45,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and not what.ragged  # those are made alike on the CPU, by the threads that read them
         and images.dtype in _DTYPES.values()
         and out.dtype is _DTYPES.get(what.dtype)
-        and 1 <= what.channels <= MOST_CHANNELS
-        and (not what.steps or what.channels in (1, 3))
+        and what.in_loops
         and images.shape[1] == what.channels
         and _pixels_last(images)
         and _pixels_last(out)
@@ -192,8 +191,7 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None)
         means = _Kernel(kernels.means, constants | {"num_warps": 8}, kernels.DIRECT)
     constants |= {"SHAPE": shape, "num_warps": shape.warps}
     kernel = _Kernel(kernels.flat if is_flat(what) else kernels.pixels, constants, kernels.DIRECT)
-    numbers = _four(what.fill), _four(what.scale or ()), _four(what.shift or ()), _four(what.box_fill)
-    return _LaunchPlan(what, kernel, programs, numbers, means)
+    return _LaunchPlan(what, kernel, programs, what.colours, means)
 
 
 def default_shape(what: Pass) -> LaunchShape:
@@ -206,10 +204,6 @@ def default_shape(what: Pass) -> LaunchShape:
     down = 256 * warps // across  # 8 numbers a thread, 16 bytes of a result of 16 bits
     blocks = -(-height // down)
     return LaunchShape(across, down, loops=-(-blocks // max(1, round(blocks / 8))), warps=warps)
-
-
-def _four(numbers: tuple[float, ...]) -> tuple[float, ...]:
-    return (*map(float, numbers), 0.0, 0.0, 0.0, 0.0)[:4]
 
 
 def _launch(plan: _LaunchPlan, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
