@@ -161,7 +161,10 @@ class PackStore(ArrayStore):
     def pictures(self, name: str, rows: Runs) -> EncodedImages:
         """Return rows of pictures of sizes of their own, undecoded, in memory that all of them share."""
         field, placed = self.pack.header.field(name), self.place(rows)
-        sizes = self.sizes(rows) if field.codec is None else None
+        # PNG files say how large they are: to be compared, if blocks are.
+        checked = self.verify and field.own_size is not None and field.own_size.codec == "png"
+        known = field.codec is None or (checked and any(f.measures for f in self.pack.fields))
+        sizes = self.sizes(rows) if known else None
         return EncodedImages(
             self.pack, field, self._field(name).encoded(placed), placed.rows().tolist(), sizes
         )

@@ -7,7 +7,7 @@ import keyword
 import pickle
 import random
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,8 @@ class TransformCall:
 
     def __init__(self, transform: PythonTransform, fields: Sequence[Field] = ()) -> None:
         adapter = adapted(transform, fields)
-        self._fn: Any = adapter or transform.fn
+        self._fn = _with_rng(adapter or transform.fn)
         self.ragged: frozenset[str] = adapter.ragged if adapter else frozenset()
-        self._rng = None if adapter else _rng_parameter(self._fn)
         self._bits = np.random.Philox(0)
         self._state: Any = self._bits.state
         self._key, self._counters, self._seeds = 0, [0], [0]
@@ -47,8 +46,7 @@ class TransformCall:
 
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
         """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s counters. Raises WrongReturn."""
-        rng = self._seeded(i)
-        result = self._called(sample, rng)
+        result = self._fn(sample, self._seeded(i))
         if isinstance(result, dict):
             return result
         if "image" in sample and (isinstance(result, np.ndarray) or _is_tensor(result)):
@@ -57,12 +55,6 @@ class TransformCall:
             f"returned a {type(result).__name__}; a dict of arrays and numbers, or an array in place of the"
             " image, is allowed. Return one of them"
         )
-
-    def _called(self, sample: dict[str, Any], rng: np.random.Generator) -> Any:
-        """Call fn with the arguments that its signature asks for."""
-        if self._rng is None:
-            return self._fn(sample)
-        return self._fn(sample, **{self._rng: rng}) if self._rng else self._fn(sample, rng)
 
     def unlimited(self) -> bool:
         """Return True if the last call imported torch or OpenCV: their generators were not seeded yet, so call fn again."""
@@ -90,8 +82,8 @@ class TransformCall:
         return np.random.Generator(self._bits)
 
 
-class Store:
-    """Storage for the results of fn: arrays of fixed fields, and `ragged`, lists of rows by field name."""
+class Outputs:
+    """A place for the results of fn: arrays of fixed fields, and `ragged`, lists of rows by field name."""
 
     def __init__(self, fields: tuple[Field, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
         """arrays: [rows, *shape] of each fixed field."""
@@ -178,16 +170,18 @@ def described(
     return tuple(found)
 
 
-def _rng_parameter(fn: Any) -> str | None:
-    """Return how fn takes the generator: None if it does not, "" as its second argument, else the argument's name."""
+def _with_rng(fn: Any) -> Callable[[dict[str, Any], np.random.Generator], Any]:
+    """Return fn as a function of a sample and a generator, which it is given as its second argument, as `rng`, or not at all."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some functions in C
-        return None
+        parameters = []
     required = [p for p in parameters if p.kind in _PARAMETERS and p.default is p.empty]
     if len(required) >= 2:
-        return ""
-    return "rng" if any(p.name == "rng" for p in parameters) else None
+        return fn  # type: ignore[no-any-return]
+    if any(p.name == "rng" for p in parameters):
+        return lambda sample, rng: fn(sample, rng=rng)
+    return lambda sample, rng: fn(sample)
 
 
 def _is_tensor(value: Any) -> bool:

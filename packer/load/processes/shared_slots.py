@@ -49,8 +49,9 @@ class SharedSlots:
         self._mapping = mmap.mmap(descriptor, nbytes)
         self._base = self.at(0, _PAGE).ctypes.data
         self._next, self._nbytes = _PAGE, nbytes
-        self._given_back: deque[tuple[int, int]] = deque()
-        self._free: dict[int, list[int]] = defaultdict(list)
+        self._free: defaultdict[int, deque[int]] = defaultdict(
+            deque
+        )  # offsets of pieces given back, by their size
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,11 +70,9 @@ class SharedSlots:
         """
         size = -(-max(nbytes, 1) // _PAGE) * _PAGE
         with self._lock:
-            while self._given_back:
-                offset, freed = self._given_back.popleft()
-                self._free[freed].append(offset)
-            if self._free[size]:
-                offset = self._free[size].pop()
+            free = self._free[size]
+            if free:
+                offset = free.pop()
             elif self._next + size <= self._nbytes:
                 offset, self._next = self._next, self._next + size
             else:
@@ -83,9 +82,7 @@ class SharedSlots:
         # Based on a memoryview, so that every view of the piece keeps this very array (see batch.py).
         piece = np.frombuffer(memoryview(self._mapping)[offset : offset + nbytes], np.uint8)
         # It may run inside the garbage collector, on any thread: it takes no lock.
-        weakref.finalize(
-            piece, _give_back, self._mapping, self._given_back, os.getpid(), offset, size
-        ).atexit = False
+        weakref.finalize(piece, _give_back, self._mapping, free, os.getpid(), offset, size).atexit = False
         return piece
 
     def offset(self, piece: Bytes) -> int:
@@ -96,14 +93,12 @@ class SharedSlots:
         return int(offset)
 
 
-def _give_back(
-    mapping: mmap.mmap, given_back: deque[tuple[int, int]], owner: int, offset: int, size: int
-) -> None:
+def _give_back(mapping: mmap.mmap, free: deque[int], owner: int, offset: int, size: int) -> None:
     if os.getpid() != owner:
         return  # a forked child's copy of the array: the memory is still the parent's
     with suppress(OSError, AttributeError):  # where pages cannot be freed, they are used again
         mapping.madvise(mmap.MADV_REMOVE, offset, size)
-    given_back.append((offset, size))
+    free.append(offset)
 
 
 def _attached(descriptor: Any, nbytes: int) -> SharedSlots:

@@ -14,7 +14,7 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
@@ -23,15 +23,16 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, TransformError
 from packer.format.header import Field
-from packer.load.batch import Bytes, Filled, SlotLayout
+from packer.load.batch import Filled, SlotLayout
 from packer.load.processes import calling
-from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
+from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.runs import Runs
 from packer.read.array_store import PackStore, key_in_brackets
 
 Work = tuple[PythonTransform, PackStore, tuple[Field, ...]]
+"""The transform, the store of its input, and the input fields as they are loaded."""
 
 READY = "ready"
 NO_ROW = -1
@@ -45,20 +46,20 @@ _OURS = (__file__, calling.__file__)  # whose frames tell a user nothing
 
 
 class TransformJob(NamedTuple):
-    """A request to a process: the rows to transform.
+    """A request to a process: rows of the store to transform.
 
-    slot: (offset, bytes) in the shared memory, None when only the output fields are asked for. form: pickled (SlotLayout, output
-    fields). first: row of the slot where the rows begin. counters: what keys the draws in place of the
-    rows, where an order repeats rows.
+    counters: what keys the draws in place of the rows' numbers, where an order repeats rows. slot: (offset, bytes) in the shared memory;
+    None where only the output fields are asked for, of the first row. form: pickled (SlotLayout, output fields). first: row of the slot
+    where the rows begin.
     """
 
-    runs: Runs
+    rows: Runs
     seed: int
     epoch: int
+    counters: Runs | None = None
     slot: tuple[int, int] | None = None
     form: bytes = b""
     first: int = 0
-    counters: Runs | None = None
 
 
 def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work: Work | bytes) -> None:
@@ -72,26 +73,21 @@ def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work:
     signal.set_wakeup_fd(-1)
     gc.freeze()  # what was inherited is the parent's: collecting it here would copy its pages and run its finalizers
     try:
-        transform, reader, fields = pickle.loads(work) if isinstance(work, bytes) else work
+        work = pickle.loads(work) if isinstance(work, bytes) else work
     except Exception as error:
         sentence = (
             f"transform: a new process cannot load the function ({type(error).__name__}: {said(error)}); one that can be imported"
             " there is allowed. Move it into a module, or pass context='fork'."
         )
-        connection.send_bytes(_message(TransformError(sentence)))
+        connection.send_bytes(pickle.dumps(TransformError(sentence)))
         return
-    maker = _Maker(transform, reader, fields, memory.at(8 * place, 8).view(np.int64))
-    connection.send_bytes(_message(READY))
+    maker = _Maker(work, memory, memory.at(8 * place, 8).view(np.int64))
+    connection.send_bytes(pickle.dumps(READY))  # send() pickles in a way that torch changes, to share memory
     for job in _jobs(connection):
         try:
-            reply = _message(
-                maker.outputs(job) if job.slot is None else maker.fill(job, memory.at(*job.slot))
-            )
-        except (TransformError, FormatError) as error:
-            reply = _message(error)
-        except Exception as error:
-            lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
-            reply = _message(TransformError(f"transform: process {os.getpid()} failed:\n\n{lines}"))
+            reply = pickle.dumps(maker.make(job))
+        except BaseException as error:  # SystemExit too: nothing that fn does may end the process unheard
+            reply = pickle.dumps(maker.blamed(error, job))
         with suppress(OSError):  # the parent is gone
             connection.send_bytes(reply)
 
@@ -112,102 +108,89 @@ def _jobs(connection: Connection[Any, Any]) -> Iterator[TransformJob]:
         yield job
 
 
-def _message(reply: Any) -> bytes:
-    return pickle.dumps(reply)  # send() pickles in a way that torch changes, to share memory
-
-
 class _Maker:
     """A reader of input rows that calls fn and stores its results."""
 
-    def __init__(
-        self, transform: PythonTransform, reader: PackStore, fields: tuple[Field, ...], at: NDArray[np.int64]
-    ) -> None:
-        self._transform, self._reader, self._fields, self._at = transform, reader, fields, at
-        self._call = TransformCall(transform, fields)
-        row_bytes = sum(f.row_bytes for f in fields if not f.ragged)
+    def __init__(self, work: Work, memory: SharedSlots, at: NDArray[np.int64]) -> None:
+        """at: int64 [1], where the row is noted that fn is called for."""
+        self._transform, self._store, self._fields = work
+        self._slots, self._at = memory, at
+        self._call = TransformCall(self._transform, self._fields)
+        row_bytes = sum(f.row_bytes for f in self._fields if not f.ragged)
         self._chunk_rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(row_bytes, 1)))
-        self._scratch: dict[str, Bytes] = {}
+        self._input = SlotLayout(self._fields, self._chunk_rows)
+        self._memory = np.empty(self._input.nbytes, np.uint8)
         self._forms: dict[bytes, tuple[SlotLayout, tuple[Field, ...]]] = {}
 
-    def outputs(self, job: TransformJob) -> tuple[Field, ...]:
-        """Derive the output fields from a call of fn with the first row."""
-        runs = job.runs.part(0, 1)
-        with self._blamed(job):
+    def make(self, job: TransformJob) -> Filled | tuple[Field, ...]:
+        """Fill a job's rows of a slot; without a slot, return the output fields, by a call of fn with the first row."""
+        outputs, total = self._outputs(job), job.rows.total
+        read_seconds = transform_seconds = 0.0
+        for begin in range(0, total, self._chunk_rows):
+            started = time.perf_counter()
+            runs = job.rows.part(begin, min(begin + self._chunk_rows, total))
+            rows = self._store.place(runs).rows()
             columns = self._read(runs)
-            rows = self._reader.place(runs).rows()
-            self._call.key(job.seed, job.epoch, rows)
-            self._at[0] = rows[0]
-            sample = _row(columns, 0)
-            result = self._call(0, dict(sample))
+            read = time.perf_counter()
+            keys = rows if job.counters is None else job.counters.part(begin, begin + len(rows)).rows()
+            self._call.key(job.seed, job.epoch, keys)
+            for i, row in enumerate(rows.tolist()):
+                self._at[0] = row
+                sample = _row(columns, i)
+                if outputs is None:
+                    result = self._call(i, dict(sample))
+                    fields = described(result, sample, self._fields, self._transform, self._call.ragged)
+                    self._at[0] = NO_ROW
+                    return fields
+                result = self._call(i, sample)
+                if self._call.unlimited():
+                    columns = self._read(runs)
+                    result = self._call(i, _row(columns, i))
+                outputs.put(job.first + begin + i, result)
             self._at[0] = NO_ROW
-            return described(result, sample, self._fields, self._transform, self._call.ragged)
+            read_seconds += read - started
+            transform_seconds += time.perf_counter() - read
+        return Filled(outputs.ragged if outputs else {}, read_seconds, transform_seconds)
 
-    def fill(self, job: TransformJob, slot: Bytes) -> Filled:
-        """Fill a job's rows of a slot."""
+    def blamed(self, error: BaseException, job: TransformJob) -> Exception:
+        """Return the error of a job for the parent: what fn raised names the row."""
+        row = int(self._at[0])
+        self._at[0] = NO_ROW
+        if row == NO_ROW and isinstance(error, FormatError):  # reading failed, which is none of fn's doing
+            return error
+        where = (
+            "" if row == NO_ROW else f"row {row}{key_in_brackets(self._store.pack, row)} in epoch {job.epoch}"
+        )
+        if isinstance(error, WrongReturn):
+            return TransformError(f"transform: for {where} it {error}.")
+        while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename in _OURS:
+            error.__traceback__ = error.__traceback__.tb_next
+        lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
+        if not where:
+            return TransformError(f"transform: process {os.getpid()} failed:\n\n{lines}")
+        raised = f"{type(error).__name__}: {said(error)}"
+        return TransformError(
+            f"transform: for {where} it raised {raised}. In process {os.getpid()}:\n\n{lines}"
+        )
+
+    def _outputs(self, job: TransformJob) -> Outputs | None:
+        """Return the place for the results of a job, None if its output fields are asked for."""
+        if job.slot is None:
+            return None
         if job.form not in self._forms:
             self._forms = {job.form: pickle.loads(job.form)}
         layout, fields = self._forms[job.form]
-        total = job.runs.total
-        store = Store(fields, layout.typed(slot, job.first + total))
-        read_seconds = transform_seconds = 0.0
-        with self._blamed(job):
-            for begin in range(0, total, self._chunk_rows):
-                started = time.perf_counter()
-                runs = job.runs.part(begin, min(begin + self._chunk_rows, total))
-                rows = self._reader.place(runs).rows()
-                columns = self._read(runs)
-                read = time.perf_counter()
-                counters = (
-                    rows if job.counters is None else job.counters.part(begin, begin + len(rows)).rows()
-                )
-                self._call.key(job.seed, job.epoch, counters)
-                for i, row in enumerate(rows.tolist()):
-                    self._at[0] = row
-                    result = self._call(i, _row(columns, i))
-                    if self._call.unlimited():
-                        columns = self._read(runs)
-                        result = self._call(i, _row(columns, i))
-                    store.put(job.first + begin + i, result)
-                self._at[0] = NO_ROW
-                read_seconds += read - started
-                transform_seconds += time.perf_counter() - read
-        return Filled(store.ragged, read_seconds, transform_seconds)
+        return Outputs(fields, layout.typed(self._slots.at(*job.slot), job.first + job.rows.total))
 
-    def _read(self, runs: Runs) -> dict[str, Any]:
+    def _read(self, rows: Runs) -> dict[str, Any]:
         """Read the input fields of rows: arrays [n, *shape] in reused memory, ragged fields as lists of n."""
-        total = runs.total
-        columns: dict[str, Any] = {}
-        for f in self._fields:
-            if f.ragged:
-                columns[f.name] = list(self._reader.decoded(f.name, runs))
-                continue
-            nbytes = total * f.row_bytes
-            if f.name not in self._scratch or len(self._scratch[f.name]) < nbytes:
-                self._scratch[f.name] = np.empty(nbytes, np.uint8)
-            raw = self._scratch[f.name][:nbytes]
-            self._reader.copy(runs, {f.name: raw.reshape(total, f.row_bytes)})
-            columns[f.name] = raw.view(f.dtype).reshape(total, *(f.shape or ()))
-        return columns
-
-    @contextmanager
-    def _blamed(self, job: TransformJob) -> Iterator[None]:
-        """Turn errors of fn into TransformErrors that name the row."""
-        try:
-            yield
-        except BaseException as error:  # SystemExit too: nothing that fn does may end the process unheard
-            row = int(self._at[0])
-            self._at[0] = NO_ROW
-            if row == NO_ROW:  # reading failed, which is none of fn's doing
-                raise
-            where = f"row {row}{key_in_brackets(self._reader.pack, row)} in epoch {job.epoch}"
-            if isinstance(error, WrongReturn):
-                raise TransformError(f"transform: for {where} it {error}.") from None
-            while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename in _OURS:
-                error.__traceback__ = error.__traceback__.tb_next
-            lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
-            raise TransformError(
-                f"transform: for {where} it raised {type(error).__name__}: {said(error)}. In process {os.getpid()}:\n\n{lines}"
-            ) from None
+        total = rows.total
+        self._store.copy(rows, self._input.raw(self._memory, total))
+        arrays = self._input.typed(self._memory, total)
+        return {
+            f.name: list(self._store.decoded(f.name, rows)) if f.ragged else arrays[f.name]
+            for f in self._fields
+        }
 
 
 def _row(columns: dict[str, Any], i: int) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 Batches are not pickled: a job names rows and a place in the shared memory, and is answered with a few numbers. Each process has a
 thread here that sends it one job after the other, and notices its death at once; nothing else touches the connection, so that
 neither Ctrl-C nor the garbage collector can leave half a message behind.
+
+concurrent.futures.ProcessPoolExecutor would serve but for the end: at exit, and to close, it waits for functions that hang; its
+processes outlive a parent that was killed; and it does not tell which process died, of what.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ from packer.load.batch import Bytes, Filled, LentSlot, SlotLayout
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
-from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, run
-from packer.orders.epochs import Epoch, ReadRequest
+from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, Work, run
+from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.array_store import PackStore
 from packer.starting import held_back, start, start_process
@@ -52,7 +55,7 @@ _REMEDIES = {
 
 
 class Workers:
-    """The processes of a transform, made when first used, and the rows that they write into slots.
+    """The processes of a transform, made when first used, which fill slots.
 
     Made again after close, and after the death of one, which ends them all. For one process; thread-safe. They end with close(), when
     this object is collected, and when this process ends, however it does.
@@ -60,9 +63,9 @@ class Workers:
     processes: how many.
     """
 
-    def __init__(self, transform: PythonTransform, reader: PackStore, fields: Sequence[Field]) -> None:
-        """reader: of the input fields. fields: the input fields as they are loaded, ragged ones too."""
-        self._transform, self._reader, self._fields = transform, reader, tuple(fields)
+    def __init__(self, transform: PythonTransform, store: PackStore, fields: Sequence[Field]) -> None:
+        """store: of the input rows. fields: the input fields as they are loaded, ragged ones too."""
+        self._work: Work = transform, store, tuple(fields)
         self.processes = transform.count
         self._lock = threading.Lock()
         self._memory: SharedSlots | None = None
@@ -71,16 +74,12 @@ class Workers:
         self._outputs: tuple[Field, ...] = ()
         self._form: tuple[SlotLayout | None, bytes] = None, b""
 
-    def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
-        """Start to fill a slot by the processes."""
-        return self.submit(slot.memory, slot.layout, 0, request.within(), request.epoch, request.counters())
-
-    def probe(self, runs: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
+    def probe(self, rows: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
         """Run fn on the first of these rows; return the output fields.
 
-        Ragged ones have shape None. Raises what the Futures of submit raise, and UsageError where processes cannot be started.
+        Ragged ones have shape None. Raises what the Futures of `tasks` raise, and UsageError where processes cannot be started.
         """
-        self._outputs = self._started([TransformJob(runs, seed, epoch)])[0].result()
+        self._outputs = self._started([TransformJob(rows.part(0, 1), seed, epoch)])[0].result()
         return self._outputs
 
     def allocate(self, nbytes: int) -> Bytes:
@@ -90,40 +89,32 @@ class Workers:
         """
         return self._shared().allocate(nbytes)
 
-    def submit(
-        self,
-        slot: Bytes,
-        layout: SlotLayout,
-        first: int,
-        runs: Runs,
-        epoch: Epoch,
-        counters: Runs | None = None,
-    ) -> list[Future[Filled]]:
-        """Fill rows first..first+runs.total-1 of a slot, after probe: a part by each process.
+    def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
+        """Fill a slot with the rows of a request, after probe: a part by each process.
 
-        slot: what allocate gave, or an array over the whole of it; held until the processes are done with it. layout: of the
-        output fields. runs: rows of the pack, at least one. epoch: whose `seed` and `number` key the draws of each row, with its
-        number or what `counters` has in its place.
+        slot: of memory that allocate gave, held until the processes are done with it, and of the output fields. Draws are keyed by the
+        epoch's `seed` and `number`, and each row's number, or what the request's `counters` have in its place.
         A Future can be cancelled until a process begins. It raises TransformError (fn raised, or returned something else than
         for the first row; its process died; close was called) and FormatError (the pack cannot be read).
         """
+        layout, rows, counters = slot.layout, request.within(), request.counters()
         if self._form[0] is not layout:
             self._form = layout, pickle.dumps((layout, self._outputs))
-        form, place = self._form[1], (self._shared().offset(slot), layout.nbytes)
-        parts = min(self.processes, runs.total)
+        place = self._shared().offset(slot.memory), layout.nbytes
+        parts = min(self.processes, rows.total)
         jobs = [
             TransformJob(
-                runs.part(begin, end),
-                epoch.seed,
-                epoch.number,
-                place,
-                form,
-                first + begin,
+                rows.part(begin, end),
+                request.epoch.seed,
+                request.epoch.number,
                 None if counters is None else counters.part(begin, end),
+                place,
+                self._form[1],
+                begin,
             )
-            for begin, end in pairwise(runs.total * k // parts for k in range(parts + 1))
+            for begin, end in pairwise(rows.total * k // parts for k in range(parts + 1))
         ]
-        return self._started(jobs, slot)
+        return self._started(jobs, slot.memory)
 
     def close(self) -> None:
         """End the processes; slots stay valid."""
@@ -139,14 +130,14 @@ class Workers:
                 self._memory = SharedSlots()
             return self._memory
 
-    def _started(self, jobs: list[TransformJob], slot: Bytes | None = None) -> list[Future[Any]]:
+    def _started(self, jobs: list[TransformJob], memory: Bytes | None = None) -> list[Future[Any]]:
         """Hand jobs to the processes; start these if there are none."""
-        memory, tasks = self._shared(), [_Task(Future(), pickle.dumps(job), slot) for job in jobs]
+        shared, tasks = self._shared(), [_Task(Future(), pickle.dumps(job), memory) for job in jobs]
         with self._lock:
             if self._pool is None or not self._pool.submit(tasks):
                 if self._ended is not None:
                     self._ended()
-                self._pool = _ProcessPool(self._transform, self._reader, self._fields, memory, tasks)
+                self._pool = _ProcessPool(self._work, shared, tasks)
                 self._ended = weakref.finalize(self, self._pool.stop)
         return [task.future for task in tasks]
 
@@ -156,23 +147,16 @@ class _Task(NamedTuple):
 
     future: Future[Any]
     message: bytes
-    slot: Bytes | None
+    memory: Bytes | None
 
 
 class _ProcessPool:
     """Processes, and for each a thread that talks to it. Methods without an underscore may be called by any thread."""
 
-    def __init__(
-        self,
-        transform: PythonTransform,
-        reader: PackStore,
-        fields: tuple[Field, ...],
-        memory: SharedSlots,
-        tasks: list[_Task],
-    ) -> None:
+    def __init__(self, work: Work, memory: SharedSlots, tasks: list[_Task]) -> None:
         self._owner, self._lock, self._stopping = os.getpid(), threading.Lock(), False
         self._error: Exception = TransformError("transform: it was closed while batches were being made.")
-        self._notes = memory.at(0, 8 * transform.count).view(np.int64)
+        self._notes = memory.at(0, 8 * work[0].count).view(np.int64)
         self._notes[:] = NO_ROW  # before they start: one that dies at its start has called nothing
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         for task in tasks:  # before the processes start: those that are left when one dies are failed
@@ -181,11 +165,10 @@ class _ProcessPool:
         self._threads: list[threading.Thread] = []
         try:
             with held_back():  # else it is dropped where it comes during a fork, and the loop goes on
-                self._start(transform, reader, fields, memory)
+                self._start(work, memory)
                 for worker in self._workers:
-                    thread = threading.Thread(
-                        target=self._serve, args=(worker,), name="packer-transform", daemon=True
-                    )
+                    name = "packer-transform"
+                    thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
                     start(thread)
                     self._threads.append(thread)
         except BaseException:  # nobody will know of this pool
@@ -222,9 +205,8 @@ class _ProcessPool:
         for thread in self._threads:
             thread.join()
 
-    def _start(
-        self, transform: PythonTransform, reader: PackStore, fields: tuple[Field, ...], memory: SharedSlots
-    ) -> None:
+    def _start(self, work: Work, memory: SharedSlots) -> None:
+        transform = work[0]
         if multiprocessing.current_process().daemon:
             raise UsageError(
                 "transform: this is a process, such as a DataLoader's, that may not start others; the transform needs some."
@@ -232,10 +214,10 @@ class _ProcessPool:
             )
         method = transform.context or ("fork" if sys.platform == "linux" else "spawn")
         context: Any = multiprocessing.get_context(method)
-        work: Any = (transform, reader, fields)
+        given: Work | bytes = work
         if method != "fork":
             try:
-                work = pickle.dumps(work)
+                given = pickle.dumps(work)
             except Exception as error:
                 raise UsageError(
                     f"transform: {transform.fn!r} cannot be pickled ({said(error)}), which context={method!r} needs."
@@ -243,9 +225,8 @@ class _ProcessPool:
                 ) from None
         for place in range(transform.count):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=run, args=(theirs, memory, place, work), name=f"packer-transform-{place}", daemon=True
-            )
+            name = f"packer-transform-{place}"
+            process = context.Process(target=run, args=(theirs, memory, place, given), name=name, daemon=True)
             try:
                 with warnings.catch_warnings():
                     # The child runs the transform only, with one thread for OpenCV and torch.

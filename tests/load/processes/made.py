@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from packer.format.pack import Pack
-from packer.load.batch import Filled, SlotLayout, Slots
+from packer.load.batch import Filled, LentSlot, SlotLayout, Slots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
 from packer.orders.epochs import Epoch
 from packer.orders.row_orders import Sequential
-from packer.orders.runs import Subset, consecutive
+from packer.orders.runs import Runs, Subset, consecutive
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
+
+
+class Asked(NamedTuple):
+    """A request for rows, as far as a transform's processes look at it."""
+
+    rows: Runs
+    epoch: Epoch
+
+    def within(self) -> Runs:
+        return self.rows
+
+    def counters(self) -> None:
+        return None
+
+
+def asked(rows: Runs, epoch: int = 0) -> Any:
+    return Asked(rows, Epoch(Sequential(), Subset([]), 0, epoch))
 
 
 class Parts:
@@ -61,20 +78,18 @@ class Made:
     def __exit__(self, *exc: object) -> None:
         self.workers.close()
 
-    def start(self, rows: list[int], first: int = 0, epoch: int = 0) -> tuple[Any, Any]:
+    def start(self, rows: list[int], epoch: int = 0) -> tuple[Any, Any]:
         runs = consecutive(np.array(rows))
         if self.layout is None:
             self.fields = self.workers.probe(runs, seed=0, epoch=0)
             self.layout = SlotLayout(self.fields, 64)
             self.slots = Slots(self.layout.nbytes, self.workers.allocate, 4)
-        slot = self.slots.lend()
-        made = self.workers.submit(slot, self.layout, first, runs, Epoch(Sequential(), Subset([]), 0, epoch))
-        return Parts(made), self.layout.typed(slot, 64)
+        slot = LentSlot(self.slots, self.layout, len(rows))
+        return Parts(self.workers.tasks(asked(runs, epoch), slot)), slot.arrays
 
-    def batch(self, rows: list[int], first: int = 0, epoch: int = 0) -> dict[str, Any]:
-        future, arrays = self.start(rows, first, epoch)
-        filled = future.result(120)
-        return {n: a[first : first + len(rows)] for n, a in arrays.items()} | filled.ragged
+    def batch(self, rows: list[int], epoch: int = 0) -> dict[str, Any]:
+        future, arrays = self.start(rows, epoch)
+        return arrays | future.result(120).ragged
 
 
 def flipped(sample: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer.format.header import Field
-from packer.load.processes.calling import Store, TransformCall, WrongReturn, described, said
+from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, said
 from packer.load.processes.transforms import PythonTransform
 
 cv2 = pytest.importorskip("cv2")
@@ -176,7 +176,7 @@ FIELDS = (Field("x", "<f4", (2,)), Field("n", "<i8", ()), Field("t", "|u1", None
 
 def stored(results: list[dict[str, Any]]) -> tuple[Any, ...]:
     arrays: dict[str, Any] = {"x": np.zeros((4, 2), np.float32), "n": np.zeros(4, np.int64)}
-    store = Store(FIELDS, arrays)
+    store = Outputs(FIELDS, arrays)
     for i, result in enumerate(results):
         store.put(i, result)
     return arrays["x"].tolist(), arrays["n"].tolist(), store.ragged
@@ -231,7 +231,7 @@ def test_rows_of_ragged_fields_are_copies_throughout():
         entries,
         Own(),
     ]
-    store = Store((Field("t", "|u1", None),), {})
+    store = Outputs((Field("t", "|u1", None),), {})
     for i, value in enumerate(shapes):
         store.put(i, {"t": value})
     given[:] = 9
@@ -244,7 +244,7 @@ def test_rows_of_ragged_fields_are_copies_throughout():
 
 
 def test_what_cannot_travel_is_named():
-    store = Store((Field("boxes", "|u1", None),), {})
+    store = Outputs((Field("boxes", "|u1", None),), {})
     message = r"returned 'boxes' as a list that cannot be pickled \(.*\); arrays, numbers, texts, and lists and dicts of"
     with pytest.raises(WrongReturn, match=message):
         store.put(0, {"boxes": [lambda: 0]})

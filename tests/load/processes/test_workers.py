@@ -25,16 +25,14 @@ import pytest
 from packer import randomness
 from packer.errors import FormatError, TransformError, UsageError
 from packer.format.pack import Pack
-from packer.load.batch import SlotLayout
+from packer.load.batch import LentSlot, SlotLayout, Slots
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.orders.epochs import Epoch
-from packer.orders.row_orders import Sequential
-from packer.orders.runs import Subset, consecutive, one_run
+from packer.orders.runs import consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
-from tests.load.processes.made import Made, flipped
+from tests.load.processes.made import Made, asked, flipped
 from tests.open_files import open_files
 from tests.read.conftest import image_of, make_pack
 
@@ -78,7 +76,6 @@ def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": sample["image"] + rng.normal(size=sample["image"].shape)}
 
 
-EPOCH = Epoch(Sequential(), Subset([]), 0, 0)
 ROWS = [5, 6, 7, 100, 3, 3, 0, 102, *range(20, 40)]
 
 
@@ -88,11 +85,10 @@ def test_every_row_is_made_where_it_belongs(pack: Pack, context: str, monkeypatc
         forkserver._forkserver._stop()  # type: ignore[attr-defined]
         monkeypatch.setattr(forkserver._forkserver, "_preload_modules", [])  # type: ignore[attr-defined]
     with Made(pack, flipped, names=("image", "label", "key"), context=context) as made:
-        for first in (0, 7):
-            batch = made.batch(ROWS, first)
-            assert (batch["image"] == np.stack([image_of(row)[:, ::-1] for row in ROWS])).all()
-            assert batch["label"].tolist() == [3 * row for row in ROWS]
-            assert batch["key"] == [f"row/{row}" for row in ROWS]
+        batch = made.batch(ROWS)
+        assert (batch["image"] == np.stack([image_of(row)[:, ::-1] for row in ROWS])).all()
+        assert batch["label"].tolist() == [3 * row for row in ROWS]
+        assert batch["key"] == [f"row/{row}" for row in ROWS]
     if context == "forkserver":  # it stays for others; here it would look like a leak
         forkserver._forkserver._stop()  # type: ignore[attr-defined]
         resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
@@ -192,16 +188,16 @@ def test_draws_of_what_the_function_imports_itself(pack: Pack, name: str):
     draw = {"torch": "m.rand(1).numpy()", "cv2": "m.randu(np.zeros((1, 1)), 0, 1)[0]"}[name]
     script = f"""
 import json, sys
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 import numpy as np
 from packer.format.pack_opening import open_pack
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.load.batch import SlotLayout
-from packer.orders.epochs import Epoch
-from packer.orders.row_orders import Sequential
-from packer.orders.runs import Subset, one_run
+from packer.load.batch import LentSlot, SlotLayout, Slots
+from packer.orders.runs import one_run
 from packer.read.row_selection import select_fields
 from packer.read.array_store import PackStore
+from tests.load.processes.made import asked
 
 def fn(s):
     s["image"] += 1
@@ -214,13 +210,12 @@ pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
 workers = Workers(PythonTransform(fn, processes=2), PackStore(pack, fields), fields)
 layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
-slot = workers.allocate(layout.nbytes)
-starts = range(0, 48, 6)
-epoch = Epoch(Sequential(), Subset([(0, 48)]), 0, 0)
-done = [future for k in starts for future in workers.submit(slot, layout, k, one_run(k, k + 6), epoch)]
+slots = Slots(layout.nbytes, workers.allocate, 8)
+made = {{k: LentSlot(slots, layout, 6) for k in range(0, 48, 6)}}
+done = [future for k, slot in made.items() for future in workers.tasks(asked(one_run(k, k + 6)), slot)]
 [future.result(120) for future in done]
-made = layout.typed(slot, 48)
-print(json.dumps([made["x"][:, 0].tolist(), made["image"].tolist()]))
+x, image = (np.concatenate([slot.arrays[name] for slot in made.values()]) for name in ("x", "image"))
+print(json.dumps([x[:, 0].tolist(), image.tolist()]))
 workers.close()
 assert {name!r} not in sys.modules
 """
@@ -250,9 +245,9 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     transform = PythonTransform(lambda s: {"text": os.urandom(250).hex()}, processes=2)
     workers = Workers(transform, PackStore(pack, fields), fields)
     layout = SlotLayout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
-    slot = workers.allocate(layout.nbytes)
-    runs = consecutive(np.tile([5, 3], 1500))
-    batches = [workers.submit(slot, layout, 0, runs, EPOCH) for _ in range(8)]
+    slot = LentSlot(Slots(layout.nbytes, workers.allocate, 1), layout, 3000)
+    request = asked(consecutive(np.tile([5, 3], 1500)))
+    batches = [workers.tasks(request, slot) for _ in range(8)]
     try:
         assert all(len(part.result(120).ragged["text"]) == 1500 for batch in batches for part in batch)
     finally:
