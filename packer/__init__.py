@@ -26,6 +26,7 @@
     report                         the data card of packs: one HTML page           (packer.reports)
     show                           a batch as a picture, in a notebook             (packer.previews)
     open_pack, Pack                what a pack holds: fields, header, rows         (packer.filling, packer.format)
+    join_fields                    packs whose rows have the fields of all         (packer.format)
     fill_pack                      a pack that is made while it is loaded from     (packer.filling)
     PackerError                    base of every error raised on purpose           (packer.errors)
     packer.augment                 augmentations on the batch's device

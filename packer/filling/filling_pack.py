@@ -58,14 +58,14 @@ class FillingPack(Pack):
             self.client.wait(np.arange(self.rows)[start:stop])
         return super().read(name, start, stop)
 
-    def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
+    def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
         """See Pack; from the whole pack once it is there: the files of the keys are gone then."""
         try:
-            return super().read_ragged(name, start, stop)
+            return super().read_blob(name, start, stop)
         except FileNotFoundError:
             if self._whole is self:
                 raise
-            return self._whole.read_ragged(name, start, stop)
+            return self._whole.read_blob(name, start, stop)
 
     @cached_property
     def _whole(self) -> Pack:

@@ -14,6 +14,7 @@
     shards.py           a directory of packs: its index, with their headers; these as one
     pack_opening.py     open_pack: a file, a directory, shards or a URL in, a Pack out
     joined_pack.py      several packs as one, in memory: what has to be alike in them
+    joined_fields.py    packs whose rows have the fields of all, in memory
     remote_file.py      a pack in a store by ranged reads, without the rows
     remote_pack.py      such a pack opened by its URL, with them
     remote_rows.py      the rows of such a pack: in the files of a cache, or passed through memory

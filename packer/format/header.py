@@ -372,13 +372,7 @@ class Header:
         if not names or len(set(names)) != len(names):
             raise ValueError(f"fields are {names}")
         for f in self.fields:
-            if (
-                not _NAME.match(f.name)
-                or keyword.iskeyword(f.name)
-                or f.name in _TAKEN
-                or f.dtype not in DTYPES
-                or (f.ragged and f.dtype != "|u1")
-            ):
+            if not is_field_name(f.name) or f.dtype not in DTYPES or (f.ragged and f.dtype != "|u1"):
                 raise ValueError(f"field {f.name!r} has dtype {f.dtype!r}")
             if len(f.shape or ()) > MAX_RANK or any(n < 1 for n in f.shape or ()) or f.row_bytes >= 1 << 40:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")
@@ -435,6 +429,31 @@ class Header:
                 expected = self.rows + (f.ragged and array != f.name)
                 if not (f.ragged and array == f.name) and sum(e.rows for e in extents) != expected:
                     raise ValueError(f"extents of {array!r} do not hold {expected} rows")
+
+
+COORDINATES = ("boxes", "keypoints")
+"""Fields in pixels of the image beside them."""
+
+
+def beside_images(f: Field, image: Field | None) -> Field:
+    """Return a field beside images, as a mask, which moves with them, if it has values for their pixels."""
+    size = (
+        image.loaded.shape[:2] if image and image.loaded.shape and image.about.get("layout") == "HWC" else ()
+    )
+    shape, layout = f.shape or (), f.about.get("layout")
+    flat = len(shape) == 2 and f.name not in COORDINATES
+    if f is image or not size or shape[:2] != size or not (flat or (len(shape) == 3 and layout == "HWC")):
+        return f
+    return dataclasses.replace(f, about={"layout": layout or "HW", "sampling": "nearest", **f.about})
+
+
+def is_field_name(name: object) -> bool:
+    """Return True for what may be a field's name."""
+    return (
+        isinstance(name, str)
+        and _NAME.match(name) is not None
+        and not (keyword.iskeyword(name) or name in _TAKEN)
+    )
 
 
 def read_count(value: Any) -> int:

@@ -8,23 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from packer.errors import UsageError
-from packer.format.header import Extent, Field, Header
+from packer.format.header import OFFSETS, Field, Header
 from packer.format.pack import Pack
 from packer.format.shards import merge_headers, pooled_statistics
 from packer.format.working_folder import difference
 from packer.sentence import Option
 
 _DROPPED = {"role": "drop"}
-_LABELS = ("label", "box_label")  # fields of numbers that stand for classes
+CLASS_FIELDS = ("label", "box_label")  # fields of numbers that stand for classes
 
 
 @dataclass(frozen=True)
-class JoinedPack(Pack):
-    """Packs that are loaded as one. fields_asked, shares: see join_packs."""
+class PacksAsOne(Pack):
+    """Packs, its shards, that are loaded as one."""
+
+    @property
+    def packs(self) -> tuple[Pack, ...]:
+        """See Pack."""
+        return tuple(one for pack in self.shards for one in pack.packs)
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """See Pack."""
+        return max((pack.ahead_bytes for pack in self.shards if pack.ahead_bytes is not None), default=None)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
+        """See Pack."""
+        if self.header.field(name.removesuffix(OFFSETS)).ragged:
+            raise ValueError(f"{name!r} is not stored in one piece")
+        dtype, shape = self.header.form(name)
+        pieces = self.pieces(name, start, self.rows if stop is None else stop)
+        found = [pack.read(own, low, high) for pack, own, low, high in pieces]
+        return np.concatenate([np.empty((0, *shape), dtype), *found])
+
+
+@dataclass(frozen=True)
+class JoinedPack(PacksAsOne):
+    """Packs whose rows are loaded as those of one. fields_asked, shares: see join_packs."""
 
     fields_asked: tuple[str, ...] | None = field(kw_only=True)
     shares: tuple[float, ...] | None = field(kw_only=True)
@@ -34,11 +60,6 @@ class JoinedPack(Pack):
         """See Pack."""
         return self.shards
 
-    @property
-    def ahead_bytes(self) -> int | None:
-        """See Pack."""
-        return max((pack.ahead_bytes for pack in self.shards if pack.ahead_bytes is not None), default=None)
-
     def settled(self) -> Pack:
         """See Pack."""
         packs = [pack.settled() for pack in self.shards]
@@ -46,12 +67,9 @@ class JoinedPack(Pack):
             return self
         return join_packs(packs, self.fields_asked, self.shares)
 
-    def by_member(self, extents: Sequence[Extent]) -> list[tuple[Pack, list[Extent]]]:
-        """Return extents of one array by the packs that have them, as these name their files."""
-        return [
-            (self.shards[number], [replace(extent, file=extent.file.partition("/")[2]) for extent in some])
-            for number, some in groupby(extents, lambda extent: int(extent.file.partition("/")[0]))
-        ]
+    def origin(self, name: str) -> object:
+        """See Pack."""
+        return [pack.origin(name) for pack in self.shards]
 
 
 def joined(packs: Sequence[Pack]) -> Pack:
@@ -160,7 +178,7 @@ def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> 
     other = next((f for f in pack.fields if f.name == own.name), None)
     if other is None:
         raise _lacks(pack, own.name, packs)
-    classes = own.name in _LABELS
+    classes = own.name in CLASS_FIELDS
     if classes:
         first.check_classes(pack)
     check_fields(

@@ -183,8 +183,17 @@ class Pack:
 
     @property
     def members(self) -> tuple[Pack, ...]:
-        """The packs that are loaded as this one (joined_pack.py); () for a pack of its own."""
+        """The packs whose rows are loaded one after the other as its own (joined_pack.py); () for others."""
         return ()
+
+    @property
+    def packs(self) -> tuple[Pack, ...]:
+        """The packs that it was joined of (joined_pack.py, joined_fields.py), or itself."""
+        return (self,)
+
+    def origin(self, name: str) -> object:
+        """Return what tells fields of one name apart, where packs of equal files were joined in other ways."""
+        return None
 
     @property
     def pending(self) -> bool:
@@ -264,23 +273,30 @@ class Pack:
 
     def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
         """Read the bytes of rows [start, stop) of a ragged field. Raises FormatError if its offsets are damaged."""
-        stop = self.rows if stop is None else min(stop, self.rows)
+        sizes, blob = self.read_blob(name, start, self.rows if stop is None else min(stop, self.rows))
+        bounds = np.cumsum([0, *sizes]).tolist()
+        return [blob[a:b] for a, b in itertools.pairwise(bounds)]
+
+    def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
+        """Return the sizes of rows [start, stop) of a ragged field, and their bytes. Raises FormatError."""
         if self.shards:
-            rows: list[bytes] = []
-            first = 0
-            for shard in self.shards:
-                low, high = max(start, first) - first, min(stop, first + shard.rows) - first
-                if low < high:
-                    rows += shard.read_ragged(name, low, high)
-                first += shard.rows
-            return rows
+            pieces = [pack.read_blob(own, *rows) for pack, own, *rows in self.pieces(name, start, stop)]
+            sizes = np.concatenate([np.empty(0, np.int64), *(some for some, _ in pieces)])
+            return sizes, b"".join(data for _, data in pieces)
         offsets = self.read(name + OFFSETS, start, stop + 1).view("<i8")
         total = sum(e.rows for e in self.header.extents[name])
         if int(offsets[0]) < 0 or int(offsets[-1]) > total or (offsets[1:] < offsets[:-1]).any():
             raise damaged(self.path, f"offsets of {name!r} are damaged")
-        blob = self.read(name, int(offsets[0]), int(offsets[-1])).tobytes()
-        bounds = (offsets - offsets[0]).tolist()
-        return [blob[a:b] for a, b in itertools.pairwise(bounds)]
+        return np.diff(offsets), self.read(name, int(offsets[0]), int(offsets[-1])).tobytes()
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[tuple[Pack, str, int, int]]:
+        """Yield the shards that have rows [start, stop) of a field: with its name there, and the rows there."""
+        first = 0
+        for shard in self.shards:
+            low, high = max(start, first) - first, min(stop, first + shard.rows) - first
+            if low < high:
+                yield shard, name, low, high
+            first += shard.rows
 
     def checksums(self) -> NDArray[np.uint64]:
         """Read the checksum table, uint64 [blocks, columns], of a pack of one part.
@@ -323,11 +339,12 @@ class Pack:
     def rows_of(self, keys: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each key, int64 [len(keys)].
 
-        The first call reads all keys, 0.5 us each, and keeps 16 bytes a row: of more than 16 million rows in a temporary file.
+        The first call reads all keys, 0.5 us each, and keeps 24 bytes a row, of more than 6 million rows in
+        temporary files.
         Raises UsageError if the pack has no keys, for a key that no row has, and for one that several rows have.
         """
         self.check_keyed()
-        return self._row_keys.rows(keys)
+        return self.row_keys.rows(keys)
 
     def check_keyed(self) -> None:
         """Raise UsageError if its rows have no keys."""
@@ -335,7 +352,8 @@ class Pack:
             raise UsageError(f"{self.path}: its rows have no keys. Ask for them by number.")
 
     @cached_property
-    def _row_keys(self) -> RowKeys:
+    def row_keys(self) -> RowKeys:
+        """Its rows by the bytes of their keys."""
         return RowKeys(self.path, self.rows, partial(self.read_ragged, "key"))
 
 

@@ -207,10 +207,7 @@ def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]
     first = 0
     for file, header in zip(map(str, itertools.count()), headers, strict=False):
         for name, own in header.extents.items():
-            extents[name] += [
-                Extent(f"{file}/{e.file}" if e.file else file, e.offset, e.rows, e.row_bytes, e.stored)
-                for e in own
-            ]
+            extents[name] += extents_of(file, own)
         for name, spans in header.splits.items():
             for start, stop in spans:
                 before = splits.setdefault(name, [])
@@ -230,6 +227,14 @@ def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]
         skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
         table=headers[0].table if all(h.table == headers[0].table for h in headers) else None,
     )
+
+
+def extents_of(part: str, extents: Sequence[Extent]) -> list[Extent]:
+    """Return the extents of part number `part` as those of the pack that it is in name their files."""
+    return [
+        Extent(f"{part}/{e.file}" if e.file else part, e.offset, e.rows, e.row_bytes, e.stored)
+        for e in extents
+    ]
 
 
 def together(name: str, index: Index, shards: Sequence[Pack]) -> Pack:

@@ -336,7 +336,7 @@ class PackedBatchDataset(BaseDataset):
         if (engine := self._engine) is not None:
             engine.drop()
         with ExitStack() as closing:  # first: threads may be waiting for rows
-            for pack in self.pack.members or (self.pack,):
+            for pack in self.pack.packs:
                 closing.enter_context(pack.closing())
             self._end_engine()
         self._store.close()
@@ -367,8 +367,7 @@ class PackedBatchDataset(BaseDataset):
 
     def _keep_blocks(self) -> None:
         """Make the store keep the decoded blocks of two windows: the threads read ahead of the loop."""
-        mixed = -(-self.order.mixed_rows(self.world_size) // self.pack.header.block_rows)
-        self._store.keep(2 * mixed + bool(mixed))  # a split may begin inside of a block
+        self._store.keep(self.order.mixed_rows(self.world_size))
 
 
 def register(dataset: type, *, load: bool) -> None:

@@ -80,23 +80,17 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
 
 def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int) -> Context:
     """Return what an order of n rows of a pack is chosen by."""
-    stored = sum(
-        extent.nbytes
-        for part in pack.parts
-        for f in fields
-        for name in f.arrays
-        for extent in part.header.extents[name]
-    )
-    packs, coded = pack.members or (pack,), any(f.compressed for f in fields)
+    stored = sum(extent.nbytes for f in fields for name in f.arrays for extent in pack.header.extents[name])
+    coded = any(f.compressed for f in fields)
     return Context(
         n=n,
         row_bytes=stored // max(1, pack.rows),
         block_rows=pack.header.block_rows,
         global_batch=global_batch,
         # Neighbours in a list of packs are rows of one pack. Yet blocks that are decoded whole cannot be read row by row.
-        shuffled=all(one.header.seed is not None for one in packs) and (coded or len(packs) == 1),
+        shuffled=pack.header.seed is not None and (coded or len(pack.members) < 2),
         coded=coded,
-        remote=any(isinstance(one, RemotePack) for one in packs),
+        remote=any(isinstance(one, RemotePack) for one in pack.packs),
     )
 
 

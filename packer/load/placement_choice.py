@@ -41,7 +41,7 @@ def parse_placement(
                 f"placement={placement!r} with {ragged or 'transform'}: {why}. Pass placement='disk'."
             )
         return "disk", why
-    paths = [one.path for one in store.pack.members or (store.pack,)]
+    paths = [one.path for one in store.pack.packs]
     return choose_placement(
         placement,
         device=device,

@@ -180,8 +180,7 @@ class PackedDataset(BaseDataset):
 
     def close(self) -> None:
         """Close the files; reading opens them again."""
-        for pack in self.pack.members or (self.pack,):
-            pack.close()
+        self.pack.close()
         self._store.close()
 
     def _batch(self, rows: NDArray[np.int64]) -> Any:

@@ -179,11 +179,11 @@ class PackStore(ArrayStore):
         for f in sorted(self.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
             self._field(f.name).willneed(placed)
 
-    def keep(self, blocks: int) -> None:
-        """Keep up to so many decoded blocks of each field that is compressed in blocks, those used last."""
-        self._keep = blocks
-        for rows in list(self._open.values()):
-            rows.keep(blocks)
+    def keep(self, rows: int) -> None:
+        """Keep decoded blocks of compressed fields: those that so many mixed rows come from, twice."""
+        self._keep = rows
+        for field in list(self._open.values()):
+            field.keep(rows)
 
     def close(self) -> None:
         """Close the files, each when the calls that read it now have ended; reading opens them again."""

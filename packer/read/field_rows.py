@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import pairwise
 
@@ -15,11 +16,13 @@ from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
+from packer.format.joined_fields import FieldsPack
+from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
-from packer.orders.runs import Runs, cut, one_run
-from packer.read.gather import Bytes, by_part, check_range
-from packer.read.joined_array import open_array
+from packer.orders.runs import Runs, Subset, cut, one_run
+from packer.read.gather import Bytes, by_part, check_range, read_part
+from packer.read.sharded_array import open_array
 
 _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -39,8 +42,62 @@ class FieldRows:
         """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
         raise NotImplementedError
 
-    def keep(self, blocks: int) -> None:
-        """Keep up to so many blocks, those used last, if they have to be decoded."""
+    def keep(self, rows: int) -> None:
+        """Keep decoded blocks, if there are any: those that so many mixed rows come from, twice."""
+
+
+class JoinedRows(FieldRows):
+    """A field of packs that are read as one, each by itself: rows of each may come in another way."""
+
+    def __init__(self, rows: Sequence[FieldRows], packs: Sequence[Pack]) -> None:
+        self._rows, self._firsts = rows, np.cumsum([0, *(pack.rows for pack in packs)])
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows."""
+        for number, own, places in by_part(self._firsts, runs):
+            read_part(self._rows[number].read, own, places, out)
+
+    def encoded(self, runs: Runs) -> list[memoryview]:
+        """See FieldRows."""
+        found = [memoryview(b"")] * runs.total
+        for number, own, places in by_part(self._firsts, runs):
+            at = Runs(places, own.lengths).rows().tolist()
+            for place, row in zip(at, self._rows[number].encoded(own), strict=True):
+                found[place] = row
+        return found
+
+    def willneed(self, runs: Runs) -> None:
+        """See FieldRows."""
+        for number, own, _ in by_part(self._firsts, runs):
+            self._rows[number].willneed(own)
+
+    def keep(self, rows: int) -> None:
+        """See FieldRows."""
+        for own in self._rows:
+            own.keep(rows)
+
+
+class MatchedRows(FieldRows):
+    """A field of a pack whose rows stand in another order than those that they are joined with."""
+
+    def __init__(self, rows: FieldRows, places: Subset) -> None:
+        self._rows, self._places, self.keep = rows, places, rows.keep  # type: ignore[method-assign]
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows."""
+        self._rows.read(self._placed(runs), out)
+
+    def encoded(self, runs: Runs) -> list[memoryview]:
+        """See FieldRows."""
+        return self._rows.encoded(self._placed(runs))
+
+    def willneed(self, runs: Runs) -> None:
+        """See FieldRows."""
+        self._rows.willneed(self._placed(runs))
+
+    def _placed(self, runs: Runs) -> Runs:
+        check_range(runs, self._places.rows)
+        return self._places.place(runs)
 
 
 class FixedRows(FieldRows):
@@ -140,10 +197,11 @@ class CompressedRows(FieldRows):
         self._kept: OrderedDict[int, Future[Bytes]] = OrderedDict()
         self._most, self._keeping = 0, threading.Lock()
 
-    def keep(self, blocks: int) -> None:
-        """Keep up to so many decoded blocks, those used last, for all threads; 0: let go of them."""
+    def keep(self, rows: int) -> None:
+        """See FieldRows. For all threads, those used last: twice, as they read ahead of the loop; 0: none."""
+        blocks = -(-rows // max(self._decodes, default=1))
         with self._keeping:
-            self._most = blocks
+            self._most = 2 * blocks + bool(blocks)  # a split may begin inside of a block
             self._let_go()
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -284,7 +342,19 @@ class VerifiedRows(FieldRows):
 
 
 def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
-    """Open a field of a pack. verify: compare each block with its checksum when it is first touched. Raises FormatError."""
+    """Open a field of a pack, wherever its rows come from. Raises FormatError.
+
+    verify: compare each block with its checksum when it is first touched.
+    """
+    if isinstance(pack, FieldsPack):
+        source, own, places = pack.source(name)
+        rows = open_rows(source, own, verify)
+        return rows if places is None else MatchedRows(rows, places)
     field = pack.header.field(name)
+    if isinstance(pack, JoinedPack) and any(
+        isinstance(one, FieldsPack) or any(one.arrival(array) is not None for array in field.arrays)
+        for one in pack.shards
+    ):
+        return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)
     kind = RaggedRows if field.ragged else CompressedRows if field.compressed else FixedRows
     return VerifiedRows(kind(pack, field), pack, field) if verify else kind(pack, field)

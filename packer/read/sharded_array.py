@@ -102,3 +102,13 @@ def _room(count: int) -> int:
         return 2 * count
     used = len(os.listdir("/dev/fd")) if os.path.isdir("/dev/fd") else 0
     return (soft - used - _SPARE_FILES) // _ARRAYS
+
+
+def open_array(pack: Pack, array: str, extents: Sequence[Extent] | None = None) -> ExtentArray | ShardedArray:
+    """Open an array of a pack.
+
+    extents: where its elements lie, if they are not rows but the bytes of compressed blocks (see Arrival).
+    """
+    extents = pack.header.extents[array] if extents is None else extents
+    kind = ShardedArray if len({e.file for e in extents if e.rows}) > FEW_FILES else ExtentArray
+    return kind(pack, extents, arrival=pack.arrival(array))

@@ -13,14 +13,13 @@ from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.hdf5_arrays import read_slabs
-from packer.format.header import Extent, Field, Header
+from packer.format.header import COORDINATES, Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
 from packer.orders.runs import consecutive, one_run
 from packer.pixels.coordinate_units import check_unit
 from packer.read.array_store import PackStore
 from packer.samples.field_plan import (
-    COORDINATES,
     IMAGE,
     LABEL,
     Declared,

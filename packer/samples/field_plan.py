@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from packer.channels import COLORS
 from packer.errors import UsageError
-from packer.format.header import DTYPES, MAX_RANK, Field
+from packer.format.header import DTYPES, MAX_RANK, Field, beside_images, is_field_name
 from packer.samples.values import (
     Value,
     ValueRefusedError,
@@ -30,12 +29,9 @@ from packer.samples.values import (
 IMAGE, LABEL, KEY = "image", "label", "key"
 PICTURES = frozenset(("image", "img", "images", "pixel_values", "pixels", "picture", "photo"))
 """Names of fields that hold images."""
-COORDINATES = ("boxes", "keypoints")
-"""Fields in pixels of the image beside them."""
 _PIXELS = ("|u1", "<u2")
 _FORM = re.compile(r"([a-z]+[0-9]*)\s*(?:\[([0-9*,\s]*)\])?\Z")
 _TEXTS: dict[str, dict[str, Any]] = {"text": {"encoding": "utf-8"}, "bytes": {}}
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
 Forms = Mapping[str, str | None]
 
@@ -253,7 +249,7 @@ def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form |
 
 def check_name(name: str) -> None:
     """Raise UsageError for a name that no field of a pack can have."""
-    if not _NAME.match(str(name)) or keyword.iskeyword(name) or name in ("packer", "checksums"):
+    if not is_field_name(str(name)):
         raise UsageError(
             f"field {name!r}: cannot be a field's name; letters, digits and _ are allowed, a letter first, and no keyword of Python."
             " Give it another name, for example by rename."
@@ -353,20 +349,8 @@ def is_channels_first(shape: Sequence[int]) -> bool:
 
 def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:
     """Return the plans, those of fields with a value for each pixel of `image` marked as masks, which augmentation moves with it."""
-    image = plans.get(IMAGE)
-    size = (
-        (image.field.shape or ())[:2]
-        if image is not None and image.field.about.get("layout") == "HWC"
-        else ()
-    )
-    marked = dict(plans)
-    for name, plan in plans.items():
-        shape, layout = plan.field.shape or (), plan.field.about.get("layout")
-        flat = len(shape) == 2 and name not in COORDINATES
-        if size and name != IMAGE and shape[:2] == size and (flat or (len(shape) == 3 and layout == "HWC")):
-            about = {**plan.field.about, "layout": layout or "HW", "sampling": "nearest"}
-            marked[name] = replace(plan, field=replace(plan.field, about=about))
-    return marked
+    image = plans[IMAGE].field if IMAGE in plans else None
+    return {name: replace(plan, field=beside_images(plan.field, image)) for name, plan in plans.items()}
 
 
 def ragged_field(name: str, dtype: np.dtype[Any], row_shape: Iterable[int] = ()) -> Field:

@@ -16,12 +16,11 @@ from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange, members_of, parse_spans, parse_split, stratified
 from packer.errors import UsageError
 from packer.format.checksums import digest
-from packer.format.header import Field
+from packer.format.header import COORDINATES, Field
 from packer.pixels.decode_resize import FITS
 from packer.pixels.row_size import note_on_size, parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (
-    COORDINATES,
     IMAGE,
     KEY,
     LABEL,

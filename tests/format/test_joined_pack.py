@@ -66,12 +66,11 @@ class Arriving(Pack):
 def test_a_pack_whose_rows_are_still_to_come() -> None:
     arriving = Arriving("b", pack("b", rows=20).header, b"")
     both = join_packs([pack("a"), arriving, pack("c")])
-    extents = both.header.extents["image"]
     assert both.pending
-    assert [(one.path, [extent.rows for extent in own]) for one, own in both.by_member(extents)] == [
-        ("a", [10]),
-        ("b", [20]),
-        ("c", [10]),
+    assert [(one.path, *own) for one, *own in both.pieces("image", 5, 35)] == [
+        ("a", "image", 5, 10),
+        ("b", "image", 0, 20),
+        ("c", "image", 0, 5),
     ]
     assert both.settled() is both
     object.__setattr__(arriving, "whole", True)

@@ -36,12 +36,27 @@ def test_every_key_leads_to_its_row(monkeypatch: pytest.MonkeyPatch, count: int,
     assert index.rows([]).tolist() == []
 
 
-def test_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_keys, "_hashes", lambda keys: np.full(len(keys), 5, np.uint64))
+def test_keys_of_one_half_of_the_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch):
+    hashes = row_keys._hashes
+    monkeypatch.setattr(row_keys, "_hashes", lambda keys: hashes(keys) * np.array([0, 1], np.uint64))
     index = of(KEYS)
     assert index.rows([KEYS[900], KEYS[3], KEYS[900]]).tolist() == [900, 3, 900]
     with pytest.raises(UsageError, match="none of its 1,400 rows has the key 'x', and 1 more of these"):
         index.rows([KEYS[1], "x", "y"])
+    with pytest.raises(UsageError, match="several rows have the key 'a', 1 and 3 for example"):
+        of(["b", "a", "c", "a", "a"]).rows(["c", "a"])
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_parts_are_sorted_each_by_itself(monkeypatch: pytest.MonkeyPatch, in_file: bool):
+    monkeypatch.setattr(row_keys, "_SORTED_BITS", 5)
+    monkeypatch.setattr(row_keys, "_KEYS_AT_ONCE", 100)
+    monkeypatch.setattr(row_keys, "_MEMORY_BYTES", 0 if in_file else 1 << 20)
+    index = of(KEYS)
+    keys = [key.encode("utf-8", "surrogateescape") for key in KEYS]
+    assert index.find([b"x", *keys, b"y"]).tolist() == [-1, *range(1400), -1]
+    assert index._table is not None
+    assert (np.diff(index._table[0].astype(float)) >= 0).all()
 
 
 def test_threads_that_ask_at_once_get_their_rows():
@@ -70,7 +85,7 @@ def test_what_is_no_list_of_keys_is_refused():
 def test_no_room_for_the_table_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(row_keys, "_MEMORY_BYTES", 0)
     monkeypatch.setattr(row_keys.tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(SpaceError, match=r"p\.h5: 11,200 bytes of a table of its keys cannot be written"):
+    with pytest.raises(SpaceError, match=r"p\.h5: 22,400 bytes of a table of its keys cannot be written"):
         of(KEYS).rows(KEYS)
 
 

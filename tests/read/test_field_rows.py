@@ -139,7 +139,7 @@ def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Pat
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
     reader = PackStore(pack, pack.fields)
-    reader.keep(3)
+    reader.keep(16)
 
     def read(seed: int) -> bool:
         rows = np.random.default_rng(seed).integers(0, 48, 7)
@@ -161,7 +161,7 @@ def test_a_kept_block_that_failed_is_tried_again(tmp_path: Path, monkeypatch: py
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
     reader = PackStore(pack, pack.fields)
-    reader.keep(2)
+    reader.keep(16)
 
     def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
         raise ValueError("spoilt")

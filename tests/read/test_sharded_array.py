@@ -28,7 +28,7 @@ TOTAL = sum(ROWS)
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of a few shards are read as those of thousands."""
-    monkeypatch.setattr("packer.read.joined_array.FEW_FILES", 2)
+    monkeypatch.setattr("packer.read.sharded_array.FEW_FILES", 2)
 
 
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,10 +147,11 @@ def _listing(store: PackStore) -> str:
     Raises PackerError where there is no folder for temporary files, or this user's is not safe.
     """
     content = hashlib.blake2b(digest_size=16)
-    for part in store.pack.parts:
+    for part in (part for pack in store.pack.packs for part in pack.parts):
         content.update(part.seal or part.header.to_bytes())
         content.update(repr(_files(part)).encode("utf-8", "surrogateescape"))
-    content.update(repr([(f.name, f.dtype, f.shape) for f in _kept_fields(store)]).encode())
+    kept = [(f.name, f.dtype, f.shape, store.pack.origin(f.name)) for f in _kept_fields(store)]
+    content.update(repr(kept).encode())
     content.update(f"{store.rows} {_unit_rows(store)} {store.subset.fingerprint} {store.verify}".encode())
     return os.path.join(own_folder(), content.hexdigest())
 

@@ -1,4 +1,4 @@
-"""packer.read.joined_array: packs read as one, rows of each as they come there."""
+"""packer.read.field_rows: packs read as one, rows of each as they come there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, one_run
-from packer.read.gather import ExtentArray
-from packer.read.joined_array import JoinedArray, open_array
+from packer.read.field_rows import FieldRows, FixedRows, JoinedRows, open_rows
 from tests.read.conftest import make_pack
 
 ROWS = 20, 7, 30
@@ -42,19 +41,19 @@ asked: list[tuple[str, list[int]]] = []
 
 
 @pytest.fixture(scope="module")
-def array(tmp_path_factory: pytest.TempPathFactory) -> JoinedArray:
+def array(tmp_path_factory: pytest.TempPathFactory) -> FieldRows:
     folder = tmp_path_factory.mktemp("joined")
     packs = [make_pack(folder / f"{name}.h5", rows) for name, rows in zip("abc", ROWS, strict=True)]
     packs[1] = Passing("b", packs[1].header, packs[1].seal)
     object.__setattr__(packs[1], "_path", lambda file: str(folder / "b.h5"))
     both = join_packs(packs, ["label"])
-    assert isinstance(open_array(both, "image"), ExtentArray)
-    found = open_array(both, "label")
-    assert isinstance(found, JoinedArray)
+    assert isinstance(open_rows(both, "image", False), FixedRows)
+    found = open_rows(both, "label", False)
+    assert isinstance(found, JoinedRows)
     return found
 
 
-def read(array: JoinedArray, runs: Runs) -> list[int]:
+def read(array: FieldRows, runs: Runs) -> list[int]:
     out = np.empty((runs.total, 8), np.uint8)
     array.read(runs, out)
     labels: list[int] = out.reshape(-1).view("<i8").tolist()
@@ -62,7 +61,7 @@ def read(array: JoinedArray, runs: Runs) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 56), st.integers(1, 57)), max_size=9))
-def test_runs_over_all_packs(array: JoinedArray, some: list[tuple[int, int]]) -> None:
+def test_runs_over_all_packs(array: FieldRows, some: list[tuple[int, int]]) -> None:
     runs = Runs(
         np.array([a for a, _ in some], np.int64), np.array([min(n, 57 - a) for a, n in some], np.int64)
     )
@@ -73,7 +72,7 @@ def test_runs_over_all_packs(array: JoinedArray, some: list[tuple[int, int]]) ->
     assert read(array, runs) == np.where(passed & even, -own, 3 * own).tolist()
 
 
-def test_each_pack_is_asked_for_its_own_rows(array: JoinedArray) -> None:
+def test_each_pack_is_asked_for_its_own_rows(array: FieldRows) -> None:
     asked.clear()
     array.willneed(one_run(18, 30))
     array.willneed(one_run(0, 20))

@@ -1,0 +1,294 @@
+"""Packs whose rows have the fields of all: embeddings or masks beside images that are not written again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from packer.errors import UsageError
+from packer.format.description import describe
+from packer.format.header import Field, Header, beside_images, is_field_name
+from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
+from packer.format.shards import extents_of
+from packer.orders.runs import Subset, one_run
+
+PackToJoin: TypeAlias = str | os.PathLike[str] | Pack
+MATCHES = ("rows", "keys")
+_KEYS_AT_ONCE = 1 << 16  # that are compared, or looked up
+
+
+@dataclass(frozen=True)
+class FieldsPack(PacksAsOne):
+    """Packs that are loaded as one, whose rows have the fields of all; parts and splits are the first's.
+
+    sources: name of a field -> (number of the pack that it comes from, its name there). places: for each
+    pack the row that goes with each row of the first; None where they have the same numbers.
+    """
+
+    sources: Mapping[str, tuple[int, str]] = field(kw_only=True)
+    places: tuple[Subset | None, ...] = field(kw_only=True, compare=False)
+
+    @property
+    def parts(self) -> tuple[Pack, ...]:
+        """See Pack."""
+        return self.shards[0].parts
+
+    def source(self, name: str) -> tuple[Pack, str, Subset | None]:
+        """Return the pack that a field comes from, its name there, and the rows there (see `places`)."""
+        number, own = self.sources[name]
+        return self.shards[number], own, self.places[number]
+
+    def origin(self, name: str) -> object:
+        """See Pack."""
+        pack, own, places = self.source(name)
+        return self.sources[name], places and places.fingerprint, pack.origin(own)
+
+    def own(self) -> Pack:
+        """See Pack."""
+        return replace(self, shards=tuple(pack.own() for pack in self.shards))
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[tuple[Pack, str, int, int]]:
+        """See Pack."""
+        pack, own, places = self.source(name)
+        runs = one_run(min(start, self.rows), max(start, min(stop, self.rows)))
+        starts, lengths = runs if places is None else places.place(runs)
+        for row, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True):
+            yield pack, own, row, end
+
+    def describe(self, columns: Sequence[str] = ()) -> list[str]:
+        """See Pack."""
+        lines = describe(self.path, self.header, (), columns)
+        for number, pack in enumerate(self.shards):
+            names = ", ".join(name for name, (of, _) in self.sources.items() if of == number)
+            lines.append(f"joined     {pack.path}: {names}")
+        return lines
+
+
+def join_fields(
+    packs: Sequence[PackToJoin | tuple[PackToJoin, Sequence[str] | Mapping[str, str]]],
+    match: str | None = None,
+) -> Pack:
+    """Return one pack whose rows have the fields of several packs, for the datasets; nothing is written.
+
+    Parameters
+    ----------
+    packs : list of paths, URLs or Packs
+        The first says which rows there are, and in which order; keys, splits and seed are its. In place of
+        a pack ``(pack, fields)`` takes some of its fields: a list of names, or a mapping
+        ``{name there: name here}``.
+    match : "keys" or "rows", optional
+        Which rows of the others go with those of the first. Default: row i with row i, after all keys have
+        been compared. "keys": the row of the same key, wherever it is; the others may have more rows.
+        "rows": row i with row i, whatever the keys.
+
+    Returns
+    -------
+    Pack
+        PackedBatchDataset and PackedDataset take it, also in a list of packs.
+
+    Raises
+    ------
+    UsageError
+        Rows do not go together, or two packs have a field of one name.
+    FormatError
+        A path is not a whole pack.
+
+    Notes
+    -----
+    Class names are those of the pack that ``label`` comes from, if it has some; statistics of a field are
+    its pack's, and Normalize() without numbers means what it means for the pack of the images. A field that
+    has a value for each pixel of the images becomes a mask, as one that is written beside them.
+
+    Keys are compared in blocks, in 0.1 us a row. match="keys" keeps 8 bytes a row, and a table of the keys
+    as Pack.rows_of; rows in another order than the first pack's are read one by one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from packer import PackedDataset, create, join_fields
+    >>> keys = PackedDataset("train.h5").keys
+    >>> with create("brightness.h5", shuffle=False) as out:
+    ...     for image, key in zip(PackedDataset("train.h5", fields=["image"]), keys, strict=True):
+    ...         out.write(brightness=np.float32(image.image.float().mean()), key=key)
+    >>> joined = join_fields(["train.h5", "brightness.h5"])
+    >>> [field.name for field in joined.fields]
+    ['image', 'label', 'key', 'brightness']
+    """
+    if isinstance(packs, (str, os.PathLike, Pack)) or not isinstance(packs, Sequence) or not packs:
+        raise UsageError(
+            f"packs={packs!r}: is no list of packs. Pass one such as ['train.h5', 'embeddings.h5']."
+        )
+    if match not in (None, *MATCHES):
+        raise UsageError(f"match={match!r}: is not one of None, 'keys', 'rows'. Pass one of them.")
+    chosen: list[Any] = [one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in packs]
+    opened = [_opened(given) for given, _ in chosen]
+    sources: dict[str, tuple[int, str]] = {}
+    for number, (pack, (_, names)) in enumerate(zip(opened, chosen, strict=True)):
+        for own, name in _names(pack, names).items():
+            if name not in sources:
+                sources[name] = number, own
+            elif name != own or not (name == "key" or pack.header.field(own).measures):  # those are the rows'
+                raise _taken(pack, opened[sources[name][0]], name)
+    places = tuple(_places(opened[0], pack, match) if number else None for number, pack in enumerate(opened))
+    made = FieldsPack(
+        " + ".join(pack.path for pack in opened),
+        _header(opened, sources),
+        b"",
+        tuple(opened),
+        verify=any(pack.verify for pack in opened),
+        filled=any(pack.filled for pack in opened),
+        sources=sources,
+        places=places,
+    )
+    _check_pictures(made)
+    return made
+
+
+def _opened(given: Any) -> Pack:
+    """Open a pack that is whole. Raises UsageError, FormatError."""
+    if not isinstance(given, (str, os.PathLike, Pack)):
+        raise UsageError(f"packs: {given!r} is no path of a pack. Pass paths, or (path, fields) for each.")
+    pack = given.settled() if isinstance(given, Pack) else open_pack(given)
+    if pack.pending:
+        raise UsageError(f"{pack.path}: its rows are still being made. Join it once it is whole.")
+    return pack
+
+
+def _names(pack: Pack, chosen: Any) -> Mapping[str, str]:
+    """Return the fields that are taken of a pack, by their names there. Raises UsageError."""
+    own = [f.name for f in pack.fields]
+    if chosen is None:
+        return dict(zip(own, own, strict=True))
+    if isinstance(chosen, str) or not isinstance(chosen, (Sequence, Mapping)) or not chosen:
+        raise UsageError(
+            f"{pack.path}: its fields are chosen by {chosen!r}. Pass a list of names, or a mapping such as"
+            f" {{{own[0]!r}: 'other'}}."
+        )
+    names = dict(chosen) if isinstance(chosen, Mapping) else dict(zip(chosen, chosen, strict=True))
+    for name, new in names.items():
+        if name not in own:
+            raise UsageError(
+                f"{pack.path}: has no field {name!r}; it has {', '.join(own)}. Pass some of these."
+            )
+        if not is_field_name(new):
+            raise UsageError(f"{pack.path}: {new!r} is no name of a field. Pass one such as {name + '_2'!r}.")
+    return names
+
+
+def _taken(pack: Pack, other: Pack, name: str) -> UsageError:
+    return UsageError(
+        f"{pack.path}: has a field {name!r}, and {other.path} has one, too; each field comes from one pack."
+        f" Pass ({pack.path!r}, [...]) with the names of the others, or a mapping that renames it, such as"
+        f" {{{name!r}: {name + '_2'!r}}}."
+    )
+
+
+def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
+    """Return the rows of a pack that go with those of the first, None for equal ones. Raises UsageError."""
+    if match != "rows":
+        for one, other in ((pack, first), (first, pack)):
+            if all(f.name != "key" for f in one.fields):
+                raise UsageError(
+                    f"{one.path}: its rows have no keys, which would tell which row of {other.path} each"
+                    " belongs to. Pass match='rows' if row i of both is the same sample."
+                )
+    if match == "keys":
+        return _places_of_keys(first, pack)
+    if pack.rows != first.rows:
+        raise UsageError(
+            f"{pack.path}: has {pack.rows:,} rows, and {first.path} {first.rows:,}; packs are joined row by"
+            " row. Pass match='keys' to find rows by their keys."
+        )
+    for start in range(0, 0 if match else first.rows, _KEYS_AT_ONCE):
+        sizes, blob = first.read_blob("key", start, min(start + _KEYS_AT_ONCE, first.rows))
+        its_sizes, its_blob = pack.read_blob("key", start, start + len(sizes))
+        if blob != its_blob or (sizes != its_sizes).any():
+            row = next(r for r in range(start, first.rows) if first.keys(r, r + 1) != pack.keys(r, r + 1))
+            own, its = (one.keys(row, row + 1)[0] for one in (first, pack))
+            raise UsageError(
+                f"{pack.path}: row {row:,} has the key {its!r}, and {own!r} in {first.path}; rows that are joined"
+                " have equal keys. Pass match='keys' to find rows by their keys, or match='rows' if row i of both"
+                " is the same sample all the same."
+            )
+    return None
+
+
+def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
+    """Return the row of a pack that has the key of each row of the first. Raises UsageError."""
+    rows = np.empty(first.rows, np.int64)
+    for start in range(0, first.rows, _KEYS_AT_ONCE):
+        keys = first.read_ragged("key", start, start + _KEYS_AT_ONCE)
+        rows[start : start + len(keys)] = pack.row_keys.find(keys)
+    missing = np.flatnonzero(rows < 0)
+    if len(missing):
+        row = int(missing[0])
+        raise UsageError(
+            f"{pack.path}: has no row for {len(missing):,} of the {first.rows:,} keys of {first.path}, such"
+            f" as {first.keys(row, row + 1)[0]!r}; each needs one. Add them, or name {pack.path} first, whose"
+            " rows are then those of the joined pack."
+        )
+    return None if (rows == np.arange(first.rows)).all() else Subset.of_rows(rows)
+
+
+def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> Header:
+    """Return the first pack's header with the fields of all. Raises UsageError for classes that differ."""
+    fields: list[Field] = []
+    extents, statistics, blocks = {}, {}, []
+    for name, (number, own) in sources.items():
+        header = packs[number].header
+        f = replace(header.field(own), name=name)
+        fields.append(f)
+        for array, there in zip(f.arrays, header.field(own).arrays, strict=True):
+            extents[array] = tuple(extents_of(str(number), header.extents[there]))
+        if own in header.statistics:
+            statistics[name] = header.statistics[own]
+        if f.compressed:
+            blocks.append(header.block_rows)
+    named: Pack | None = None  # the pack whose classes the numbers stand for
+    for pack in (packs[sources[name][0]] for name in CLASS_FIELDS if name in sources):
+        if pack.header.classes is not None:
+            named = named or pack
+            named.check_classes(pack)
+    return replace(
+        packs[0].header,
+        block_rows=max(blocks, default=packs[0].header.block_rows),
+        fields=tuple(beside_images(f, next((f for f in fields if f.name == "image"), None)) for f in fields),
+        extents=extents,
+        classes=(named or packs[0]).header.classes,
+        statistics=statistics,
+        provenance=packs[sources.get("image", (0, ""))[0]].header.provenance,
+        table=packs[sources.get("features", sources.get("categories", (0, "")))[0]].header.table,
+    )
+
+
+def _check_pictures(made: FieldsPack) -> None:
+    """See that masks of other packs lie on the images, and that raw pictures have their sizes beside them."""
+    fields = {f.name: f for f in made.fields}
+    image = fields.get("image")
+    for f in made.fields:
+        pack, own, _ = made.source(f.name)
+        if f.own_size is not None and f.own_size.codec is None and not {"height", "width"} <= fields.keys():
+            raise UsageError(
+                f"{pack.path}: pictures of its field {own!r} need the fields 'height' and 'width'. Take them,"
+                " too."
+            )
+        if image is None or f is image or "sampling" not in f.about or pack is made.source("image")[0]:
+            continue
+        sizes = [(one.loaded.shape or ("any",))[:2] for one in (f, image)]
+        fits = [one.about.get("fit") for one in (f, image)]
+        if sizes[0] != sizes[1] or (None not in fits and fits[0] != fits[1]):
+            said = [
+                "x".join(map(str, size)) + (f" ({fit})" if fit else "")
+                for size, fit in zip(sizes, fits, strict=True)
+            ]
+            raise UsageError(
+                f"{pack.path}: its field {own!r} is {said[0]}, and images of"
+                f" {made.source('image')[0].path} are {said[1]}; masks lie on their"
+                " images. Convert one of them again, or name the other fields."
+            )
