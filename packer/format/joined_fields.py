@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from packer.format.header import Field, Header, beside_images, is_field_name
 from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.format.row_keys import RowKeys
 from packer.format.shards import extents_of
 from packer.orders.runs import Subset, one_run
 
@@ -56,7 +58,7 @@ class FieldsPack(PacksAsOne):
     def pieces(self, name: str, start: int, stop: int) -> Iterator[tuple[Pack, str, int, int]]:
         """See Pack."""
         pack, own, places = self.source(name)
-        runs = one_run(min(start, self.rows), max(start, min(stop, self.rows)))
+        runs = one_run(min(start, stop, self.rows), min(stop, self.rows))
         starts, lengths = runs if places is None else places.place(runs)
         for row, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True):
             yield pack, own, row, end
@@ -142,7 +144,7 @@ def join_fields(
         b"",
         tuple(opened),
         verify=any(pack.verify for pack in opened),
-        filled=any(pack.filled for pack in opened),
+        filled=opened[sources.get("image", (0, ""))[0]].filled,  # then Normalize() means what a sample has
         sources=sources,
         places=places,
     )
@@ -221,10 +223,11 @@ def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
 
 def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
     """Return the row of a pack that has the key of each row of the first. Raises UsageError."""
+    index = RowKeys(pack.path, pack.rows, partial(pack.read_ragged, "key"))  # of this call alone
     rows = np.empty(first.rows, np.int64)
     for start in range(0, first.rows, _KEYS_AT_ONCE):
         keys = first.read_ragged("key", start, start + _KEYS_AT_ONCE)
-        rows[start : start + len(keys)] = pack.row_keys.find(keys)
+        rows[start : start + len(keys)] = index.find(keys)
     missing = np.flatnonzero(rows < 0)
     if len(missing):
         row = int(missing[0])

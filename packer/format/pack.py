@@ -344,7 +344,7 @@ class Pack:
         Raises UsageError if the pack has no keys, for a key that no row has, and for one that several rows have.
         """
         self.check_keyed()
-        return self.row_keys.rows(keys)
+        return self._row_keys.rows(keys)
 
     def check_keyed(self) -> None:
         """Raise UsageError if its rows have no keys."""
@@ -352,8 +352,7 @@ class Pack:
             raise UsageError(f"{self.path}: its rows have no keys. Ask for them by number.")
 
     @cached_property
-    def row_keys(self) -> RowKeys:
-        """Its rows by the bytes of their keys."""
+    def _row_keys(self) -> RowKeys:
         return RowKeys(self.path, self.rows, partial(self.read_ragged, "key"))
 
 

@@ -154,7 +154,9 @@ def test_rows_and_what_a_pack_tells(joined: Pack, whole: Pack):
     for name in ("label",) if coded else ("label", "mask", "embedding"):
         assert (joined.read(name, 5, 33) == whole.read(name, 5, 33)).all()
         assert (joined.read(name) == whole.read(name)).all()
-        assert joined.read(name, 40, 40).shape == whole.read(name, 40, 40).shape
+        for span in ((40, 40), (60, 61), (70, 80), (58, 99)):
+            assert (joined.read(name, *span) == whole.read(name, *span)).all()
+            assert joined.read(name, *span).shape == whole.read(name, *span).shape
     assert joined.read_ragged("note", 7, 50) == whole.read_ragged("note", 7, 50)
     assert joined.keys(50) == whole.keys(50)
     assert joined.rows_of([key]).tolist() == [11]
