@@ -21,8 +21,7 @@ from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
-from packer.read.gather import Bytes, by_part, check_range, read_part
-from packer.read.sharded_array import open_array
+from packer.read.gather import Bytes, by_part, check_range, open_array, read_part
 
 _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 

@@ -30,8 +30,11 @@ import os
 import resource
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +61,11 @@ GROWTH_BYTES = 64 << 20  # of the resident mappings of the process, before those
 _RUNS_AT_ONCE = 64  # of such an array: a fault may bring in 2 MiB, in each of several threads
 _FAULT_BYTES = 64 << 10  # that it brings in at least, where the system does not say
 _SPARE_FILES = 64
+FEW_FILES = 64
+"""Up to so many are opened at once, in a millisecond or two."""
+_LEFT_FILES = 256  # to the rest of the process, where an array has more
+_LEAST_FILES = 8  # stay open, however few there may be
+_ARRAYS = 8  # of a pack share the descriptors that are left, each with files of its own
 _MACOS_FILES = 10_240  # OPEN_MAX: where there is no hard limit, macOS still refuses more
 
 
@@ -88,6 +96,7 @@ class OpenFile:
 
     def __init__(self, path: str) -> None:
         """Open it. Raises FormatError."""
+        self.path = path
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -95,77 +104,133 @@ class OpenFile:
         weakref.finalize(self, os.close, self.fd).atexit = False  # threads may read until the process ends
 
 
-class ExtentArray:
-    """The extents of one array, opened. Thread-safe.
+class _Opened(NamedTuple):
+    """Some of an array's files, as the loops in C take them (see above); they stay open as long as anyone has this."""
 
-    Its files are closed when nobody has it any more: closed earlier, a descriptor may become another file's while a thread
-    still reads by its number.
+    extents: Table
+    files: Table
+    opened: tuple[OpenFile, ...]
 
-    rows; row_bytes: of each. The bytes of a ragged field are an array whose rows are bytes.
+
+class FileArray:
+    """The rows of one array, in one file or in thousands. Thread-safe.
+
+    Up to FEW_FILES files are opened at once, so that what is wrong with one of them is told before any row is read; of more, each when
+    rows of it are needed. Where the system lets the process have all of them (ulimit -n), they stay open, and once the last one has been
+    opened one call reads all rows of a batch; else those stay open that were read last. A file is closed when nobody has the array, and no
+    thread that reads it has it any more: closed earlier, a descriptor may become another file's while a thread still reads by its number.
+
+    rows; row_bytes: of each. The bytes of a ragged field are an array whose rows are bytes. most: files that stay open; maps: copies come
+    from mappings where that is faster.
     """
 
-    def __init__(
-        self,
-        pack: Pack,
-        extents: Sequence[Extent],
-        *,
-        arrival: Arrival | None = None,
-        opened: Sequence[OpenFile] | None = None,
-        maps: bool = True,
-    ) -> None:
-        """arrival: how its rows come into the files, None if all are there. opened: the files, in the order of the extents.
-
-        maps: copy from mappings of the files where that is faster.
-        """
+    def __init__(self, pack: Pack, extents: Sequence[Extent], *, arrival: Arrival | None = None) -> None:
+        """arrival: how its rows come into the files, None if all are there. Raises FormatError."""
         if not native.COMPILED:
             native.warn("gather")
         extents = [e for e in extents if e.rows]
-        self._arrival = arrival
-        self._copies = maps and native.COMPILED
-        paths = [pack.file(e) for e in extents]
-        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
-        self.rows = sum(e.rows for e in extents)
-        self.row_bytes = extents[0].row_bytes if extents else 1
-        self._paths = tuple(numbers)
+        self._pack, self._arrival = pack, arrival
+        self.rows, self.row_bytes = sum(e.rows for e in extents), extents[0].row_bytes if extents else 1
+        numbers = {file: number for number, file in enumerate(dict.fromkeys(e.file for e in extents))}
+        self._places = list({e.file: e for e in extents}.values())  # an extent of each file
+        owners, offsets = [numbers[e.file] for e in extents], [e.offset for e in extents]
         firsts = np.cumsum([0, *(e.rows for e in extents)])
-        owners, offsets = [numbers[path] for path in paths], [e.offset for e in extents]
         self._extents = np.array([firsts, [*owners, 0], [*offsets, 0]], np.int64).T.copy()
-        self._files = np.zeros((len(numbers), 3), np.int64)
-        np.maximum.at(self._files[:, 2], owners, np.array([e.end for e in extents], np.int64))
-        self._maps: list[mmap.mmap] = []
-        self._mapped: Table | None = None  # _files, with addresses
+        self._ends = np.zeros(len(numbers), np.int64)
+        np.maximum.at(self._ends, owners, np.array([e.end for e in extents], np.int64))
+        # Runs of extents that follow each other in one file; of more files than a few, each is opened by itself.
+        self._runs = np.flatnonzero(np.diff([-1, *owners, -1]))
         self._lock = threading.Lock()
-        self._floor = (shared_bytes() or 0) if maps else 0  # when this array's pages were let go
+        self._open: OrderedDict[int, _Opened] = (
+            OrderedDict()
+        )  # by the number of the run; those read last at the end
+        self._maps: list[mmap.mmap] = []
+        self._mapped: Table | None = None  # the files of all, with addresses
+        self._floor = shared_bytes() or 0  # when this array's pages were let go
         self._touched = 0  # since then, where the system does not say how much is resident
-        if opened is None:
-            allow_files(len(numbers))
-            opened = [OpenFile(path) for path in self._paths]
-        self.opened = tuple(opened)
-        self._files[:, 0] = [file.fd for file in opened]
+        count = len(numbers)
+        room = count * 2
+        if count <= FEW_FILES:
+            allow_files(count)
+            self._whole: _Opened | None = self._all([OpenFile(pack.file(e)) for e in self._places])
+        else:
+            room, self._whole = _room(count), None
+        self.most = max(_LEAST_FILES, min(count, room))
+        self.maps = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor of its own
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
         if self._arrival is not None and self._arrival.take(runs.starts, runs.lengths, out):
             return
-        starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
-        fits = self.rows * self.row_bytes <= MAPPED_BYTES
-        if self._copies and (fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts))):
-            found = self._copy(starts, lengths, out) if fits else self._copy_some(starts, lengths, out)
-            if found == DONE:
-                return
-            if found != COLD:
-                raise self._failure(found, errno.EFAULT if found == UNWRITABLE else errno.EIO)
-        found, reason = read_rows(self._extents, self._files, starts, lengths, self.row_bytes, out)
-        if found != DONE:
-            raise self._failure(found, reason)
+        if self._whole is not None:
+            self._read(self._whole, runs, out, copies=self.maps)
+            return
+        for number, own, places in by_part(self._extents[self._runs, 0], runs):
+            read_part(partial(self._read, self._part(number)), own, places, out.reshape(-1, self.row_bytes))
+        self._join()
 
     def willneed(self, runs: Runs) -> None:
         """Have the system begin to read runs of rows, if it can; does not wait for them."""
         if self._arrival is not None:
             self._arrival.ahead(runs.starts, runs.lengths)
-            return
+        elif self._whole is not None:
+            self._willneed(self._whole, runs)
+        else:
+            for number, own, _ in by_part(self._extents[self._runs, 0], runs):
+                self._willneed(self._part(number), own)
+
+    def _read(self, at: _Opened, runs: Runs, out: Bytes, copies: bool = False) -> None:
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
-        willneed_rows(self._extents, self._files, starts, lengths, self.row_bytes)
+        fits = self.rows * self.row_bytes <= MAPPED_BYTES
+        if copies and (fits or (len(starts) > 1 and out.nbytes <= SMALL_RUN_BYTES * len(starts))):
+            found = self._copy(starts, lengths, out) if fits else self._copy_some(starts, lengths, out)
+            if found == DONE:
+                return
+            if found != COLD:
+                raise _failure(at, found, errno.EFAULT if found == UNWRITABLE else errno.EIO)
+        found, reason = read_rows(at.extents, at.files, starts, lengths, self.row_bytes, out)
+        if found != DONE:
+            raise _failure(at, found, reason)
+
+    def _willneed(self, at: _Opened, runs: Runs) -> None:
+        starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
+        willneed_rows(at.extents, at.files, starts, lengths, self.row_bytes)
+
+    def _part(self, number: int) -> _Opened:
+        """Return a run of extents of one file, opened if it is not. Raises FormatError."""
+        with self._lock:
+            part = self._open.get(number)
+            if part is not None:
+                self._open.move_to_end(number)
+                return part
+        extents = self._extents[self._runs[number] : self._runs[number + 1] + 1].copy()
+        owner = int(extents[0, 1])
+        file = OpenFile(self._pack.file(self._places[owner]))
+        self._pack.check_part(self._places[owner].file)  # after opening: what is open now stays the same file
+        extents[:, 0] -= extents[0, 0]
+        extents[:, 1] = 0
+        part = _Opened(extents, np.array([[file.fd, 0, self._ends[owner]]], np.int64), (file,))
+        with self._lock:
+            part = self._open.setdefault(number, part)
+            while len(self._open) > self.most:
+                self._open.popitem(last=False)
+        return part
+
+    def _join(self) -> None:
+        """Read all files by one call from now on, if all are open."""
+        with self._lock:
+            if self._whole is None and len(self._open) == len(self._runs) - 1:
+                opened = {
+                    int(self._extents[first, 1]): self._open[number].opened[0]
+                    for number, first in enumerate(self._runs[:-1].tolist())
+                }
+                self._whole = self._all([opened[number] for number in range(len(self._places))])
+                self._open = OrderedDict()
+
+    def _all(self, opened: Sequence[OpenFile]) -> _Opened:
+        files = np.zeros((len(opened), 3), np.int64)
+        files[:, 0], files[:, 2] = [file.fd for file in opened], self._ends
+        return _Opened(self._extents, files, tuple(opened))
 
     def _copy(self, starts: Table, lengths: Table, out: Bytes) -> int:
         files = self._mapped
@@ -195,7 +260,8 @@ class ExtentArray:
 
     def _map(self) -> Table:
         """Return the files with the addresses of their mappings; without, where the system does not map them."""
-        files, firsts = self._files.copy(), np.full(len(self._files), np.iinfo(np.int64).max)
+        assert self._whole is not None
+        files, firsts = self._whole.files.copy(), np.full(len(self._ends), np.iinfo(np.int64).max)
         np.minimum.at(firsts, self._extents[:-1, 1], self._extents[:-1, 2])
         firsts -= firsts % mmap.ALLOCATIONGRANULARITY
         for number, (fd, _, end) in enumerate(files.tolist()):
@@ -204,24 +270,45 @@ class ExtentArray:
                 mapped = mmap.mmap(fd, end - first, access=mmap.ACCESS_READ, offset=first)
             except (OSError, ValueError):  # ValueError: the file is shorter; reading it will tell
                 self._maps = []
-                return self._files
+                return self._whole.files
             if self.rows * self.row_bytes > MAPPED_BYTES and hasattr(mmap, "MADV_RANDOM"):
                 mapped.madvise(mmap.MADV_RANDOM)  # or a row that is missing brings in megabytes around it
             self._maps.append(mapped)
             files[number, 1] = np.frombuffer(mapped, np.uint8).ctypes.data - first
         return files
 
-    def _failure(self, number: int, reason: int) -> Exception:
-        if reason == errno.EFAULT:
-            return SpaceError(
-                "shared memory: a batch did not fit; it is full, or was cut short. Give it more room (docker run --shm-size)."
-            )
-        path, (fd, _, end) = self._paths[number], self._files[number].tolist()
-        with suppress(OSError):
-            reason = reason if os.fstat(fd).st_size >= end else 0
-        if reason:
-            return FormatError(f"{path}: reading failed ({os.strerror(reason)}). Check the disk.")
-        return damaged(path, "is shorter than when it was opened; it was cut short")
+
+def open_array(pack: Pack, array: str, extents: Sequence[Extent] | None = None) -> FileArray:
+    """Open an array of a pack.
+
+    extents: where its elements lie, if they are not rows but the bytes of compressed blocks (see Arrival).
+    """
+    extents = pack.header.extents[array] if extents is None else extents
+    return FileArray(pack, extents, arrival=pack.arrival(array))
+
+
+def _failure(at: _Opened, number: int, reason: int) -> Exception:
+    """Return the error for a file that could not be read; or, with EFAULT, for memory that could not be written."""
+    if reason == errno.EFAULT:
+        return SpaceError(
+            "shared memory: a batch did not fit; it is full, or was cut short. Give it more room (docker run --shm-size)."
+        )
+    file, end = at.opened[number], int(at.files[number, 2])
+    with suppress(OSError):
+        reason = reason if os.fstat(file.fd).st_size >= end else 0
+    if reason:
+        return FormatError(f"{file.path}: reading failed ({os.strerror(reason)}). Check the disk.")
+    return damaged(file.path, "is shorter than when it was opened; it was cut short")
+
+
+def _room(count: int) -> int:
+    """Return how many descriptors an array of so many files may hold, having asked the system for enough for all arrays of a pack."""
+    allow_files(_ARRAYS * count)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 2 * count
+    used = len(os.listdir("/dev/fd")) if os.path.isdir("/dev/fd") else 0
+    return (soft - used - _LEFT_FILES) // _ARRAYS
 
 
 def shared_bytes() -> int | None:
@@ -307,7 +394,7 @@ def by_part(firsts: Table, runs: Runs) -> Iterator[tuple[int, Runs, Table]]:
 
 
 def read_part(read: Callable[[Runs, Bytes], None], runs: Runs, places: Table, out: Bytes) -> None:
-    """Read the rows of one part into their places among all. out: as of ExtentArray.read."""
+    """Read the rows of one part into their places among all. out: as of FileArray.read."""
     total, row_bytes = runs.total, out.shape[-1]
     if total == len(out):
         read(runs, out)

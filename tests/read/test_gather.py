@@ -25,8 +25,8 @@ from packer.format import file_io
 from packer.format.header import Extent
 from packer.orders.runs import Runs, cut, one_run
 from packer.read import gather
-from packer.read.gather import COLD, DONE, ExtentArray
-from tests.read.test_extent_array import Folder
+from packer.read.gather import COLD, DONE, FileArray
+from tests.read.test_file_array import Folder
 
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 FORMS = ["C", "NumPy"] if native.COMPILED else ["NumPy"]
@@ -285,7 +285,7 @@ def test_cut_keeps_the_rows_and_crosses_nothing(counts: list[int], data: st.Data
 
 def test_a_failing_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "x").write_bytes(bytes(100))
-    array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
+    array = FileArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
     monkeypatch.setattr(native, "COMPILED", False)
     monkeypatch.setattr("packer.read.gather.MAPPED_BYTES", 0)
 
@@ -301,7 +301,7 @@ def test_a_failing_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_system_without_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """macOS."""
     (tmp_path / "x").write_bytes(bytes(range(100)))
-    array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
+    array = FileArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
     monkeypatch.setattr(native, "COMPILED", False)
     monkeypatch.setattr("packer.read.gather.MAPPED_BYTES", 0)
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
@@ -320,7 +320,7 @@ def test_files_that_cannot_be_mapped_are_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mmap, "mmap", refuse)
     for form in FORMS:
         monkeypatch.setattr(native, "COMPILED", form == "C")
-        array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
+        array = FileArray(Folder(str(tmp_path)), [Extent("x", 0, 10, 10)])  # type: ignore[arg-type]
         out = np.zeros((3, 10), np.uint8)
         array.read(Runs(np.array([7, 0, 3]), np.array([1, 1, 1])), out)
         assert out[:, 0].tolist() == [70, 0, 30]
@@ -512,10 +512,10 @@ def test_memory_that_cannot_be_written_is_a_sentence(tmp_path: Path):
         + """
 from packer.format.header import Extent
 from packer.orders.runs import one_run
-from packer.read.gather import ExtentArray
+from packer.read.gather import FileArray
 class Pack:
     def file(self, extent): return extent.file
-array = ExtentArray(Pack(), [Extent(path, 0, big // 4096, 4096)])
+array = FileArray(Pack(), [Extent(path, 0, big // 4096, 4096)])
 slot = os.open(path + ".slot", os.O_RDWR | os.O_CREAT)
 os.ftruncate(slot, 100 * 4096)
 out = np.frombuffer(mmap.mmap(slot, 0), np.uint8).reshape(100, 4096)
@@ -544,7 +544,7 @@ def test_threads_cut_off_in_the_middle_get_rows_or_the_sentence(tmp_path: Path):
         pytest.skip("in NumPy, this ends the process")
     rows, row_bytes = 512, 8192
     (tmp_path / "x").write_bytes(np.full(rows * row_bytes, 7, np.uint8).tobytes())
-    array = ExtentArray(Folder(str(tmp_path)), [Extent("x", 0, rows, row_bytes)])  # type: ignore[arg-type]
+    array = FileArray(Folder(str(tmp_path)), [Extent("x", 0, rows, row_bytes)])  # type: ignore[arg-type]
     found: set[str] = set()
 
     def work(seed: int) -> None:
@@ -580,14 +580,14 @@ def test_packer_works_without_the_compiled_form(tmp_path: Path):
         sys.modules["packer.native._native"] = None
         import numpy as np
         from packer import native
-        from packer.read.gather import ExtentArray
+        from packer.read.gather import FileArray
         from packer.format.header import Extent
         from packer.orders.runs import Runs
         assert not native.COMPILED
         class Pack:
             def file(self, extent): return sys.argv[1]
         open(sys.argv[1], "wb").write(bytes(range(200)))
-        array, out = ExtentArray(Pack(), [Extent("", 3, 39, 5)]), np.empty((3, 5), np.uint8)
+        array, out = FileArray(Pack(), [Extent("", 3, 39, 5)]), np.empty((3, 5), np.uint8)
         array.willneed(Runs(np.array([1, 8]), np.array([1, 2])))
         array.read(Runs(np.array([1, 8]), np.array([1, 2])), out)
         assert out.reshape(-1).tolist() == [*range(8, 13), *range(43, 53)]

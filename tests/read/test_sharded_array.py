@@ -15,9 +15,9 @@ from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.orders.runs import Runs, one_run
-from packer.read import sharded_array
+from packer.read import gather
 from packer.read.array_store import PackStore
-from packer.read.sharded_array import ShardedArray
+from packer.read.gather import FileArray
 from tests.format.packs import KINDS, Content, write_shards
 from tests.open_files import listed_files
 
@@ -28,13 +28,13 @@ TOTAL = sum(ROWS)
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of a few shards are read as those of thousands."""
-    monkeypatch.setattr("packer.read.sharded_array.FEW_FILES", 2)
+    monkeypatch.setattr("packer.read.gather.FEW_FILES", 2)
 
 
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system does not let a process have all files."""
-    monkeypatch.setattr(sharded_array, "_room", lambda _: 3)
-    monkeypatch.setattr(sharded_array, "_LEAST_FILES", 3)
+    monkeypatch.setattr(gather, "_room", lambda _: 3)
+    monkeypatch.setattr(gather, "_LEAST_FILES", 3)
 
 
 @pytest.fixture(params=["all stay open", "few stay open"])
@@ -198,11 +198,11 @@ def test_packs_of_many_files_are_read_as_one(made: tuple[Path, Content], tmp_pat
 def test_as_many_files_stay_open_as_the_system_allows(
     made: tuple[Path, Content], monkeypatch: pytest.MonkeyPatch, limit: int, maps: bool, most: int
 ):
-    monkeypatch.setattr(sharded_array, "allow_files", lambda _: None)
+    monkeypatch.setattr(gather, "allow_files", lambda _: None)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
-    monkeypatch.setattr(sharded_array.os, "listdir", lambda _: ["0", "1", "2"])
-    monkeypatch.setattr(sharded_array, "_SPARE_FILES", 1)
-    monkeypatch.setattr(sharded_array, "_LEAST_FILES", 1)
+    monkeypatch.setattr(gather.os, "listdir", lambda _: ["0", "1", "2"])
+    monkeypatch.setattr(gather, "_LEFT_FILES", 1)
+    monkeypatch.setattr(gather, "_LEAST_FILES", 1)
     pack = open_pack(made[0])
-    array = ShardedArray(pack, pack.header.extents["label"])
+    array = FileArray(pack, pack.header.extents["label"])
     assert (array.maps, array.most) == (maps, most)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packer.errors import FormatError
 from packer.format.header import Extent
 from packer.orders.runs import Runs, one_run
-from packer.read.gather import ExtentArray, allow_files
+from packer.read.gather import FileArray, allow_files
 from tests.open_files import open_files
 from tests.read.conftest import WAYS, use_way
 
@@ -26,7 +26,7 @@ VALUES = np.arange(ROWS * ROW_BYTES, dtype=np.uint8).reshape(ROWS, ROW_BYTES)
 
 @dataclass
 class Folder:
-    """All of a Pack that an ExtentArray asks for."""
+    """All of a Pack that an FileArray asks for."""
 
     path: str
 
@@ -34,7 +34,7 @@ class Folder:
         return os.path.join(self.path, extent.file)
 
 
-def make(folder: Path) -> ExtentArray:
+def make(folder: Path) -> FileArray:
     """Five extents in three files, in another order than the rows, at odd offsets."""
     extents, first = [], 0
     data: dict[str, bytes] = dict.fromkeys("abc", b"gap")
@@ -44,11 +44,11 @@ def make(folder: Path) -> ExtentArray:
         first += count
     for name, text in data.items():
         (folder / name).write_bytes(text)
-    return ExtentArray(Folder(str(folder)), extents)  # type: ignore[arg-type]
+    return FileArray(Folder(str(folder)), extents)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def array(tmp_path_factory: pytest.TempPathFactory) -> ExtentArray:
+def array(tmp_path_factory: pytest.TempPathFactory) -> FileArray:
     return make(tmp_path_factory.mktemp("extents"))
 
 
@@ -58,7 +58,7 @@ RUNS = st.lists(
 
 
 @given(RUNS, st.sampled_from(WAYS))
-def test_runs_across_files_land_in_order(array: ExtentArray, runs: list[tuple[int, int]], way: str):
+def test_runs_across_files_land_in_order(array: FileArray, runs: list[tuple[int, int]], way: str):
     wanted = Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
     out = np.full((wanted.total, ROW_BYTES), 99, np.uint8)
     with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +68,7 @@ def test_runs_across_files_land_in_order(array: ExtentArray, runs: list[tuple[in
 
 
 @given(st.integers(0, ROWS), st.integers(0, ROWS))
-def test_one_run(array: ExtentArray, start: int, stop: int):
+def test_one_run(array: FileArray, start: int, stop: int):
     start, stop = min(start, stop), max(start, stop)
     out = np.full((stop - start, ROW_BYTES), 99, np.uint8)
     array.read(one_run(start, stop), out)
@@ -76,7 +76,7 @@ def test_one_run(array: ExtentArray, start: int, stop: int):
 
 
 @pytest.mark.parametrize(("start", "count"), [(-1, 1), (ROWS, 1), (ROWS - 1, 2), (1 << 62, 1)])
-def test_rows_out_of_range(array: ExtentArray, way: str, start: int, count: int):
+def test_rows_out_of_range(array: FileArray, way: str, start: int, count: int):
     out = np.zeros((count, ROW_BYTES), np.uint8)
     with pytest.raises(IndexError, match=f"^rows {start} to {start + count} of {ROWS}$"):
         array.read(Runs(np.array([start]), np.array([count])), out)
@@ -86,7 +86,7 @@ def test_rows_out_of_range(array: ExtentArray, way: str, start: int, count: int)
 
 
 def test_an_array_without_rows():
-    array = ExtentArray(Folder("/nowhere"), [Extent("a", 0, 0, 1)])  # type: ignore[arg-type]
+    array = FileArray(Folder("/nowhere"), [Extent("a", 0, 0, 1)])  # type: ignore[arg-type]
     array.read(Runs(np.empty(0, np.int64), np.empty(0, np.int64)), np.empty((0, 1), np.uint8))
     with pytest.raises(IndexError):
         array.read(one_run(0, 1), np.empty((1, 1), np.uint8))
@@ -127,7 +127,7 @@ def test_a_shard_cut_short_is_named_though_others_lie_before_it_in_memory(tmp_pa
     for name in "abcd":
         with open(tmp_path / name, "wb") as file:
             file.truncate(images + 8 * count)
-    array = ExtentArray(Folder(str(tmp_path)), [Extent(name, images, count, 8) for name in "abcd"])  # type: ignore[arg-type]
+    array = FileArray(Folder(str(tmp_path)), [Extent(name, images, count, 8) for name in "abcd"])  # type: ignore[arg-type]
     whole = Runs(count * np.arange(4), np.full(4, count))
     array.read(whole, np.empty((4 * count, 8), np.uint8))
     # Probes see its first and last run; the page that has gone is that of another one.
@@ -169,7 +169,7 @@ def test_as_many_files_as_the_system_allows(
 def test_a_missing_file_is_named(tmp_path: Path):
     make(tmp_path)
     with pytest.raises(FormatError) as error:
-        ExtentArray(Folder(str(tmp_path)), [Extent("no", 0, 1, 1)])  # type: ignore[arg-type]
+        FileArray(Folder(str(tmp_path)), [Extent("no", 0, 1, 1)])  # type: ignore[arg-type]
     assert str(error.value) == (
         f"{tmp_path}/no: cannot be read (No such file or directory). Check the name and the permissions."
     )
@@ -179,7 +179,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str):
     use_way(monkeypatch, f"calls, {form}")
     (tmp_path / "folder").mkdir()
-    array = ExtentArray(Folder(str(tmp_path)), [Extent("folder", 0, 1, 1)])  # type: ignore[arg-type]
+    array = FileArray(Folder(str(tmp_path)), [Extent("folder", 0, 1, 1)])  # type: ignore[arg-type]
     with pytest.raises(FormatError) as error:
         array.read(one_run(0, 1), np.empty((1, 1), np.uint8))
     assert str(error.value) == f"{tmp_path}/folder: reading failed (Is a directory). Check the disk."
@@ -190,6 +190,6 @@ def test_files_opened_in_vain_are_closed_though_the_error_is_kept(tmp_path: Path
     (tmp_path / "a").write_bytes(b"x")
     before = open_files()
     with pytest.raises(FormatError, match="cannot be read") as kept:
-        ExtentArray(Folder(str(tmp_path)), [Extent(name, 0, 1, 1) for name in ("a", "gone")])  # type: ignore[arg-type]
+        FileArray(Folder(str(tmp_path)), [Extent(name, 0, 1, 1) for name in ("a", "gone")])  # type: ignore[arg-type]
     assert open_files() <= before
     del kept
