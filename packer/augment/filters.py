@@ -42,7 +42,8 @@ def changed(
         numbers = np.flatnonzero(chosen)
         index = torch.from_numpy(numbers)
         if images.device.type == "cuda":
-            index = index.pin_memory().to(images.device, non_blocking=True)
+            index = index.pin_memory()
+        index = index.to(images.device, non_blocking=True)
         for start in range(0, len(numbers), step):
             part = slice(start, start + step)
             mine = known[numbers[part]]
