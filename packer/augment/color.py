@@ -124,15 +124,17 @@ def posterize(bits: NDArray[np.int64]) -> kinds.Columns:
 
 def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> kinds.Columns:
     """Any 3x4 matrix: factors [N, 3, 3], offsets [N, 3] or [3]."""
-    fourth = np.broadcast_to(offsets, (len(factors), 3))[:, :, None]
-    return _step(pass_spec.MATRIX, np.concatenate([factors, fourth], axis=2).reshape(-1, 12))
+    step = np.empty((len(factors), pass_spec.STEP_WIDTH), np.float32)
+    step[:, 0] = pass_spec.MATRIX
+    numbers = step[:, 1:].reshape(-1, 3, 4)  # a copy
+    numbers[:, :, :3], numbers[:, :, 3] = factors, offsets
+    step[:, 1:] = numbers.reshape(-1, 12)
+    return step
 
 
 def _step(kind: int, numbers: NDArray[Any]) -> kinds.Columns:
-    """Return steps of a kind with numbers [N], or [N, k]."""
-    numbers = numbers.reshape(len(numbers), numbers[:1].size)
     step = np.zeros((len(numbers), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1 : 1 + numbers.shape[1]] = kind, numbers
+    step[:, 0], step[:, 1] = kind, numbers
     return step
 
 

@@ -70,7 +70,7 @@ class AffinePlacement:
     def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
         """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
         height, width = self.size
-        u, v, origin = self._columns()
+        u, v, origin = self._axes()
         for some, axis, length in ((across, u, width), (down, v, height)):
             if some is not None:
                 origin += np.where(some, axis * length, 0)
@@ -80,7 +80,7 @@ class AffinePlacement:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
         if read_only:
             self._read_only(left, top, left + size[1], top + size[0])
-        u, v, origin = self._columns()
+        u, v, origin = self._axes()
         origin += u * left + v * top
         self.size = size
 
@@ -88,10 +88,10 @@ class AffinePlacement:
         """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
         if outside == "fill":
             self.see_outside()
-        continued = outside not in ("fill", None)
-        self.cut(left, top, size, read_only=not continued)
-        if continued:
-            self.continue_outside()
+        continues = outside not in ("fill", None)
+        self.cut(left, top, size, read_only=not continues)
+        # The pixels that may be read now continue the picture beyond its edges; what is cut later changes neither.
+        self._continued |= continues
 
     def stretch(
         self, box: tuple[Numbers, ...], size: tuple[Any, Any], antialias: bool, sampling: Sampling
@@ -130,10 +130,6 @@ class AffinePlacement:
         self.frame[2:] = np.where(self._straight, np.minimum(self.frame[2:], edges[2:]), self.frame[2:])
         self.softness = np.where(self._straight, np.maximum(self._pixel(), 1e-6), self.softness)
 
-    def continue_outside(self) -> None:
-        """Let the pixels that may be read now continue the picture beyond its edges; what is cut later changes neither."""
-        self._continued = True
-
     def columns(self) -> NDArray[np.float32]:
         """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
         a, b, c, d, e, f = self.matrix
@@ -146,13 +142,13 @@ class AffinePlacement:
         columns[16:18] = 1 / self.softness
         return np.ascontiguousarray(columns.T, dtype=np.float32)
 
-    def _columns(self) -> tuple[Floats, Floats, Floats]:
+    def _axes(self) -> tuple[Floats, Floats, Floats]:
         """Views of the matrix: steps of u, steps of v, and the origin, in x and y, float64 [2, N] each."""
         u, v, origin = self.matrix.reshape(2, 3, -1).swapaxes(0, 1)
         return u, v, origin
 
     def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
-        u, v, origin = self._columns()
+        u, v, origin = self._axes()
         made = np.stack([u * a + v * d, u * b + v * e, u * c + v * f + origin], axis=1)
         self.matrix = made.reshape(6, -1)
 
@@ -165,8 +161,8 @@ class AffinePlacement:
 
     def _pixel(self) -> Floats:
         """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
-        a, b, _, d, e, _ = self.matrix
-        return np.stack([np.hypot(a, b), np.hypot(d, e)])
+        u, v, _ = self._axes()
+        return np.hypot(u, v)
 
     def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
         """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
@@ -206,10 +202,9 @@ def transform_about(
     height, width = placement.size
     x, y = (width / 2, height / 2) if center is None else center
     turn, sx, sy = (np.deg2rad(drawn.get(name, 0.0)) for name in ("angle", "shear_x", "shear_y"))
-    a = np.cos(turn - sy) / np.cos(sy)
-    b = -np.cos(turn - sy) * np.tan(sx) / np.cos(sy) - np.sin(turn)
-    c = np.sin(turn - sy) / np.cos(sy)
-    d = -np.sin(turn - sy) * np.tan(sx) / np.cos(sy) + np.cos(turn)
+    cos, sin, tan, over = np.cos(turn - sy), np.sin(turn - sy), np.tan(sx), np.cos(sy)
+    a, b = cos / over, -cos * tan / over - np.sin(turn)
+    c, d = sin / over, -sin * tan / over + np.cos(turn)
     # The determinant of R S is scale**2, so the inverse has d, -b, -c, a over scale.
     a, b, c, d = (each / drawn.get("scale", 1.0) for each in (d, -b, -c, a))
     from_x, from_y = x + drawn.get("move_x", 0.0), y + drawn.get("move_y", 0.0)

@@ -123,7 +123,8 @@ def _magnitudes(
     rows = {name: torch.linspace(0.0, most.get(name, factor), bins) for name in _MOVES + _FACTORS}
     rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
     rows["Solarize"] = torch.linspace(1.0, 0.0, bins)
-    table: Floats = torch.stack([rows.get(name, torch.zeros(bins)) for name in OPERATIONS]).double().numpy()
+    none = torch.zeros(bins)
+    table: Floats = torch.stack([rows.get(name, none) for name in OPERATIONS]).double().numpy()
     return table
 
 
