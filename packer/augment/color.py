@@ -151,8 +151,9 @@ class RandomSolarize(kinds.RandomChange, kinds.ColorPart):
     threshold: validation.Number = Parameter(validation.number, MISSING, 0, 255)
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
 
-    def accept(self, limit: float) -> None:
-        if self.threshold > limit:
+    def accept(self, pixels: kinds.PixelFormat) -> None:
+        super().accept(pixels)
+        if self.threshold > (limit := pixels.limit or 1.0):
             raise UsageError(
                 f"RandomSolarize: threshold is {self.threshold:g} and the images' values are 0 to {limit:g}; those are "
                 "allowed. Pass it in the images' own scale."

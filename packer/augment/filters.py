@@ -63,7 +63,7 @@ class FilterPart(kinds.WholeImagePart):
     """
 
     width = 2
-    bytes_only = True
+    colours = bytes_only = True
 
     def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         chosen = [(known[:, 0] == number, change) for number, change in enumerate(FILTERS.values(), 1)]

@@ -275,9 +275,26 @@ class PixelFormat:
 
 
 class DrawnPart(TransformPart):
-    """A part that works by numbers of each sample, as geometry does by its placement. width: how many."""
+    """A part that works by numbers of each sample, as geometry does by its placement.
+
+    width: how many. colours: whether it works on colours, so on 1, 3 or 4 channels. bytes_only: whether it takes uint8 alone.
+    """
 
     width: int = 0
+    colours: bool = False
+    bytes_only: bool = False
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if self.colours:
+            validation.check_channels(self.name, shape)
+        return shape
+
+    def accept(self, pixels: PixelFormat) -> None:
+        """Raise UsageError unless it works on images of this format."""
+        if self.bytes_only and pixels.dtype != torch.uint8:
+            deep = pixels.dtype == torch.uint16
+            remedy = "Leave it out." if deep else "Put it before ToDtype and Normalize."
+            raise UsageError(f"{self.name}: the images are {pixels.dtype}; torch.uint8 is allowed. {remedy}")
 
     @abstractmethod
     def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
@@ -285,26 +302,19 @@ class DrawnPart(TransformPart):
 
 
 class ColorPart(DrawnPart):
-    """Columns are colour steps as pass_spec.py has them. needs_means: whether one may be CONTRAST.
-
-    bytes_only: whether it takes uint8 images alone.
-    """
+    """Columns are colour steps as pass_spec.py has them. needs_means: whether one may be CONTRAST."""
 
     width = pass_spec.STEP_WIDTH
+    colours = True
     needs_means: bool = False
-    bytes_only: bool = False
 
-    def output_shape(self, shape: Shape) -> Shape:
-        validation.check_channels(self.name, shape)
-        return shape
-
-    def accept(self, limit: float) -> None:
-        """Raise UsageError if it does not work on images of values 0 to limit, 255 (uint8), 65535 (uint16) or 1 (floating point)."""
-        if self.bytes_only and limit != 255:
-            remedy = "Leave it out." if limit > 255 else "Put it before ToDtype and Normalize."
+    def accept(self, pixels: PixelFormat) -> None:
+        if pixels.limit is None:
             raise UsageError(
-                f"{self.name}: the images' values are 0 to {limit:g}; uint8, 0 to 255, is allowed. {remedy}"
+                f"{self.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
+                "Put it before Normalize."
             )
+        super().accept(pixels)
 
 
 class ScalePart(TransformPart):
@@ -328,21 +338,21 @@ class ErasePart(DrawnPart):
 
 
 class WholeImagePart(DrawnPart):
-    """bytes_only: whether it takes uint8 images alone, grey or RGB."""
+    """Works on the images as tensors, between passes."""
 
-    bytes_only: bool = False
-
-    def output_shape(self, shape: Shape) -> Shape:
-        if self.bytes_only:
-            validation.check_channels(self.name, shape)
-        return shape
+    def accept(self, pixels: PixelFormat) -> None:
+        super().accept(pixels)
+        if pixels.dtype == torch.uint16:
+            raise UsageError(
+                f"{self.name}: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize before it."
+            )
 
     @abstractmethod
     def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         """Return the changed images.
 
-        images: [N, C, H, W], channels_last, uint8 or floating point; not modified. columns: float32 [N, width] on their
-        device. known: the same numbers on the host, for what must be known without waiting for the device.
+        images: [N, C, H, W], channels_last, uint8 or floating point; not modified, but by mixing. columns: float32
+        [N, width] on their device. known: the same numbers on the host, for what must be known without waiting for the device.
         Returns: the same shape and dtype.
         """
 

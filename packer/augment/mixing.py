@@ -23,7 +23,7 @@ _GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
 
 
 @dataclass(eq=False)
-class MixPart(kinds.DrawnPart):
+class MixPart(kinds.WholeImagePart):
     """Combines each image of a batch with another one of it. The last columns are the other image's share, and `partner`.
 
     alpha, num_classes: see MixUp. blends: whether it makes values between those of two images.
@@ -40,6 +40,9 @@ class MixPart(kinds.DrawnPart):
     @abstractmethod
     def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
         """Return mixed images without knowing their numbers: own, which may be overwritten, and other [n, H, W, C]."""
+
+    def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
+        return self.mix(images, columns)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
         """Return the mixed images: [N, C, H, W], same dtype; images are overwritten."""

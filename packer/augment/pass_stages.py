@@ -203,14 +203,9 @@ class PassStage:
         return True
 
     def _take_colour(self, part: kinds.ColorPart) -> bool:
-        if self.result.limit is None:
-            raise UsageError(
-                f"{part.name}: the images are normalised already; values from 0 to 1, or uint8, are allowed. "
-                "Put it before Normalize."
-            )
+        part.accept(self.result)
         if self.what.scaled or self.what.boxes:
             return False
-        part.accept(self.result.limit)
         steps = self.what.steps + part.width // pass_spec.STEP_WIDTH
         self.what = replace(self.what, steps=steps, contrast=self.what.contrast or part.needs_means)
         return True
@@ -267,18 +262,8 @@ class PartStage:
 
     at, moves = slice(0), False
 
-    def __init__(
-        self, source: kinds.PixelFormat, part: kinds.WholeImagePart | MixPart, transform: int
-    ) -> None:
-        part.output_shape(source.shape)
-        bytes_only = isinstance(part, kinds.WholeImagePart) and part.bytes_only
-        if source.dtype == torch.uint16 or (bytes_only and source.dtype != torch.uint8):
-            allowed, remedy = "floating point", "Put ToDtype() or Normalize before it."
-            if bytes_only:
-                allowed = "torch.uint8"
-                deep = source.dtype == torch.uint16
-                remedy = "Leave it out." if deep else "Put it before ToDtype and Normalize."
-            raise UsageError(f"{part.name}: the images are {source.dtype}; {allowed} is allowed. {remedy}")
+    def __init__(self, source: kinds.PixelFormat, part: kinds.WholeImagePart, transform: int) -> None:
+        part.accept(source)
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
@@ -296,11 +281,7 @@ class PartStage:
     def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
         """Return the changed images, never in `out`; mixing may overwrite those given. draws: this stage's columns."""
         images = images if rows is None else take_rows(images, rows)
-        columns = draws.on(images.device)
-        if self.mixing is not None:
-            return self.mixing.mix(images, columns)
-        assert isinstance(self.part, kinds.WholeImagePart)
-        return self.part.change(images, columns, draws.host.numpy())
+        return self.part.change(images, draws.on(images.device), draws.host.numpy())
 
 
 Stage = PassStage | PartStage
@@ -320,7 +301,7 @@ def staged(
     stages: list[Stage] = []
     for part, transform in parts:
         result = stages[-1].result if stages else source
-        if isinstance(part, kinds.WholeImagePart | MixPart):
+        if isinstance(part, kinds.WholeImagePart):
             stages.append(PartStage(result, part, transform))
         elif not (stages and stages[-1].take(part, transform)):
             stages.append(PassStage(result, implementation, moves_first and not stages))

@@ -84,7 +84,7 @@ def test_an_impossible_threshold_is_refused() -> None:
 
 def test_floating_point_images_have_no_bits() -> None:
     assert refusal(lambda: Pipeline([ToDtype(), RandomPosterize(4)], (3, 16, 16))) == (
-        "RandomPosterize: the images' values are 0 to 1; uint8, 0 to 255, is allowed. Put it before ToDtype and Normalize."
+        "RandomPosterize: the images are torch.float32; torch.uint8 is allowed. Put it before ToDtype and Normalize."
     )
 
 
