@@ -134,7 +134,7 @@ def _some_batches(order: RowOrder, n: int, b: int, count: int, seed: int, epoch:
     numbers = randomness.permute(np.arange(count), n // b, randomness.key(seed, "quality", epoch))
     numbers.sort()
     positions = Runs(numbers * b, np.full(count, b))
-    return order.place(positions, n, seed, epoch).rows().reshape(count, b)
+    return order.over(n, seed).within(positions, epoch).rows().reshape(count, b)
 
 
 def _repeats(order: RowOrder, n: int, b: int, seed: int) -> float:
@@ -144,13 +144,14 @@ def _repeats(order: RowOrder, n: int, b: int, seed: int) -> float:
     epochs = min(max(_PLACED // n, _EPOCHS[0]), _EPOCHS[1])
     count = min(n // b, max(1, _MET // b))
     batch_of = np.empty(n, np.int32)
-    sequence = order.place(one_run(0, n), n, seed, 0).rows()
+    order = order.over(n, seed)
+    sequence = order.within(one_run(0, n), 0).rows()
     batches = np.arange(n, dtype=np.int32) // b
     shares = []
     for epoch in range(epochs):
         first = randomness.key(seed, "quality", epoch) % (n // b - count + 1) * b
         rows = sequence[first : first + count * b]
-        sequence = order.place(one_run(0, n), n, seed, epoch + 1).rows()
+        sequence = order.within(one_run(0, n), epoch + 1).rows()
         batch_of[sequence] = batches
         then = np.sort(batch_of[rows].reshape(count, b), axis=1)
         edges = np.ones(then.shape, bool)

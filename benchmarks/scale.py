@@ -35,9 +35,11 @@ from packer import PackedBatchDataset, open_pack
 from packer.bench.hardware_limits import load, machine, versions
 from packer.format.header import INDEX_FILE, block_rows
 from packer.format.pack import Pack
+from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
-from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
+from packer.orders.row_orders import Rows, Sequential, Slices
+from packer.orders.runs import Subset
 
 ROOT = Path(__file__).parents[1]
 REGIONS = "regions of ranks"
@@ -217,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
     for one, (rows, side) in zip(found, points.values(), strict=True):
         ranks, shard = one["ranks"], min(rows, SHARD_ROWS)
         cluster = Cluster(rows, ranks, given.batch, shard, block_rows(shard, side * side * 3))
-        context = Context(rows, side * side * 3 + 8, cluster.stretch_rows, ranks * given.batch)
+        context = Context(Subset([(0, rows)]), side * side * 3 + 8, cluster.stretch_rows, ranks * given.batch)
         one["largest"], one["simulated"] = check_shares(cluster), {}
         for name, order in orders(ranks).items():
             one["simulated"][name] = simulate(order.bind(context), cluster)

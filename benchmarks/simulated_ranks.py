@@ -52,7 +52,7 @@ class Cluster:
         for first in range(0, self.n // (self.ranks * self.batch), max(1, _PIECE // own)):
             steps = np.arange(first, min(first + max(1, _PIECE // own), self.n // (self.ranks * self.batch)))
             positions = Runs(steps * self.ranks * self.batch + node * own, np.full(len(steps), own))
-            yield order.place(positions, self.n, 0, epoch).rows()
+            yield order.within(positions, epoch).rows()
 
 
 def check_shares(cluster: Cluster) -> float:
@@ -79,7 +79,7 @@ def check_rows(order: RowOrder, cluster: Cluster, some: NDArray[np.int64]) -> st
         seen = np.zeros(cluster.n, bool)
         for first in range(0, cluster.n, _PIECE):
             run = one_run(first, min(first + _PIECE, cluster.n))
-            seen[order.place(run, cluster.n, 0, 0).rows()] = True
+            seen[order.within(run, 0).rows()] = True
         assert seen.all()  # by as many positions
         return "all rows"
     some.sort()
@@ -111,7 +111,7 @@ def simulate(order: RowOrder, cluster: Cluster) -> dict[str, Any]:
     seconds = []
     for step in steps:
         began = time.perf_counter()
-        placed = order.place(share.positions(step, step + 1), cluster.n, 0, 0)
+        placed = order.within(share.positions(step, step + 1), 0)
         seconds.append(time.perf_counter() - began)
         runs += len(placed.starts)
         for stretch in np.unique(cluster.stretches(placed.rows())).tolist():
@@ -121,7 +121,7 @@ def simulate(order: RowOrder, cluster: Cluster) -> dict[str, Any]:
             if len(kept) > WINDOW:
                 kept.popitem(last=False)
     tracemalloc.start()
-    order.place(share.positions(first, first + 1), cluster.n, 0, 7)  # an epoch of which nothing is kept
+    order.within(share.positions(first, first + 1), 7)  # an epoch of which nothing is kept
     memory = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {

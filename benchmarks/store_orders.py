@@ -20,9 +20,11 @@ import numpy as np
 from order_quality import measure
 
 from packer.bench.hardware_limits import machine, versions
+from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context, RowOrder, Share
 from packer.orders.regions import Regions
-from packer.orders.row_orders import Blocks, Rows, Slices
+from packer.orders.row_orders import Rows, Slices
+from packer.orders.runs import Subset
 
 ROW_BYTES, BLOCK_ROWS = 196_608, 43  # a photo of 256 x 256, and a block of the pack
 
@@ -38,7 +40,7 @@ def fetched(order: RowOrder, n: int, batch: int, nodes: int, cache: float, epoch
         for node in range(nodes):
             share = Share(n, batch // nodes, nodes, node, ends="uneven")
             for step in range(share.steps):
-                rows = order.place(share.positions(step, step + 1), n, 0, epoch).rows()
+                rows = order.within(share.positions(step, step + 1), epoch).rows()
                 missing = np.unique(rows // BLOCK_ROWS)
                 missing = missing[~kept[node, missing]]
                 count += len(missing)
@@ -53,7 +55,7 @@ def microseconds(order: RowOrder, n: int, batch: int, nodes: int) -> float:
     times = []
     for step in range(min(share.steps, 200)):
         started = time.perf_counter()
-        order.place(share.positions(step, step + 1), n, 1, 0)
+        order.within(share.positions(step, step + 1), 0)
         times.append(time.perf_counter() - started)
     return 1e6 * float(np.median(times))
 
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "regions, window 8": Regions(window=8),
         "regions, window 32": Regions(window=32),
     }
-    about = Context(n, ROW_BYTES, BLOCK_ROWS, batch)
+    about = Context(Subset([(0, n)]), ROW_BYTES, BLOCK_ROWS, batch)
     print(", ".join(f"{name} {value}" for name, value in {**machine(), **versions()}.items()))
     print(
         f"{n:,} rows, {given.nodes} nodes, {given.batch} rows a node and batch, {given.classes} classes, cache {given.cache:g} %\n"

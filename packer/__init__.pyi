@@ -25,15 +25,11 @@ from packer.load.batch_dataset import PackedBatchDataset as PackedBatchDataset
 from packer.load.padded_batches import Padding as Padding
 from packer.load.processes.transforms import PythonTransform as PythonTransform
 from packer.load.row_dataset import PackedDataset as PackedDataset
+from packer.orders.blocks import Blocks as Blocks
 from packer.orders.buckets import Buckets as Buckets
 from packer.orders.mixture import Mixture as Mixture
 from packer.orders.regions import Regions as Regions
-from packer.orders.row_orders import (
-    Blocks as Blocks,
-    Rows as Rows,
-    Sequential as Sequential,
-    Slices as Slices,
-)
+from packer.orders.row_orders import Rows as Rows, Sequential as Sequential, Slices as Slices
 from packer.orders.sampling import Balanced as Balanced, Weighted as Weighted
 from packer.previews.contact_sheet import preview as preview, show as show
 from packer.reports.data_card import report as report

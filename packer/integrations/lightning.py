@@ -189,7 +189,7 @@ def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
     if "ends" in arguments or "drop_last" in arguments:
         return PackedBatchDataset(**arguments)
     even = PackedBatchDataset(**arguments, ends="even")
-    rows, ranks, size = even.order.length(even.rows), even.world_size, even.batch_size
+    rows, ranks, size = even.order.length, even.world_size, even.batch_size
     if rows % (size * ranks) == 0 or rows < ranks:  # fewer rows than ranks: some have to come again
         return even
     even.close()

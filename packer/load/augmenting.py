@@ -115,11 +115,11 @@ class Augmenter:
         epoch's. Every view after the first draws with a key made of that sum and its number.
         """
         rows, counters = request.rows(start, stop).rows(), request.counters(start, stop)
-        epoch, found = request.epoch, []
+        found = []
         keys = None if counters is None else counters.rows()
         for number, pipeline in enumerate(self.views.values()):
-            seed = seed_of(epoch.seed + pipeline.seed, number)
-            drawn = pipeline.sample(rows, epoch.number, seed=seed, sizes=sizes, counters=keys)
+            seed = seed_of(request.order.seed + pipeline.seed, number)
+            drawn = pipeline.sample(rows, request.epoch, seed=seed, sizes=sizes, counters=keys)
             found.append(pipeline.prepare(drawn, len(rows), sizes=sizes))
         return tuple(found)
 

@@ -31,7 +31,7 @@ from packer.load.processes.transforms import PythonTransform
 from packer.load.ranks import AccelerateLoop
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, RowOrder, Share, read_request, read_requests
+from packer.orders.epochs import RowOrder, Share, read_request, read_requests
 from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class PackedBatchDataset(BaseDataset):
             if self._loops == 1 and self._settle():  # else the other loop reads from what is open
                 self._end_engine()
             engine = self._running()
-            requests = read_requests(self._sequence(mark.epoch), share, engine.batches, engine.ahead_rows)
+            requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.ahead_rows)
             n, whole, positions = share.n, share.whole, share.origin
             end = positions + share.steps * whole
             told = AccelerateLoop.begun((share.rank, share.world_size), n - end + whole)
@@ -296,11 +296,8 @@ class PackedBatchDataset(BaseDataset):
 
     def _batch(self, epoch: int, share: Share, step: int) -> Any:
         """Return batch number `step` of a whole epoch, read now."""
-        request = read_request(self._sequence(epoch), share, step, step + 1)
+        request = read_request(self.order, epoch, share, step, step + 1)
         return next(self._running().batches_of([request], Stats()))
-
-    def _sequence(self, epoch: int) -> Epoch:
-        return Epoch(self.order, self.subset, self.seed, epoch)
 
     def __enter__(self) -> PackedBatchDataset:
         return self

@@ -173,7 +173,7 @@ class BatchEngine:
         if store.gathers and (tensors := store.tensors(request.within())) is not None:
             pending.sent, pending.reads = self._device.made(tensors), filler.ragged(request)
         else:
-            for rows in request.upcoming():
+            if len((rows := request.upcoming()).starts):
                 self._looking.submit(store.prefetch, rows)
             pending.slot = LentSlot(self._slots, self._layout, request.count)
             pending.reads = filler.tasks(request, pending.slot)

@@ -121,10 +121,10 @@ class EpochProgress:
                 f"load_state_dict: the state is of {state['of']} rows of a pack; this dataset has {n}, or others."
                 " Pass a state of the same pack, split, classes and subset."
             )
-        order = resumed_order(plan.order, state["order"], chosen=plan.chosen)
-        rows = whole("load_state_dict: rows", state["rows"], 0, order.length(n))
-        epoch = whole("load_state_dict: epoch", state["epoch"], 0)
         seed = whole("load_state_dict: seed", state["seed"])
+        order = resumed_order(plan.order, state["order"], seed, chosen=plan.chosen)
+        rows = whole("load_state_dict: rows", state["rows"], 0, order.length)
+        epoch = whole("load_state_dict: epoch", state["epoch"], 0)
         normalized = plan.normalized(state.get("normalization"))
         self.plan = replace(normalized, order=order, seed=seed)
         self.go_on(epoch, rows)

@@ -22,7 +22,7 @@ from packer.load.ranks import TrainingRanks, local_rank
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share
-from packer.orders.mixture import Mixture, single_orders
+from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows
 from packer.orders.runs import one_run
 from packer.read.array_store import ArrayStore, PackStore
@@ -100,7 +100,7 @@ class LoadPlan:
             )
         batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
         ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
-        about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights)
+        about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights, seed)
         order, given = order_choice.parse_order(epochs.order, shuffle, about), epochs.order
         ends = order_choice.parse_ends(epochs.ends, epochs.drop_last, ordered=order.fixed)
         output, device = check_output(batches.output, batches.device)
@@ -162,7 +162,7 @@ class LoadPlan:
         """Return a warning of a chosen order that the pack is slow in, None for others."""
         header = self.rows.pack.header
         coded = any(header.field(f.name).compressed for f in stored(self.rows.fields))
-        by_row = self.chosen and any(isinstance(one, Rows) for one in single_orders(self.order))
+        by_row = self.chosen and any(isinstance(one, Rows) for one in self.order.orders)
         if not (by_row and coded and self.placement == "disk"):
             return None
         return Sentence(
@@ -175,7 +175,7 @@ class LoadPlan:
     @property
     def length(self) -> int:
         """Positions of an epoch."""
-        return self.order.length(self.rows.subset.rows)
+        return self.order.length
 
     def share(self, origin: int) -> Share:
         """Return this rank's batches of an epoch of which `origin` positions were handed out before."""

@@ -14,10 +14,11 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
+from packer.orders.blocks import WINDOW_BYTES, Blocks
 from packer.orders.epochs import ENDS, Context, Member, RowOrder
 from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
-from packer.orders.row_orders import BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential
+from packer.orders.row_orders import BY_NAME, Rows, Sequential
 from packer.orders.runs import Subset, cut, one_run
 from packer.read.array_store import PackStore
 from packer.sentence import Option
@@ -32,7 +33,9 @@ LARGE_BYTES = 1 << 30
 MIXING_BLOCKS = 32
 
 
-def context(reader: PackStore, subset: Subset, global_batch: int, weights: Sequence[float] = ()) -> Context:
+def context(
+    reader: PackStore, subset: Subset, global_batch: int, weights: Sequence[float] = (), seed: int = 0
+) -> Context:
     """Return the properties of the pack that an order is bound to. weights: of its members, if they have any."""
     pack, fields = reader.pack, reader.fields
 
@@ -46,17 +49,17 @@ def context(reader: PackStore, subset: Subset, global_batch: int, weights: Seque
 
     members = (
         [
-            Member(weight, places, _facts(member, fields, places.rows, global_batch))
+            Member(weight, _facts(member, fields, places, global_batch))
             for weight, member, places in zip(weights, pack.members, _places(pack, subset), strict=True)
         ]
         if weights
         else []
     )
     return replace(
-        _facts(pack, fields, subset.rows, global_batch),
+        _facts(pack, fields, subset, global_batch),
+        seed=seed,
         labels=labels,
         pack_rows=pack.rows,
-        place=subset.place,
         members=tuple(members),
         sizes=None if weights else partial(_sizes, pack, subset),
     )
@@ -78,12 +81,12 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
     return np.stack([store.column(name) for name in ("height", "width")], axis=1)
 
 
-def _facts(pack: Pack, fields: Sequence[Field], n: int, global_batch: int) -> Context:
-    """Return what an order of n rows of a pack is chosen by."""
+def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: int) -> Context:
+    """Return what an order of rows of a pack is chosen by."""
     stored = sum(extent.nbytes for f in fields for name in f.arrays for extent in pack.header.extents[name])
     coded = any(f.compressed for f in fields)
     return Context(
-        n=n,
+        subset,
         row_bytes=stored // max(1, pack.rows),
         block_rows=pack.header.block_rows,
         global_batch=global_batch,
@@ -112,9 +115,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
     """
     if about.members:
         mixture = order if isinstance(order, Mixture) else Mixture(order)
-        return mixture.of(
-            about.members, about.global_batch, lambda member: parse_order(mixture.order, shuffle, member)
-        )
+        return mixture.of(about, lambda member: parse_order(mixture.order, shuffle, member))
     if isinstance(order, Mixture):
         raise UsageError(
             "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7), ('b.h5', 0.3)],"
@@ -136,19 +137,19 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
     return order.bind(about)
 
 
-def resumed_order(bound: RowOrder, record: Mapping[str, Any], *, chosen: bool) -> RowOrder:
+def resumed_order(bound: RowOrder, record: Mapping[str, Any], seed: int, *, chosen: bool) -> RowOrder:
     """Return the order to go on with after a state was loaded.
 
-    bound: this dataset's. record: of the state's order. chosen: whether shuffle=True chose it, without an order:
+    bound: this dataset's. record, seed: of the state's order. chosen: whether shuffle=True chose it, without an order:
     then any order that can be chosen so is taken from the state, since another batch size may choose another.
     Raises UsageError if the state has an order that this dataset cannot have.
     """
     name = record.get("name") if isinstance(record, Mapping) else None
     if isinstance(bound, Mixture):
-        return bound.resumed(record, partial(resumed_order, chosen=chosen))
+        return bound.resumed(record, seed, partial(resumed_order, chosen=chosen))
     if chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
-        return BY_NAME[name]().resumed(record)
-    return bound.resumed(record)
+        bound = BY_NAME[name]().having(subset=bound.subset)
+    return bound.resumed(record, seed)
 
 
 def shuffled_order(about: Context) -> RowOrder:
@@ -166,7 +167,7 @@ def shuffled_order(about: Context) -> RowOrder:
         return Regions()
     if about.shuffled:
         return Blocks()
-    if about.coded or about.row_bytes >= SMALL_BYTES or about.n * about.row_bytes <= LARGE_BYTES:
+    if about.coded or about.row_bytes >= SMALL_BYTES or about.subset.rows * about.row_bytes <= LARGE_BYTES:
         return Rows()
     block = SMALL_BYTES // max(1, about.row_bytes)
     return Blocks(max(WINDOW_BYTES // about.row_bytes, MIXING_BLOCKS * about.global_batch * block), block)

@@ -1,7 +1,7 @@
 /* The loop of orders/mixture.py, which says what it computes and has it in NumPy (_turned, then _deal), with the same result. */
 #include "native.h"
 
-#define PIECE_ROWS 4096        /* mixture._PIECE_ROWS */
+#define PIECE_ROWS 4096        /* interleaving.PIECE_ROWS */
 #define MOST (INT64_C(1) << 31) /* mixture._LARGE: products of two such numbers fit */
 
 /* Of packs that are dealt to against others: the draws of all, of the first half, and the halves: a node, or -1 - a pack. */

@@ -1,12 +1,13 @@
 """Which rows, in which order, on which rank: pure functions of integers, which know of no file.
 
-    row_orders.py       sequential, slices, blocks and rows
+    row_orders.py       sequential, slices and rows
+    blocks.py           blocks of rows in a random order, rows mixed in windows of some blocks
     sampling.py         orders that draw rows by weight, or by class
-    regions.py          for packs in object stores: a node reads the same part of a pack in every epoch
     buckets.py          images alike in size together
-    block_windows.py    rows in blocks, blocks in windows: what "blocks" and "regions" are made of
-    mixture.py          rows of several packs by the packs' weights: one sequence of theirs
-    epochs.py           what an order is; one epoch of it over a subset, and each rank's share
+    interleaving.py     one sequence of several orders: what mixtures and "regions" are
+    mixture.py          rows of several packs by the packs' weights
+    regions.py          for packs in object stores: a node reads the same part of a pack in every epoch
+    epochs.py           what an order is, bound to rows; each rank's share of an epoch, and what it reads at once
     runs.py             row numbers as contiguous runs; a subset of rows, numbered from 0
 
 Start with row_orders.py. Imports: randomness.

@@ -8,16 +8,16 @@ whole numbers, so that every machine splits alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
-from packer.orders.epochs import Context, RowOrder, check_same, digest_of, order_key, recorded
+from packer.orders.epochs import Context, Order, RowOrder, digest_of, order_key
+from packer.orders.runs import Subset
 from packer.orders.sampling import keys_of, permute_each
 
 # Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions.md.
@@ -25,6 +25,7 @@ BATCHES = 16
 BUCKETS = 8
 
 
+@dataclass(frozen=True)
 class Buckets(RowOrder):
     """Images of like height and width in each batch: for images that differ in size, padded or not.
 
@@ -35,22 +36,21 @@ class Buckets(RowOrder):
     --------
     Wide images (even rows) and tall ones, in batches of four:
 
-    >>> from packer.orders.runs import one_run
+    >>> from packer.orders.runs import Subset, one_run
     >>> sizes = np.array([[20, 30], [30, 20]] * 16)
-    >>> about = Context(n=32, row_bytes=1, block_rows=32, global_batch=4, sizes=lambda: sizes)
-    >>> rows = Buckets().bind(about).place(one_run(0, 32), n=32, seed=0, epoch=0).rows()
+    >>> about = Context(Subset([(0, 32)]), row_bytes=1, block_rows=32, global_batch=4, sizes=lambda: sizes)
+    >>> rows = Buckets().bind(about).within(one_run(0, 32), epoch=0).rows()
     >>> (rows.reshape(8, 4) % 2).mean(axis=1).tolist()
     [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     """
 
+    bucket: int | None = field(default=None, init=False, repr=False)
+    batch: int | None = field(default=None, init=False, repr=False)
     name: ClassVar[str] = "buckets"
-
-    @refuses_foreign_words
-    def __init__(self, _cut: _Cut | None = None) -> None:
-        self._cut = _cut
-
-    def __repr__(self) -> str:
-        return "Buckets()"
+    lengths: ClassVar[tuple[str, ...]] = ("bucket", "batch")
+    _sizes: NDArray[np.int32] = field(init=False, repr=False, compare=False)
+    _rows: NDArray[np.integer[Any]] = field(init=False, repr=False, compare=False)  # bucket after bucket
+    _ends: NDArray[np.int64] = field(init=False, repr=False, compare=False)  # of the buckets
 
     def bind(self, about: Context) -> Buckets:
         """Return the order with the rows by size. Raises UsageError if their sizes are not known."""
@@ -59,48 +59,26 @@ class Buckets(RowOrder):
                 "Buckets: the heights and widths of the rows are not known, as of packs with weights. Pass one pack, or another order."
             )
         sizes = np.ascontiguousarray(about.sizes(), np.int32).reshape(-1, 2)
-        most = max(1, min(BATCHES * about.global_batch, len(sizes) // BUCKETS))
-        return Buckets(_Cut.of(sizes, most, about.global_batch))
+        bucket = max(1, min(BATCHES * about.global_batch, len(sizes) // BUCKETS))
+        bound = self.having(bucket=bucket, batch=about.global_batch, _sizes=sizes)
+        return bound.having(drawn={"heights and widths": digest_of(sizes)}).over(about.subset, about.seed)
 
-    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    def over(self: Order, rows: int | Subset, seed: int = 0) -> Order:
+        """Return the order bound to rows, split by size."""
+        assert isinstance(self, Buckets)
+        by_size, ends = _split(self._sizes, self.bound[0])
+        return super().over(rows, seed).having(_rows=by_size, _ends=ends)
+
+    def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the rows at the positions."""
-        bound = self._bound
-        places = _permuted_batches(positions, n, bound.batch, order_key(seed, epoch, self.name))
-        buckets = np.searchsorted(bound.buckets, places, "right")
-        firsts = np.where(buckets > 0, bound.buckets[buckets - 1], 0)
-        keys = keys_of(randomness.key(seed, epoch, "bucket"), buckets)
-        inside = permute_each(places - firsts, bound.buckets[buckets] - firsts, keys)
-        return bound.rows[firsts + inside].astype(np.int64)
-
-    def record(self) -> dict[str, Any]:
-        """Return the name, the rows of a bucket and of a global batch, and what tells these sizes from others."""
-        bound = self._bound
-        return {"name": self.name, "rows": bound.most, "batch": bound.batch, "sizes": digest_of(bound.sizes)}
-
-    def resumed(self, record: Mapping[str, Any]) -> Buckets:
-        """Return the order with the recorded lengths. Raises UsageError for other sizes, or the record of another order."""
-        lengths = recorded(record, self.name, "rows", "batch")
-        check_same("heights and widths", digest_of(self._bound.sizes), record.get("sizes"))
-        return Buckets(_Cut.of(self._bound.sizes, lengths["rows"], lengths["batch"]))
-
-    @property
-    def _bound(self) -> _Cut:
-        assert self._cut is not None  # by bind
-        return self._cut
-
-
-class _Cut(NamedTuple):
-    """Rows by size. rows: bucket after bucket; buckets: where each ends; most: rows of one; batch: rows of a batch; sizes: int32 [n, 2]."""
-
-    rows: NDArray[np.integer[Any]]
-    buckets: NDArray[np.int64]
-    most: int
-    batch: int
-    sizes: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, sizes: NDArray[np.int32], most: int, batch: int) -> _Cut:
-        return cls(*_split(sizes, most), most, batch, sizes)
+        places = _permuted_batches(
+            positions, self.length, self.bound[1], order_key(self.seed, epoch, self.name)
+        )
+        buckets = np.searchsorted(self._ends, places, "right")
+        firsts = np.where(buckets > 0, self._ends[buckets - 1], 0)
+        keys = keys_of(randomness.key(self.seed, epoch, "bucket"), buckets)
+        inside = permute_each(places - firsts, self._ends[buckets] - firsts, keys)
+        return self._rows[firsts + inside].astype(np.int64)
 
 
 def _permuted_batches(places: NDArray[np.int64], n: int, batch: int, key: int) -> NDArray[np.int64]:

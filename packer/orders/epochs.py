@@ -1,6 +1,6 @@
 """One epoch: what an order is, and which positions of its sequence are whose, cut by global batch, then by rank.
 
-An order is a sequence of rows, a pure function of (n, seed, epoch, its own lengths), computed where it is asked for and
+An order is a sequence of rows, a pure function of (rows, seed, epoch, its own lengths), computed where it is asked for and
 never stored. It knows nothing of ranks, so it is the same on one GPU and on sixty-four, and an epoch that stopped at some
 position goes on there with any other number of ranks.
 """
@@ -8,10 +8,12 @@ position goes on there with any other number of ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,36 +21,41 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.arguments import as_whole
 from packer.errors import UsageError
-from packer.orders.runs import Runs, Subset, consecutive, one_run
+from packer.orders.runs import Runs, Subset, consecutive, joined, one_run
 from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
-# Of more ranks than this, whose global batch is of so many windows, each asks for its own rows only: else every node would read the
-# rows of all others, too (at 1,000 GPUs, 64 photos each, 12.6 GB a step instead of 100 MB).
+# Of more ranks than this, whose global batch is of so many windows, each asks for its own rows only: else every node would read
+# the rows of all others, too (at 1,000 GPUs, 64 photos each, 12.6 GB a step instead of 100 MB).
 WIDE_RANKS, WIDE_WINDOWS = 4, 3
 PLACED_ROWS = 4096
 """Rows, about, that are placed at once where requests are smaller."""
+_ASKED_WINDOWS = 1 << 14  # that are remembered
+_NONE = one_run(0, 0)
+
+Order = TypeVar("Order", bound="RowOrder")
+Asked = set[tuple[int, int, int]]
+"""Windows that were asked for: the seed of the order, epoch and number of each."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The facts by which an order is chosen and sized: the rows at hand, how they lie, and who reads them.
+    """The facts by which an order is chosen and sized, and to which it is bound.
 
-    n: rows of the subset. row_bytes: of the loaded fields together as they are stored, on average. block_rows: of the pack.
-    global_batch: rows of a batch on all ranks together. labels: field -> the label of each of the n rows, int64 [n].
-    pack_rows: rows of the whole pack, and place: rows of the subset -> rows of the pack; asked only where weights were given
-    for the whole pack. shuffled: whether conversion shuffled the rows. coded: whether rows are compressed in blocks.
-    remote: whether the pack is at a URL. share: of an epoch that is this order's, in a mixture of packs. members: the packs of a
-    mixture. sizes: height and width of the image of each of the n rows, [n, 2].
+    subset: rows of the pack that are read. row_bytes: of the loaded fields together as they are stored, on average.
+    block_rows: of the pack. global_batch: rows of a batch on all ranks together. labels: field -> the label of each row of the
+    subset, int64 [n]. pack_rows: rows of the whole pack; weights may be given for all of them. shuffled: True if conversion
+    shuffled the rows. coded: True if rows are compressed in blocks. remote: True if the pack is at a URL. share: of an epoch that
+    is this order's, in a mixture of packs. members: the packs of a mixture. sizes: height and width of each row's image, [n, 2].
     """
 
-    n: int
+    subset: Subset
     row_bytes: int
     block_rows: int
     global_batch: int
+    seed: int = 0
     labels: Callable[[str], NDArray[np.int64]] | None = None
     pack_rows: int | None = None
-    place: Callable[[Runs], Runs] | None = None
     shuffled: bool = True
     coded: bool = False
     remote: bool = False
@@ -58,136 +65,103 @@ class Context:
 
 
 class Member(NamedTuple):
-    """One of several packs that are mixed. weight: as given; places: its rows, as numbers 0..n-1 of all; about: it alone."""
+    """One of several packs that are mixed. weight: as given; about: it alone; its rows are numbers 0..n-1 of all."""
 
     weight: float
-    places: Subset
     about: Context
 
 
-class Reach(NamedTuple):
-    """A part of an epoch that is read next: positions start..stop-1 by all ranks together, `own` of them by this one (None: all).
+class RowOrder:
+    """The base of every order. It is immutable, holds no file and may be asked from several threads at once.
 
-    begins: whether this is what an iteration reads first.
-    """
+    An order is made with its lengths, or without, and bound to the rows of a dataset. Bound, it has epochs with the positions
+    0..length-1. The row at one of them depends on the position, the epoch and what the order is bound to: not on what was asked
+    before, nor on who asks. A subclass has `within`, or `rows_at`.
 
-    start: int
-    stop: int
-    own: Runs | None = None
-    begins: bool = False
-
-    @property
-    def first(self) -> int:
-        """Position up to which an order has been asked: the one read before, at the beginning the first."""
-        return self.start - (not self.begins)
-
-    def is_wide(self, window: int) -> bool:
-        """Return True if a rank reads few of these positions, which are of many windows of so many rows."""
-        few = self.own is not None and WIDE_RANKS * self.own.total < self.stop - self.start
-        return few and self.stop - self.start >= WIDE_WINDOWS * window > 0
-
-    def later(self, length: int) -> Runs:
-        """Return the positions that this rank reads after its own, of an epoch of so many."""
-        assert self.own is not None
-        places = self.own.rows() + self.stop - self.start
-        return consecutive(places[places < length])
-
-
-@runtime_checkable
-class RowOrder(Protocol):
-    """The interface of every order. It is immutable, holds no file and may be asked from several threads at once.
-
-    An epoch has the positions 0..length(n)-1. The row at one of them depends on the position, n, seed, epoch and the order's
-    own lengths: not on what was asked before, nor on who asks.
+    subset: rows that it is bound to. drawn: what is known of these, and tells them from others; a value for each name.
     """
 
     name: ClassVar[str]
-    repeats: ClassVar[bool] = False  # whether a row may come several times in an epoch
-    fixed: ClassVar[bool] = False  # whether all epochs are alike
-    looks_ahead: ClassVar[bool] = False  # whether `ahead` returns any rows
+    repeats: ClassVar[bool] = False  # True if a row may come several times in an epoch
+    fixed: ClassVar[bool] = False  # True if all epochs are alike
     by_run: ClassVar[bool] = (
-        False  # whether a run of positions is placed as a whole, not position by position
+        False  # True if a run of positions is placed as a whole, not position by position
     )
-    drawn_by: ClassVar[str] = ""  # what is known of the rows, and tells them from others by `digest`
-    digest: str = ""
     lengths: ClassVar[tuple[str, ...]] = ()  # attributes: whole numbers, or None until it is bound
+    subset: Subset
+    seed: int
+    drawn: Mapping[str, Any] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         check_lengths(self, *self.lengths)
 
+    def bind(self, about: Context) -> RowOrder:
+        """Return this order bound to rows, with all lengths filled in that were left to be chosen."""
+        return self.over(about.subset, about.seed)
+
+    def over(self: Order, rows: int | Subset, seed: int = 0) -> Order:
+        """Return this order, which has all its lengths, bound to rows: those of a subset, or so many."""
+        subset = rows if isinstance(rows, Subset) else Subset([(0, rows)])
+        return self.having(subset=subset, seed=seed)
+
+    def having(self: Order, **values: Any) -> Order:
+        """Return a copy with other values of attributes, which are not checked."""
+        other = copy(self)
+        other.__dict__.update(values)
+        return other
+
     @property
     def bound(self) -> tuple[int, ...]:
-        """The lengths of an order that `bind` returned."""
+        """Lengths of a bound order."""
         return tuple(getattr(self, name) for name in self.lengths)
 
-    def bind(self, about: Context) -> RowOrder:
-        """Return this order with all filled in that was left to be chosen; the other methods work on what this returns."""
-        return self
+    @property
+    def length(self) -> int:
+        """Number of positions of an epoch; but for samplers and mixtures, each row has one."""
+        return self.subset.rows
 
-    def length(self, n: int) -> int:
-        """Return the number of positions of an epoch over n rows, 0 <= n <= 2**62; but for samplers, each row has one."""
-        return n
+    @property
+    def orders(self) -> tuple[RowOrder, ...]:
+        """The orders of the packs of a mixture; else this one."""
+        return (self,)
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        """Return the rows, 0..n-1, at runs of positions, one after the other as the positions are.
+    def within(self, at: Runs, epoch: int) -> Runs:
+        """Return the rows, as numbers 0..n-1 of the subset, at runs of positions, one after the other as the positions are.
 
         Rows that follow each other are one run ("sequential" gives back the runs it is given). Positions are not checked:
         the caller has cut them from an epoch.
         """
-        if not len(positions.starts):
-            return positions
-        return consecutive(self.rows_at(positions.rows(), n, seed, epoch))
+        return consecutive(self.rows_at(at.rows(), epoch)) if len(at.starts) else at
 
-    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Return the row at each of some positions, int64 [k], at least one; of an order that is not placed by run."""
-        return positions
+    def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Return the row, as a number of the subset, at each of some positions, int64 [k], at least one."""
+        return self.within(consecutive(positions), epoch).rows()
 
-    def ahead(self, reach: Reach, n: int, seed: int, epoch: int) -> Runs:
-        """Return the rows worth asking the disk for now; none but for "blocks" and "regions", and mixtures of them.
+    def upcoming(self, at: Runs, epoch: int, asked: Asked) -> list[Runs]:
+        """Return rows of the subset worth asking the disk for before these positions are read: windows, each in file order.
 
-        For a caller that asks with intervals that follow each other, from wherever its epoch begins or is resumed. "regions", and "blocks"
-        where ranks are many, ask for the rows of a rank, else for those of all ranks.
+        None but for orders that mix rows in windows. asked: windows that were asked for before; new ones are added.
         """
-        return one_run(0, 0)
+        return []
 
     def mixed_rows(self, ranks: int) -> int:
-        """Return the rows of the blocks of which a batch needs some, a rank's own: what a reader keeps that decodes blocks."""
+        """Return the rows of the windows of which a batch needs some, a rank's own; 0 of an order without windows."""
         return 0
 
     def record(self) -> dict[str, Any]:
-        """Return the name, lengths and digest of the order, for JSON: what resuming needs beside seed, epoch and position."""
-        known = {self.drawn_by: self.digest} if self.drawn_by else {}
-        return {"name": self.name} | {name: getattr(self, name) for name in self.lengths} | known
+        """Return name, lengths and what tells the rows from others, for JSON: what resuming needs beside seed, epoch and position."""
+        return {"name": self.name} | {name: getattr(self, name) for name in self.lengths} | dict(self.drawn)
 
-    def resumed(self, record: Mapping[str, Any]) -> RowOrder:
-        """Return this order with the lengths of a recorded one. Raises UsageError for the record of another order, or other rows."""
-        lengths: Mapping[str, Any] = recorded(record, self.name, *self.lengths)
-        if self.drawn_by:
-            check_same(self.drawn_by, self.digest, record.get(self.drawn_by))
-        return replace(self, **lengths)  # type: ignore[type-var]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch: the row that stands at each position. order: bound; number: of the epoch."""
-
-    order: RowOrder
-    subset: Subset
-    seed: int
-    number: int
-
-    @property
-    def length(self) -> int:
-        """Positions in it."""
-        return self.order.length(self.subset.rows)
-
-    def within(self, positions: Runs) -> Runs:
-        """Return the rows at these positions, counted within the subset."""
-        return self.order.place(positions, self.subset.rows, self.seed, self.number)
-
-    def ahead(self, reach: Reach) -> Runs:
-        """Return the rows within the subset that are worth asking the disk for; see RowOrder."""
-        return self.order.ahead(reach, self.subset.rows, self.seed, self.number)
+    def resumed(self: Order, record: Mapping[str, Any], seed: int) -> Order:
+        """Return this order with a recorded one's lengths, and a seed. Raises UsageError for another order's record, or other rows."""
+        lengths = recorded(record, self.name, *self.lengths)
+        for what, here in self.drawn.items():
+            if here != (there := record.get(what)):
+                raise UsageError(
+                    f"state_dict: was taken with other {what} ({there} there, {here} here); the same are needed to go on."
+                    f" Pass the same {what}, or begin anew without the state."
+                )
+        return self.having(**lengths).over(self.subset, seed)
 
 
 @dataclass(frozen=True)
@@ -261,6 +235,8 @@ class Share:
 
     def sizes(self, first: int, last: int) -> list[int]:
         """Return the number of rows in each of the batches first..last-1."""
+        if self.origin + last * self.whole <= self.n:
+            return [self.batch_size] * (last - first)
         return [self._span(step)[1] for step in range(first, last)]
 
     def positions(self, first: int, last: int) -> Runs:
@@ -312,42 +288,49 @@ class Share:
 
 
 class PlacedRows:
-    """Rows at the positions of some requests that follow each other, placed at once by the thread that needs some of them first.
+    """Rows at the positions of requests that follow each other, placed at once by the thread that needs some of them first.
 
     Placing takes tens of microseconds for 8 rows and for 256: as much as reading the first.
     """
 
-    def __init__(self, epoch: Epoch, positions: Runs) -> None:
-        self._epoch, self._positions = epoch, positions
-        self._lock = ForkSafeLock()
+    def __init__(self, order: RowOrder, epoch: int, positions: Runs) -> None:
+        self._order, self._epoch, self._positions = order, epoch, positions
+        self._runs: Runs | None = None
         self._ends: NDArray[np.int64] | None = None
+        self._lock = ForkSafeLock()
+
+    @property
+    def runs(self) -> Runs:
+        """The rows, within the subset."""
+        with self._lock:
+            if self._runs is None:
+                self._runs = self._order.within(self._positions, self._epoch)
+            return self._runs
 
     def part(self, start: int, stop: int) -> Runs:
-        """Return entries start..stop-1 as row numbers within the subset."""
-        with self._lock:
-            if self._ends is None:
-                self._runs = self._epoch.within(self._positions)
-                self._ends = np.cumsum(self._runs.lengths)
-        return self._runs.part(start, stop, self._ends)
+        """Return entries start..stop-1."""
+        if self._ends is None:
+            self._ends = np.cumsum(self.runs.lengths)
+        return self.runs.part(start, stop, self._ends)
 
 
 @dataclass
 class ReadRequest:
     """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
 
-    positions: positions of all batches in the epoch. sizes: rows of each batch. reach: what all ranks read at this point. placed: rows of
-    this request from its entry `at` on, and of others; None: it is placed alone. later: positions of this rank whose rows have yet to come,
-    from a store or a process that makes them, and are asked for when this request starts.
+    positions: positions of all batches in the epoch. sizes: rows of each batch. placed: rows of this request, from its entry `at` on,
+    and of others; at None: of this one alone. soon: positions of this rank whose rows are asked for when this request starts, for
+    they have yet to come from a disk, a store or a process that makes them; with `asked`, their windows.
     """
 
-    epoch: Epoch
+    order: RowOrder
+    epoch: int
     positions: Runs
     sizes: list[int]
-    reach: Reach
-    placed: PlacedRows | None = None
-    at: int = 0
-    later: Runs | None = None
-    _within: Runs | None = field(default=None, repr=False)
+    placed: PlacedRows
+    at: int | None = None
+    soon: Runs = _NONE
+    asked: Asked | None = None
 
     @property
     def count(self) -> int:
@@ -356,59 +339,77 @@ class ReadRequest:
 
     def within(self, start: int = 0, stop: int | None = None) -> Runs:
         """Return the row numbers of entries start..stop-1 (all by default) within the subset."""
-        placed, at = self.placed, self.at
-        if stop is not None and (start, stop) != (0, self.count):
-            if placed is None:
-                return self.epoch.within(self.positions.part(start, stop))
-            return placed.part(at + start, at + stop)
-        if self._within is None:
-            within = self.epoch.within
-            self._within = placed.part(at, at + self.count) if placed else within(self.positions)
-        return self._within
+        if self.at is None and (stop is None or (start, stop) == (0, self.count)):
+            return self.placed.runs
+        at = self.at or 0
+        return self.placed.part(at + start, at + (self.count if stop is None else stop))
 
     def rows(self, start: int = 0, stop: int | None = None) -> Runs:
         """Return the row numbers of entries start..stop-1 (all by default) within the pack."""
-        return self.epoch.subset.place(self.within(start, stop))
+        return self.order.subset.place(self.within(start, stop))
 
-    def upcoming(self) -> Iterator[Runs]:
-        """Yield rows within the subset that are to be asked for when this request starts."""
-        if self.later is not None and len(self.later.starts):
-            yield self.epoch.within(self.later)
-        soon = self.epoch.ahead(self.reach)
-        if len(soon.starts):
-            yield soon
+    def upcoming(self) -> Runs:
+        """Return row numbers, within the subset, that are to be asked for when this request starts; perhaps none."""
+        if self.asked is None:
+            return self.order.within(self.soon, self.epoch)
+        if len(self.asked) > _ASKED_WINDOWS:
+            self.asked.clear()
+        return joined(self.order.upcoming(self.soon, self.epoch, self.asked))
 
     def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
         """Return what keys the draws of entries start..stop-1 where the order repeats rows: their positions. None: the rows do."""
-        if not self.epoch.order.repeats:
+        if not self.order.repeats:
             return None
         return self.positions if stop is None else self.positions.part(start, stop)
 
 
-def read_requests(epoch: Epoch, share: Share, most: int, ahead: int | None = None) -> Iterator[ReadRequest]:
+def read_request(order: RowOrder, epoch: int, share: Share, first: int, last: int) -> ReadRequest:
+    """Return a request for batches first..last-1 of a rank; it asks for no others."""
+    positions = share.positions(first, last)
+    return ReadRequest(order, epoch, positions, share.sizes(first, last), PlacedRows(order, epoch, positions))
+
+
+def read_requests(
+    order: RowOrder, epoch: int, share: Share, most: int, ahead_rows: int | None = None
+) -> Iterator[ReadRequest]:
     """Yield requests for a rank's batches, for up to `most` neighbours at once.
 
-    ahead: rows of a rank that are asked for before they are read, where they have yet to come; None: all are there.
+    Each asks for what is read some batches later: a window, where an order has windows; else the rows that have yet to come.
+    So do ranks whose batches are of many windows, of which each rank reads a few rows.
+
+    ahead_rows: rows of a rank that are asked for before they are read, where they have yet to come; None: all are there.
     """
-    parts = spans(share.steps, most)
-    target, most_rows = 1, 0 if epoch.order.by_run else PLACED_ROWS
-    if epoch.order.looks_ahead and ahead:
-        ahead = None  # the order itself says what a store is to be asked for
-    asked = 0
+    parts, windows = spans(share.steps, most), order.mixed_rows(1)
+    wide = share.world_size > WIDE_RANKS and share.whole >= WIDE_WINDOWS * windows > 0
+    ahead: int | None = None if ahead_rows is None else ahead_rows // share.batch_size
+    asked_windows: Asked | None = None
+    if windows:
+        ahead = (ahead or 1) if wide else -(-windows // share.whole)
+        asked_windows = None if wide else set()
+    slack = 0 if ahead is None or asked_windows is None else ahead // 4
+    target, most_rows, asked = 1, 0 if order.by_run else PLACED_ROWS, 0
     for begin, end in parts:
         some = [(begin, end)]
         while (some[-1][1] - begin) * share.batch_size < target and (more := next(parts, None)):
             some.append(more)
         target = min(2 * max(target, (some[-1][1] - begin) * share.batch_size), most_rows)
-        placed = PlacedRows(epoch, share.positions(begin, some[-1][1])) if len(some) > 1 else None
-        at = 0
+        several = len(some) > 1
+        placed, at = PlacedRows(order, epoch, share.positions(begin, some[-1][1])) if several else None, 0
         for low, high in some:
-            request = read_request(epoch, share, low, high)
-            request.placed, request.at = placed, at
-            at += request.count
-            if ahead is not None:
-                until = min(high + ahead // share.batch_size, share.steps)
-                request.later, asked = share.positions(asked, until), until
+            request = read_request(order, epoch, share, low, high)
+            if placed is not None:
+                request.placed, request.at = placed, at
+                at += request.count
+            if ahead is not None and asked < min(high + ahead, share.steps):
+                # A mixture deals every position that it is asked about: some batches at once, not many more than are read.
+                growth = max(2 * (high - low), PLACED_ROWS // share.batch_size) if windows else share.steps
+                until = min(high + ahead + slack, max(asked, high) + growth, share.steps)
+                soon = share.positions(asked, until)
+                if asked_windows is not None:
+                    # Rows that come again at the end of an epoch are those of its first windows.
+                    new = soon.starts >= share.origin + asked * share.whole
+                    soon = Runs(soon.starts[new], soon.lengths[new])
+                request.soon, request.asked, asked = soon, asked_windows, until
             yield request
 
 
@@ -422,15 +423,6 @@ def spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
         last = min(first + min(count, most), steps)
         yield first, last
         first, count = last, 2 * count
-
-
-def read_request(epoch: Epoch, share: Share, first: int, last: int) -> ReadRequest:
-    """Return a request for batches first..last-1 of a rank."""
-    begin, stop = share.origin + first * share.whole, share.origin + last * share.whole
-    sizes = [share.batch_size] * (last - first) if stop <= share.n else share.sizes(first, last)
-    positions = share.positions(first, last)
-    reach = Reach(begin, min(stop, share.n), positions, begins=not first)
-    return ReadRequest(epoch, positions, sizes, reach)
 
 
 order_key = lru_cache(maxsize=64)(randomness.key)
@@ -474,12 +466,3 @@ def digest_of(array: NDArray[np.generic]) -> str:
     """16 hexadecimal digits that tell arrays of 8-byte numbers apart."""
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     return blake2b(little.view(np.uint8), digest_size=8).hexdigest()
-
-
-def check_same(what: str, here: object, there: object) -> None:
-    """Raise UsageError if a state was taken with other weights, labels, sizes or packs."""
-    if here != there:
-        raise UsageError(
-            f"state_dict: was taken with other {what} ({there} there, {here} here); the same are needed to go on."
-            f" Pass the same {what}, or begin anew without the state."
-        )

@@ -83,6 +83,11 @@ def consecutive(rows: NDArray[np.int64]) -> Runs:
     return Runs(rows[cuts[:-1]], cuts[1:] - cuts[:-1])
 
 
+def joined(found: Sequence[Runs]) -> Runs:
+    """Return runs that follow each other as one."""
+    return Runs(*map(np.concatenate, zip(one_run(0, 0), *found, strict=True)))
+
+
 def on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotation: int) -> Runs:
     """Return runs on a ring of n rows, turned by so many, cut where it closes, touching ones joined.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,9 +32,10 @@ class _Sampler(RowOrder):
     repeats: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("rows",)
 
-    def length(self, n: int) -> int:
-        """Return the rows asked for; 0 of no rows."""
-        return (self.rows or n) if n else 0
+    @property
+    def length(self) -> int:
+        """Rows asked for; 0 of no rows."""
+        return (self.rows or 0) if self.subset.rows else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,47 +58,47 @@ class Weighted(_Sampler):
 
     Examples
     --------
-    >>> about = Context(n=4, row_bytes=1, block_rows=4, global_batch=4)
-    >>> Weighted([1, 1, 2, 0]).bind(about).place(one_run(0, 4), n=4, seed=0, epoch=0).rows().tolist()
+    >>> from packer.orders.runs import Subset
+    >>> about = Context(Subset([(0, 4)]), row_bytes=1, block_rows=4, global_batch=4)
+    >>> Weighted([1, 1, 2, 0]).bind(about).within(one_run(0, 4), epoch=0).rows().tolist()
     [1, 0, 2, 2]
     """
 
     weights: ArrayLike
     rows: int | None = None
-    _ends: NDArray[np.float64] | None = field(default=None, repr=False)
-    digest: str = field(default="", repr=False)
+    _ends: NDArray[np.float64] = field(init=False, repr=False)  # of the rows' weights, put end to end
     name: ClassVar[str] = "weighted"
-    drawn_by: ClassVar[str] = "weights"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._ends is None:
-            _check_weights(self.weights)
+        _check_weights(self.weights)
 
     def bind(self, about: Context) -> Weighted:
         """Return the order with the weights summed up. Raises UsageError if there are not as many as rows, or none is above 0."""
-        weights = np.asarray(self.weights, np.float64)
-        if len(weights) != about.n and about.place is not None and len(weights) == about.pack_rows:
-            weights = weights[about.place(one_run(0, about.n)).rows()]
-        elif len(weights) != about.n:
+        weights, n = np.asarray(self.weights, np.float64), about.subset.rows
+        if len(weights) != n and len(weights) == about.pack_rows:
+            weights = weights[about.subset.place(one_run(0, n)).rows()]
+        elif len(weights) != n:
             pack = f" or {about.pack_rows:,}, one a row of the whole pack," if about.pack_rows else ""
             raise UsageError(
-                f"Weighted: has {len(weights):,} weights; {about.n:,}, one a row,{pack} are allowed. Pass one for each."
+                f"Weighted: has {len(weights):,} weights; {n:,}, one a row,{pack} are allowed. Pass one for each."
             )
         with np.errstate(over="ignore"):
             ends = np.cumsum(weights)
-        if about.n and not (0 < ends[-1] < math.inf):
+        if n and not (0 < ends[-1] < math.inf):
             raise UsageError(
                 f"Weighted: the weights sum to {ends[-1]:g}; finite sums above 0 are allowed. Give some rows a weight."
             )
-        return replace(self, rows=self.rows or about.n or 1, _ends=ends, digest=digest_of(weights))
+        bound = self.having(rows=self.rows or n or 1, _ends=ends, drawn={"weights": digest_of(weights)})
+        return bound.over(about.subset, about.seed)
 
-    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the rows that the permuted marks fall on."""
-        assert self._ends is not None  # by bind
-        length = self.length(n)
-        parts = randomness.permute(positions, length, randomness.key(seed, epoch, self.name))
-        mark = ((randomness.key(seed, self.name) + int(epoch) * randomness.GOLDEN) % 2**64 >> 11) * 2.0**-53
+        length = self.length
+        parts = randomness.permute(positions, length, randomness.key(self.seed, epoch, self.name))
+        mark = (
+            (randomness.key(self.seed, self.name) + int(epoch) * randomness.GOLDEN) % 2**64 >> 11
+        ) * 2.0**-53
         marks = (parts + mark) * (self._ends[-1] / length)
         # Rounding may put the last mark at the very end, where there is no row.
         np.minimum(marks, math.nextafter(self._ends[-1], 0), out=marks)
@@ -125,63 +126,49 @@ class Balanced(_Sampler):
 
     Examples
     --------
+    >>> from packer.orders.runs import Subset
     >>> labels = np.array([0, 0, 0, 1])
-    >>> about = Context(n=4, row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels)
-    >>> Balanced().bind(about).place(one_run(0, 4), n=4, seed=0, epoch=0).rows().tolist()
+    >>> about = Context(Subset([(0, 4)]), row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels)
+    >>> Balanced().bind(about).within(one_run(0, 4), epoch=0).rows().tolist()
     [3, 2, 3, 0]
     """
 
     by: str = "label"
     rows: int | None = None
-    _classes: _RowsByClass | None = field(default=None, repr=False)
-    digest: str = field(default="", repr=False)
+    # Rows by class, rising, and where in them each class begins, and how many it has.
+    _by_class: NDArray[np.int64] = field(init=False, repr=False)
+    _firsts: NDArray[np.int64] = field(init=False, repr=False)
+    _sizes: NDArray[np.int64] = field(init=False, repr=False)
     name: ClassVar[str] = "balanced"
-    drawn_by: ClassVar[str] = "labels"
 
     def bind(self, about: Context) -> Balanced:
         """Return the order with the rows by class. Raises UsageError if the field has not one whole number a row."""
-        labels = np.asarray(about.labels(self.by)) if about.labels else np.empty(0)
-        if labels.shape != (about.n,) or labels.dtype.kind not in "iu":
+        n, labels = about.subset.rows, np.asarray(about.labels(self.by)) if about.labels else np.empty(0)
+        if labels.shape != (n,) or labels.dtype.kind not in "iu":
             found = f"is {labels.dtype} {list(labels.shape)}" if about.labels else "is not there"
             raise UsageError(
-                f"Balanced: the field {self.by!r} {found}; one whole number for each of {about.n:,} rows is needed."
+                f"Balanced: the field {self.by!r} {found}; one whole number for each of {n:,} rows is needed."
                 " Pass by= the name of a field of labels."
             )
         labels = labels.astype(np.int64)
-        return replace(
-            self, rows=self.rows or about.n or 1, _classes=_by_class(labels), digest=digest_of(labels)
-        )
+        _, sizes = np.unique(labels, return_counts=True)
+        by_class = {"_by_class": np.argsort(labels, kind="stable"), "_firsts": np.cumsum(sizes) - sizes}
+        bound = self.having(rows=self.rows or n or 1, _sizes=sizes, **by_class)
+        return bound.having(drawn={"labels": digest_of(labels)}).over(about.subset, about.seed)
 
-    def rows_at(self, positions: NDArray[np.int64], n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the rows that the rounds hold at the positions."""
-        assert self._classes is not None  # by bind
-        every = self._classes
-        count = len(every.sizes)
+        count = len(self._sizes)
         rounds, inside = np.divmod(positions, count)
-        key = randomness.key(seed, epoch, self.name)
-        classes = _permuted(inside, count, keys_of(key, rounds))
-        sizes = every.sizes[classes]
+        classes = _permuted(inside, count, keys_of(randomness.key(self.seed, epoch, self.name), rounds))
+        sizes = self._sizes[classes]
         # A class of `size` rows fills size // drawn epochs without repeating, each with another stretch of one permutation.
-        drawn = -(-self.length(n) // count)
+        drawn = -(-self.length // count)
         turns, stretches = np.divmod(epoch % 2**62, np.maximum(sizes // drawn, 1))
         again, draws = np.divmod(stretches * drawn + rounds, sizes)
-        keys = keys_of(randomness.key(seed, self.name), classes, turns, again)
-        found: NDArray[np.int64] = every.rows[every.firsts[classes] + permute_each(draws, sizes, keys)]
+        keys = keys_of(randomness.key(self.seed, self.name), classes, turns, again)
+        found: NDArray[np.int64] = self._by_class[self._firsts[classes] + permute_each(draws, sizes, keys)]
         return found
-
-
-class _RowsByClass(NamedTuple):
-    """Rows by class: class c has rows[firsts[c] : firsts[c] + sizes[c]], rising."""
-
-    rows: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-
-
-def _by_class(labels: NDArray[np.int64]) -> _RowsByClass:
-    """Return classes that occur, in the order of their numbers."""
-    _, sizes = np.unique(labels, return_counts=True)
-    return _RowsByClass(np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes, sizes)
 
 
 def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.order_choice import context, parse_order
-from packer.orders.epochs import Epoch, Share, read_request
+from packer.orders.epochs import Share, read_request
 from packer.orders.runs import Runs
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import dtype_of
@@ -100,9 +100,8 @@ def first_rows(
     """Return the rows that a PackedBatchDataset yields first, int64 [rows or fewer]."""
     subset = select(pack, split=split)
     with_images = PackStore(pack, select_fields(pack, None))
-    bound = parse_order(order, False, context(with_images, subset, rows))
-    sequence = Epoch(bound, subset, seed, epoch)
-    return read_request(sequence, Share(sequence.length, rows), 0, 1).rows().rows()
+    bound = parse_order(order, False, context(with_images, subset, rows, seed=seed))
+    return read_request(bound, epoch, Share(bound.length, rows), 0, 1).rows().rows()
 
 
 def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:

@@ -14,10 +14,11 @@ import pytest
 from benchmarks import order_quality
 from benchmarks.order_quality import measure, uniform
 from packer import randomness
+from packer.orders.blocks import Blocks
 from packer.orders.epochs import RowOrder
 from packer.orders.regions import Regions
-from packer.orders.row_orders import BY_NAME, Blocks, Rows, Sequential, Slices
-from packer.orders.runs import Runs, consecutive, one_run
+from packer.orders.row_orders import BY_NAME, Rows, Sequential, Slices
+from packer.orders.runs import one_run
 from tests.conftest import Script
 from tests.read.conftest import make_pack
 
@@ -30,8 +31,8 @@ class Frozen(RowOrder):
 
     name: ClassVar[str] = "frozen"
 
-    def place(self, positions: Runs, n: int, seed: int, epoch: int) -> Runs:
-        return consecutive(randomness.permute(positions.rows(), n, seed))
+    def rows_at(self, positions: np.ndarray, epoch: int) -> np.ndarray:
+        return randomness.permute(positions, self.length, self.seed)
 
 
 def counted(rows: np.ndarray, b: int, labels: np.ndarray) -> tuple[float, float]:
@@ -78,7 +79,7 @@ def test_figures_are_what_counting_gives(order: RowOrder, n: int, monkeypatch: p
     b, epochs = 8, 5
     monkeypatch.setattr(order_quality, "_EPOCHS", (epochs, epochs))
     labels = np.random.default_rng(0).integers(0, 3, n)
-    sequences = [order.place(one_run(0, n), n, 3, epoch).rows() for epoch in range(epochs + 1)]
+    sequences = [order.over(n, 3).within(one_run(0, n), epoch).rows() for epoch in range(epochs + 1)]
     by_hand = np.array([counted(rows, b, labels) for rows in sequences[:-1]]).mean(axis=0)
     again = [
         len(pairs(before, b, True) & pairs(after, b, False)) / len(pairs(before, b, True))

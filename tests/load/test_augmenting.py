@@ -44,9 +44,9 @@ from packer.load.batch_engine import BatchEngine  # noqa: E402
 from packer.load.caches.gpu_cache import GpuStore  # noqa: E402
 from packer.load.fillers import RowFiller  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
-from packer.orders.epochs import Epoch, ReadRequest  # noqa: E402
+from packer.orders.epochs import Share, read_request  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
-from packer.orders.runs import Subset, one_run  # noqa: E402
+from packer.orders.runs import Subset  # noqa: E402
 from packer.read.array_store import PackStore  # noqa: E402
 from packer.read.row_selection import ROW, select_fields  # noqa: E402
 from packer.starting import ForkSafeThreads  # noqa: E402
@@ -596,9 +596,8 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
         batch_rows=8,
         prefetch=2,
     )
-    bound = order.bind(order_choice.context(store, subset, 8))
-    epoch = Epoch(bound, subset, 5, 1)
-    request = ReadRequest(epoch, one_run(3, 3 + 8 + 5), [8, 5], (3, 16))
+    bound = order.bind(order_choice.context(store, subset, 8, seed=5))
+    request = read_request(bound, 1, Share(16, 8, origin=3), 0, 2)
     tensors = held.tensors(request.within())
     assert tensors is not None
     assert type(tensors["image"]).__name__ == "IndexedRows"

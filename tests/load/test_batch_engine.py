@@ -19,9 +19,9 @@ from packer.load.batch_engine import BatchEngine, ahead
 from packer.load.fillers import RowFiller
 from packer.load.order_choice import context
 from packer.load.stats import Stats
-from packer.orders.epochs import Epoch, Reach, ReadRequest, RowOrder, Share, read_requests
+from packer.orders.epochs import ReadRequest, RowOrder, Share, read_request, read_requests
 from packer.orders.row_orders import Rows, Sequential
-from packer.orders.runs import Runs, Subset, one_run
+from packer.orders.runs import Runs, Subset
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads
@@ -44,9 +44,8 @@ def engine_of(store: ArrayStore, *, prefetch: int = 1, on_host: bool = True) -> 
 
 
 def request_of(store: PackStore, order: RowOrder, start: int, stop: int) -> ReadRequest:
-    subset = Subset([(0, ROWS)])
-    epoch = Epoch(order.bind(context(store, subset, 8)), subset, 3, 1)
-    return ReadRequest(epoch, one_run(start, stop), [stop - start], Reach(start, stop, begins=True))
+    bound = order.bind(context(store, Subset([(0, ROWS)]), 8, seed=3))
+    return read_request(bound, 1, Share(stop, stop - start, origin=start), 0, 1)
 
 
 def images(request: ReadRequest) -> np.ndarray:
@@ -55,11 +54,10 @@ def images(request: ReadRequest) -> np.ndarray:
 
 @pytest.mark.parametrize("ahead", [None, 0, 11])
 def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | None):
-    subset = Subset([(0, ROWS)])
-    epoch = Epoch(Rows().bind(context(store_of(pack), subset, 5)), subset, 3, 1)
+    order = Rows().bind(context(store_of(pack), Subset([(0, ROWS)]), 5, seed=3))
     share = Share(ROWS, 5)
-    requests = list(read_requests(epoch, share, 2, ahead))
-    asked = [[row for rows in request.upcoming() for row in rows.rows().tolist()] for request in requests]
+    requests = list(read_requests(order, 1, share, 2, ahead))
+    asked = [request.upcoming().rows().tolist() for request in requests]
     rows = [request.rows().rows().tolist() for request in requests]
     if ahead is None:
         assert not any(asked)
@@ -114,8 +112,8 @@ def test_closed_while_a_request_begins_no_thread_is_left(pack: Pack) -> None:
 
 def test_rows_are_placed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     request, placed = request_of(store_of(pack), Rows(), 5, 30), []
-    place = Rows.place
-    monkeypatch.setattr(Rows, "place", lambda *of: placed.append(1) or place(*of))
+    place = Rows.rows_at
+    monkeypatch.setattr(Rows, "rows_at", lambda *of: placed.append(1) or place(*of))
     whole = request.rows().rows().tolist()
     assert request.rows(0, request.count).rows().tolist() == whole
     assert request.counters() is None  # the rows key the draws

@@ -12,16 +12,18 @@ from benchmarks import order_quality
 from benchmarks.order_quality import measure
 from packer.errors import UsageError
 from packer.load.order_choice import parse_order, resumed_order, shuffled_order
+from packer.orders.blocks import BLOCK_BYTES, WINDOW_BYTES, Blocks
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
-from packer.orders.row_orders import BLOCK_BYTES, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
+from packer.orders.row_orders import Rows, Sequential, Slices
+from packer.orders.runs import Subset
 from packer.orders.sampling import Balanced, Weighted
 
 PHOTO, TABLE = 196_608, 112
 
 
 def context(n: int = 10_000, row_bytes: int = PHOTO, **more: Any) -> Context:
-    return Context(n, row_bytes, **({"block_rows": 43, "global_batch": 256} | more))
+    return Context(Subset([(0, n)]), row_bytes, **({"block_rows": 43, "global_batch": 256} | more))
 
 
 # --- arguments ---------------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ def test_slices_were_not() -> None:
 def test_a_chosen_order_gives_way_to_the_state_s() -> None:
     for there in (Slices(77), Blocks(500, 5), Blocks(64, 8), Rows()):
         for here in (Slices(256), Blocks(900, 9), Rows()):
-            assert resumed_order(here, there.record(), chosen=True) == there
+            assert resumed_order(here.over(9), there.record(), 0, chosen=True) == there
 
 
 @pytest.mark.parametrize(
@@ -146,12 +148,12 @@ def test_a_chosen_order_gives_way_to_the_state_s() -> None:
 )
 def test_an_order_that_was_named_does_not(here: RowOrder, there: RowOrder, chosen: bool) -> None:
     with pytest.raises(UsageError) as error:
-        resumed_order(here, there.record(), chosen=chosen)
+        resumed_order(here.over(9), there.record(), 0, chosen=chosen)
     assert str(error.value) == (
         f"state_dict: was taken in the order {there.name!r}; this dataset has {here.name!r}."
         " Pass the order that it was taken in."
     )
-    assert resumed_order(Slices(256), Slices(7).record(), chosen=False) == Slices(7)
+    assert resumed_order(Slices(256).over(9), Slices(7).record(), 0, chosen=False) == Slices(7)
 
 
 @pytest.mark.parametrize("record", [None, {}, {"name": ["slices"]}])
@@ -159,7 +161,7 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(
         UsageError, match=r"^state_dict: the order in it is .*; a name and lengths are allowed\."
     ):
-        resumed_order(Slices(8), record, chosen=True)
+        resumed_order(Slices(8).over(9), record, 0, chosen=True)
 
 
 # --- packs at a URL -----------------------------------------------------------------------------------------
@@ -171,7 +173,9 @@ def test_packs_at_a_url_are_read_in_regions(facts: dict[str, Any]) -> None:
     assert isinstance(shuffled_order(about), Regions)
     assert parse_order(None, True, about) == Regions().bind(about)
     assert parse_order("regions", True, context()) == Regions().bind(context())
-    assert resumed_order(Rows(), Regions().bind(about).record(), chosen=True) == Regions().bind(about)
+    assert resumed_order(
+        Rows().bind(about), Regions().bind(about).record(), 0, chosen=True
+    ) == Regions().bind(about)
 
 
 def test_sequence_stays_the_default_of_packs_at_a_url() -> None:

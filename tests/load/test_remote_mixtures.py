@@ -10,7 +10,7 @@ import pytest
 
 from packer.filling.opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.orders.mixture import Mixture, single_orders
+from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
 from tests.read.conftest import ROWS, make_pack, make_stored
 from tests.remote.conftest import server as server
@@ -50,7 +50,7 @@ def test_a_local_pack_beside_one_at_a_url(
     with PackedBatchDataset(
         given, 10, shuffle=True, output="numpy", fields=("image", "label", "row")
     ) as dataset:
-        orders = single_orders(dataset.order)
+        orders = dataset.order.orders
         assert isinstance(dataset.order, Mixture) == weighted
         assert isinstance(orders[-1], Regions)
         for _ in range(2):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.orders.buckets import Buckets, _Cut
-from packer.orders.epochs import Context, Epoch, Share, read_requests
+from packer.orders.buckets import Buckets
+from packer.orders.epochs import Context, Share, read_requests
 from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset
 
@@ -28,18 +28,17 @@ def sizes_of(n: int, seed: int = 0) -> NDArray[np.int32]:
 
 def bound(sizes: Any, batch: int = 8, ranks: int = 1, rows: int | None = None) -> Buckets:
     """rows: of a bucket, at most."""
-    if rows is not None:
-        return Buckets(_Cut.of(np.asarray(sizes, np.int32), rows, batch * ranks))
-    return Buckets().bind(Context(len(sizes), 100, 10, batch * ranks, sizes=lambda: np.asarray(sizes)))
+    whole, batch = Subset([(0, len(sizes))]), batch * ranks
+    order = Buckets().bind(Context(whole, 100, 10, batch, sizes=lambda: np.asarray(sizes)))
+    return order if rows is None else order.having(bucket=rows).over(whole)
 
 
 def batches(
     order: Any, n: int, batch: int = 8, seed: int = 0, number: int = 0, **share: Any
 ) -> list[list[int]]:
     """The rows of each batch of a rank."""
-    epoch = Epoch(order, Subset([(0, n)]), seed, number)
     share = {"ends": "uneven", **share}
-    requests = read_requests(epoch, Share(epoch.length, batch, **share), 1)
+    requests = read_requests(order.over(n, seed), number, Share(n, batch, **share), 1)
     return [request.rows().rows().tolist() for request in requests]
 
 
@@ -87,7 +86,7 @@ def test_an_epoch_goes_on_with_other_ranks() -> None:
     handed = 10 * 2 * 8
     begun = [row for one in ranks for batch in one[:10] for row in batch]
     for world in (1, 3):
-        resumed = bound(sizes, ranks=world).resumed(order.record())
+        resumed = bound(sizes, ranks=world).resumed(order.record(), 0)
         rest = [
             row
             for rank in range(world)
@@ -104,11 +103,9 @@ def test_sequences_are_frozen() -> None:
 
 def test_what_is_refused() -> None:
     sizes = sizes_of(40)
-    with pytest.raises(UsageError, match=r"pixels=: is no argument of Buckets; .* Pass a smaller batch_size"):
-        Buckets(pixels=4000)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"Buckets: the heights and widths of the rows are not known"):
-        Buckets().bind(Context(4, 1, 1, 2))
+        Buckets().bind(Context(Subset([(0, 4)]), 1, 1, 2))
     with pytest.raises(UsageError, match="was taken with other heights and widths"):
-        bound(sizes).resumed(bound(sizes + 1).record())
+        bound(sizes).resumed(bound(sizes + 1).record(), 0)
     with pytest.raises(UsageError, match="this dataset has 'buckets'"):
-        bound(sizes).resumed(Rows().record())
+        bound(sizes).resumed(Rows().record(), 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from benchmarks.order_quality import measure
 from packer import native
 from packer.errors import UsageError
-from packer.orders.epochs import Context, Member, Reach, RowOrder, Share
-from packer.orders.mixture import Mixture, single_orders
-from packer.orders.row_orders import Blocks, Rows, Sequential, Slices
+from packer.orders.blocks import Blocks
+from packer.orders.epochs import Context, Member, RowOrder, Share, read_requests
+from packer.orders.mixture import Mixture
+from packer.orders.row_orders import Rows, Sequential, Slices
 from packer.orders.runs import Runs, Subset, one_run
 from packer.orders.sampling import Balanced
 
@@ -25,7 +28,7 @@ ORDERS = [Sequential(), Slices(5), Blocks(40, 5), Blocks(5, 5), Rows()]
 def members_of(sizes: Sequence[int], weights: Sequence[float]) -> list[Member]:
     ends = np.cumsum(sizes).tolist()
     return [
-        Member(weight, Subset([(end - size, end)]), Context(size, 100, 7, 32))
+        Member(weight, Context(Subset([(end - size, end)]), 100, 7, 32))
         for weight, size, end in zip(weights, sizes, ends, strict=True)
     ]
 
@@ -38,13 +41,12 @@ def mixture_of(
     batch: int = 8,
     rows: int | None = None,
 ) -> Mixture:
-    return Mixture(rows=rows).of(
-        members_of(sizes, weights), batch, lambda about: (order or Rows()).bind(about)
-    )
+    about = Context(Subset([(0, sum(sizes))]), 100, 7, batch, members=tuple(members_of(sizes, weights)))
+    return Mixture(rows=rows).of(about, lambda about: (order or Rows()).bind(about))
 
 
 def epoch_of(mixture: Mixture, n: int, epoch: int = 0, seed: int = 3) -> list[int]:
-    return mixture.place(one_run(0, mixture.length(n)), n, seed, epoch).rows().tolist()
+    return mixture.over(n, seed).within(one_run(0, mixture.length), epoch).rows().tolist()
 
 
 @pytest.mark.parametrize(
@@ -85,11 +87,11 @@ def test_shares_are_exact_in_an_epoch_and_within_two_rows_in_a_batch(
     n = 40 * len(packs) + sum(sizes)
     mixture = mixture_of(sizes, weights, batch=batch, rows=20 * n)
     positions = one_run(0, 20 * n)
-    packs_of = np.searchsorted(np.cumsum(sizes), mixture.place(positions, n, 1, epoch).rows(), "right")
+    packs_of = np.searchsorted(np.cumsum(sizes), mixture.over(n, 1).within(positions, epoch).rows(), "right")
     exact = np.array(weights) * 20 * n / sum(weights)
     counts = np.bincount(packs_of, minlength=len(sizes))
     assert (abs(counts - exact) < 1).all()
-    assert counts.tolist() == mixture.record()["draws"]
+    assert counts.tolist() == mixture.record()["weights"]
     # Of every global batch, and of the halves that two ranks read.
     for size, most in ((batch, 2.0), (-(-batch // 2), 4.0)):
         for number in range(len(sizes)):
@@ -114,15 +116,15 @@ def test_the_loop_in_c_deals_as_numpy_does(
 ) -> None:
     sizes, weights = zip(*packs, strict=True)
     mixture = mixture_of(sizes, weights, batch=batch, rows=times * 60 * len(packs))
-    length = mixture.length(sum(sizes))
+    length = mixture.length
     for positions in (
         one_run(length // 3, min(length, length // 3 + 500)),
         Runs(np.array(picked) % length, np.ones(len(picked), int)),
     ):
-        found = mixture.place(positions, sum(sizes), 5, 2).rows()
+        found = mixture.over(sum(sizes), 5).within(positions, 2).rows()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(native, "COMPILED", False)
-            assert np.array_equal(mixture.place(positions, sum(sizes), 5, 2).rows(), found)
+            assert np.array_equal(mixture.over(sum(sizes), 5).within(positions, 2).rows(), found)
 
 
 @compiled
@@ -198,7 +200,7 @@ def test_positions_can_be_asked_for_in_any_runs(order: RowOrder, data: st.DataOb
     starts = data.draw(st.lists(st.integers(0, 186), min_size=1, max_size=9))
     lengths = [data.draw(st.integers(1, 187 - start)) for start in starts]
     runs = Runs(np.array(starts), np.array(lengths))
-    assert (mixture.place(runs, 187, 3, 2).rows() == whole[runs.rows()]).all()
+    assert (mixture.over(187, 3).within(runs, 2).rows() == whole[runs.rows()]).all()
 
 
 def test_four_ranks_then_two_read_every_position_once() -> None:
@@ -207,7 +209,7 @@ def test_four_ranks_then_two_read_every_position_once() -> None:
     heads = [Share(590, 8, 4, rank).positions(0, 5) for rank in range(4)]
     tails = [Share(590, 8, 2, rank, origin=160) for rank in range(2)]
     positions = heads + [share.positions(0, share.steps) for share in tails]
-    found = np.concatenate([mixture.place(runs, 590, 3, 1).rows() for runs in positions])
+    found = np.concatenate([mixture.over(590, 3).within(runs, 1).rows() for runs in positions])
     places = np.concatenate([runs.rows() for runs in positions])
     assert sorted(places.tolist()) == list(range(590))
     assert (found == np.array(whole)[places]).all()
@@ -223,10 +225,11 @@ def test_no_rank_gets_one_pack_alone_where_batches_are_of_one_row() -> None:
 def test_rows_of_a_subset_in_any_order_are_dealt_by_their_pack() -> None:
     # The mixture's rows 0..5: those of the second pack first, and one of the first between.
     members = [
-        Member(0.5, Subset([(2, 3), (5, 6)]), Context(2, 1, 4, 4)),
-        Member(0.5, Subset([(0, 2), (3, 5)]), Context(4, 1, 4, 4)),
+        Member(0.5, Context(Subset([(2, 3), (5, 6)]), 1, 4, 4)),
+        Member(0.5, Context(Subset([(0, 2), (3, 5)]), 1, 4, 4)),
     ]
-    mixture = Mixture(rows=8).of(members, 4, lambda about: Sequential())
+    about = Context(Subset([(0, 6)]), 1, 4, 4, members=tuple(members))
+    mixture = Mixture(rows=8).of(about, lambda about: Sequential().bind(about))
     rows = epoch_of(mixture, 6)
     assert [row for row in rows if row in (2, 5)] in ([2, 5, 2, 5], [5, 2, 5, 2])
     assert sorted(row for row in rows if row not in (2, 5)) == [0, 1, 3, 4]
@@ -236,9 +239,9 @@ def test_a_billion_rows_and_more_need_no_memory_and_exact_numbers() -> None:
     sizes = 7_000_000_000, 2_999_999_999
     n = sum(sizes)
     mixture = mixture_of(sizes, (0.9, 0.1), batch=1024)
-    assert mixture.record()["draws"] == [round(n * 0.9), n - round(n * 0.9)]
+    assert mixture.record()["weights"] == [round(n * 0.9), n - round(n * 0.9)]
     tracemalloc.start()
-    rows = mixture.place(one_run(n - 1024, n), n, 0, 7).rows()
+    rows = mixture.over(n).within(one_run(n - 1024, n), 7).rows()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(np.unique(rows)) == len(rows)
@@ -248,40 +251,43 @@ def test_a_billion_rows_and_more_need_no_memory_and_exact_numbers() -> None:
     assert peak < 2_000_000
 
 
-def test_blocks_of_each_pack_are_asked_for_before_they_are_read() -> None:
+@pytest.mark.parametrize("world", [1, 2])
+def test_blocks_of_each_pack_are_asked_for_before_they_are_read(world: int) -> None:
     mixture = mixture_of((400, 60), (0.6, 0.4), Blocks(40, 5), batch=20)
-    asked: set[int] = set()
-    for epoch in range(2):
-        for start in range(0, 460, 20):
-            soon = mixture.ahead(Reach(start, start + 20, begins=start == 0), 460, 3, epoch)
-            asked |= set(soon.rows().tolist())
-            rows = mixture.place(one_run(start, start + 20), 460, 3, epoch).rows()
-            assert set(rows.tolist()) <= asked
-    assert asked <= set(range(460))
+    for rank in range(world):
+        asked: set[int] = set()
+        for epoch in range(2):
+            for request in read_requests(mixture, epoch, Share(460, 20 // world, world, rank), 1):
+                asked |= set(request.upcoming().rows().tolist())
+                assert set(request.within().rows().tolist()) <= asked
+        assert asked <= set(range(460))
+
+
+@pytest.mark.parametrize("ends", ["even", "pad"])
+def test_rows_that_come_again_at_the_end_of_an_epoch_ask_for_nothing_between(ends: str) -> None:
+    mixture = mixture_of((4000, 600), (0.6, 0.4), Blocks(40, 5), batch=30)
+    last = list(read_requests(mixture, 1, Share(4600, 10, 3, 2, ends, origin=4530), 1))
+    assert sum(request.upcoming().total for request in last) <= 4 * 40
 
 
 def test_of_many_windows_a_rank_asks_for_its_own_rows_alone() -> None:
     mixture = mixture_of((4000, 600), (0.6, 0.4), Blocks(40, 5), batch=500)
-    share = Share(4600, 10, 50, 7)
-    for step in range(share.steps - 2):
-        own = share.positions(step, step + 1)
-        soon = mixture.ahead(Reach(500 * step, 500 * step + 500, own, begins=step == 0), 4600, 3, 1)
-        rows = mixture.place(share.positions(step + 1, step + 2), 4600, 3, 1).rows()
-        assert sorted(soon.rows().tolist()) == sorted(rows.tolist())
+    requests = list(read_requests(mixture, 1, Share(4600, 10, 50, 7), 1))
+    for one, later in pairwise(requests[1:]):
+        assert one.upcoming().rows().tolist() == later.within().rows().tolist()
 
 
 def test_an_order_without_blocks_asks_for_nothing() -> None:
-    assert mixture_of((400, 60), (0.6, 0.4)).ahead(Reach(0, 100, begins=True), 460, 3, 1).total == 0
+    mixture = mixture_of((400, 60), (0.6, 0.4))
+    assert not any(one.upcoming().total for one in read_requests(mixture, 1, Share(460, 100), 1))
 
 
 def test_windows_of_bytes_are_shared_by_the_packs() -> None:
-    big = [
-        m._replace(about=m.about.__class__(10**7, 100_000, 100, 256)) for m in members_of((10, 10), (3, 1))
-    ]
-    mixture = Mixture().of(big, 256, lambda about: Blocks().bind(about))
+    big = [m._replace(about=replace(m.about, row_bytes=100_000)) for m in members_of((10, 10), (3, 1))]
+    about = Context(Subset([(0, 20)]), 100_000, 100, 256, members=tuple(big))
+    mixture = Mixture().of(about, lambda about: Blocks().bind(about))
     assert [order.window for order in mixture.orders if isinstance(order, Blocks)] == [1920, 640]
-    assert single_orders(mixture) == mixture.orders
-    assert single_orders(Rows()) == (Rows(),)
+    assert Rows().orders == (Rows(),)
 
 
 def test_a_record_goes_on_with_its_lengths() -> None:
@@ -290,13 +296,14 @@ def test_a_record_goes_on_with_its_lengths() -> None:
     record = mixture.record()
     assert record == {
         "name": "mixture",
+        "rows": 80,
         "batch": 8,
-        "sizes": [50, 30],
-        "draws": [53, 27],
+        "packs": [50, 30],
+        "weights": [53, 27],
         "orders": [{"name": "slices", "rows": 5}] * 2,
     }
     assert epoch_of(other, 80) != epoch_of(mixture, 80)
-    assert epoch_of(other.resumed(record), 80) == epoch_of(mixture, 80)
+    assert epoch_of(other.resumed(record, 3), 80) == epoch_of(mixture, 80)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +340,7 @@ def test_a_record_of_others_is_refused(
 ) -> None:
     record = mixture_of((50, 30), (2, 1)).record() | change
     with pytest.raises(UsageError, match=sentence):
-        mixture_of(sizes, weights).resumed(record)
+        mixture_of(sizes, weights).resumed(record, 0)
 
 
 def test_what_cannot_be_mixed_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.orders.block_windows import WindowCut
-from packer.orders.epochs import Context, Reach, RowOrder, Share
-from packer.orders.row_orders import BLOCK_BYTES, BY_NAME, WINDOW_BYTES, Blocks, Rows, Sequential, Slices
-from packer.orders.runs import Runs, one_run
+from packer.orders.blocks import BLOCK_BYTES, WINDOW_BYTES, BlockEpoch, Blocks
+from packer.orders.epochs import Context, RowOrder, Share, read_requests
+from packer.orders.row_orders import BY_NAME, Rows, Sequential, Slices
+from packer.orders.runs import Runs, Subset, one_run
 
 SIZES = st.integers(1, 2000)
 LENGTHS = st.integers(1, 2200)
@@ -32,11 +33,11 @@ BILLION = [Sequential(), Slices(1024), Blocks(2_285_714, 9_362), Blocks(599_168,
 
 
 def whole(order: RowOrder, n: int, seed: int = 0, epoch: int = 0) -> list[int]:
-    return order.place(one_run(0, n), n, seed, epoch).rows().tolist()
+    return order.over(n, seed).within(one_run(0, n), epoch).rows().tolist()
 
 
 def context(n: int, row_bytes: int = 100, global_batch: int = 32, coded: bool = False) -> Context:
-    return Context(n, row_bytes, block_rows=7, global_batch=global_batch, coded=coded)
+    return Context(Subset([(0, n)]), row_bytes, block_rows=7, global_batch=global_batch, coded=coded)
 
 
 @st.composite
@@ -68,16 +69,16 @@ def some_runs(draw: st.DrawFn, n: int) -> Runs:
     ],
 )
 def test_the_orders_are_frozen(order: RowOrder, starts: list[int], lengths: list[int]) -> None:
-    epoch_runs = order.place(one_run(0, 20), 20, 3, 1)
+    epoch_runs = order.over(20, 3).within(one_run(0, 20), 1)
     assert epoch_runs.starts.tolist() == starts
     assert epoch_runs.lengths.tolist() == lengths
 
 
 def test_the_orders_are_frozen_far_out() -> None:
     n, at = 10**9, one_run(987_654_000, 987_654_004)
-    assert Slices(1024).place(at, n, 3, 1).starts.tolist() == [549375801]
-    assert Rows().place(at, n, 3, 1).rows().tolist() == [533528675, 438391524, 788671270, 227891431]
-    assert Blocks(2_285_714, 9_362).place(at, n, 3, 1).rows().tolist() == [
+    assert Slices(1024).over(n, 3).within(at, 1).starts.tolist() == [549375801]
+    assert Rows().over(n, 3).within(at, 1).rows().tolist() == [533528675, 438391524, 788671270, 227891431]
+    assert Blocks(2_285_714, 9_362).over(n, 3).within(at, 1).rows().tolist() == [
         706592689,
         806728045,
         543553574,
@@ -117,7 +118,7 @@ def test_whole_blocks_are_mixed_where_a_batch_has_few_of_them() -> None:
 @given(BOUND, SIZES, st.integers(), st.integers())
 @settings(deadline=None)
 def test_an_epoch_holds_every_row_once(order: RowOrder, n: int, seed: int, epoch: int) -> None:
-    assert order.length(n) == n
+    assert order.over(n).length == n
     assert sorted(whole(order, n, seed, epoch)) == list(range(n))
 
 
@@ -127,7 +128,7 @@ def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(
     order: RowOrder, n: int, data: st.DataObject
 ) -> None:
     positions = data.draw(some_runs(n))
-    placed = order.place(positions, n, 5, 2)
+    placed = order.over(n, 5).within(positions, 2)
     sequence = np.array(whole(order, n, 5, 2))
     assert placed.rows().tolist() == sequence[positions.rows()].tolist()
     assert (placed.lengths > 0).all()
@@ -140,17 +141,16 @@ def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(
 @settings(deadline=None)
 def test_pieces_of_an_epoch_join_to_the_epoch(order: RowOrder, n: int, cuts: list[int]) -> None:
     edges = sorted({0, n, *(cut for cut in cuts if cut < n)})
-    pieces = [order.place(one_run(a, b), n, 9, 1).rows().tolist() for a, b in pairwise(edges)]
+    pieces = [order.over(n, 9).within(one_run(a, b), 1).rows().tolist() for a, b in pairwise(edges)]
     assert [row for piece in pieces for row in piece] == whole(order, n, 9, 1)
 
 
 @pytest.mark.parametrize("order", BILLION)
 def test_no_positions_are_no_rows(order: RowOrder) -> None:
     for n in (0, 5):
-        placed = order.place(one_run(0, 0), n, 0, 0)
+        placed = order.over(n).within(one_run(0, 0), 0)
         assert (len(placed.starts), len(placed.lengths)) == (0, 0)
-        ahead = order.ahead(Reach(0, 0), n, 0, 0)
-        assert (len(ahead.starts), len(ahead.lengths)) == (0, 0)
+        assert order.over(n).upcoming(one_run(0, 0), 0, set()) == []
 
 
 @pytest.mark.parametrize("order", SHUFFLED)
@@ -164,12 +164,12 @@ def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
 def test_a_billion_rows_need_only_the_rows_asked_for(order: RowOrder) -> None:
     n = 10**9
     positions = Runs(np.arange(64) * 262_144, np.full(64, 16))
-    np.unique(order.place(positions, n, 0, 0).rows())  # NumPy loads parts of itself
+    np.unique(order.over(n).within(positions, 0).rows())  # NumPy loads parts of itself
     tracemalloc.start()
     begun = time.thread_time()  # not the clock: others may use the machine
     for epoch in (1, 2):
-        placed = [order.place(positions, n, 0, epoch), order.place(one_run(n - 1000, n), n, 0, epoch)]
-        order.ahead(Reach(0, 1024, begins=True), n, 0, epoch)
+        placed = [order.over(n).within(positions, epoch), order.over(n).within(one_run(n - 1000, n), epoch)]
+        order.over(n).upcoming(one_run(0, 1024), epoch, set())
         assert [runs.total for runs in placed] == [1024, 1000]
         assert all(len(np.unique(runs.rows())) == runs.total for runs in placed)
         assert all(runs.starts.min() >= 0 and (runs.starts + runs.lengths).max() <= n for runs in placed)
@@ -182,7 +182,7 @@ def test_a_billion_rows_need_only_the_rows_asked_for(order: RowOrder) -> None:
 @pytest.mark.parametrize("order", [Slices(2**61), Slices(3), Blocks(2**61, 2**61), Blocks(100, 7), Rows()])
 def test_the_most_rows_do_not_overflow(order: RowOrder) -> None:
     n = 2**62
-    rows = order.place(Runs(np.array([0, n - 9, 2**61]), np.array([9, 9, 9])), n, 1, 0).rows()
+    rows = order.over(n, 1).within(Runs(np.array([0, n - 9, 2**61]), np.array([9, 9, 9])), 0).rows()
     assert len(np.unique(rows)) == 27
     assert 0 <= rows.min() <= rows.max() < n
 
@@ -192,14 +192,14 @@ def test_a_record_makes_the_same_order(name: str) -> None:
     bound = BY_NAME[name]().bind(context(1000))
     assert bound.name == name
     assert isinstance(bound, RowOrder)
-    assert BY_NAME[name]().resumed(bound.record()) == bound
-    assert BY_NAME[name]().bind(context(1000, 5, 64)).resumed(bound.record()) == bound
+    assert BY_NAME[name]().bind(context(1000, 50)).resumed(bound.record(), 0) == bound
+    assert BY_NAME[name]().bind(context(1000, 5, 64)).resumed(bound.record(), 0) == bound
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_record_of_another_order_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as error:
-        BY_NAME[name]().resumed({"name": "weighted"})
+        BY_NAME[name]().resumed({"name": "weighted"}, 0)
     assert str(error.value) == (
         f"state_dict: was taken in the order 'weighted'; this dataset has {name!r}. Pass the order that it was taken in."
     )
@@ -208,7 +208,7 @@ def test_the_record_of_another_order_is_refused(name: str) -> None:
 @pytest.mark.parametrize("record", [{}, {"name": 3}, None, "slices"])
 def test_what_is_no_record_is_refused(record: object) -> None:
     with pytest.raises(UsageError) as error:
-        Slices(8).resumed(record)  # type: ignore[arg-type]
+        Slices(8).resumed(record, 0)  # type: ignore[arg-type]
     assert str(error.value) == (
         f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass what state_dict() gave."
     )
@@ -217,7 +217,7 @@ def test_what_is_no_record_is_refused(record: object) -> None:
 @pytest.mark.parametrize("rows", [None, 0, 2.5, True])
 def test_a_damaged_length_is_refused(rows: object) -> None:
     with pytest.raises(UsageError) as error:
-        Slices(8).resumed({"name": "slices", "rows": rows})
+        Slices(8).resumed({"name": "slices", "rows": rows}, 0)
     assert str(error.value) == (
         f"state_dict: the order's rows: is {rows!r}; whole numbers from 1 are allowed. Pass what state_dict() gave."
     )
@@ -229,7 +229,7 @@ def test_a_damaged_length_is_refused(rows: object) -> None:
 def test_sequential_gives_back_its_runs() -> None:
     positions = Runs(np.array([10**11, 10**11 + 256]), np.array([256, 256]))
     for epoch in (0, 1):
-        assert Sequential().place(positions, 10**12, 5, epoch) is positions
+        assert Sequential().over(10**12, 5).within(positions, epoch) is positions
 
 
 # --- slices ------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_sequential_gives_back_its_runs() -> None:
 def test_a_slice_is_one_run_or_two_where_the_ring_closes(n: int, slice_rows: int, epoch: int) -> None:
     closings = 0
     for start in range(0, n, slice_rows):
-        part = Slices(slice_rows).place(one_run(start, min(n, start + slice_rows)), n, 0, epoch)
+        part = Slices(slice_rows).over(n).within(one_run(start, min(n, start + slice_rows)), epoch)
         closings += len(part.starts) - 1
         if len(part.starts) == 2:
             assert part.starts[0] + part.lengths[0] == n
@@ -272,19 +272,25 @@ def test_a_slice_is_a_global_batch_unless_given() -> None:
 @given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 40))
 @settings(deadline=None, max_examples=50)
 def test_windows_share_the_blocks_evenly_and_hold_what_was_asked(n: int, window: int, block: int) -> None:
-    cut = WindowCut.of(n, block, -(-window // min(block, n)))
-    bounds = [cut.slots(number) for number in range(cut.windows)]
-    blocks = -(-n // min(block, n))
+    epoch = BlockEpoch(Blocks(window, block).over(n), 0)
+    bounds = [epoch.slots(number) for number in range(epoch.windows)]
+    blocks = -(-n // epoch.block)
     assert [a for a, _ in bounds] == [0, *(b for _, b in bounds[:-1])]
     assert bounds[-1][1] == blocks
     counts = [b - a for a, b in bounds]
     assert max(counts) - min(counts) <= 1
-    least = -(-window // min(block, n))
+    least = -(-window // block)
     assert min(counts) >= min(least, blocks)
     assert max(counts) < 2 * least
-    for position, number in enumerate(cut.windows_of(np.arange(n)).tolist()):
-        first, last = bounds[number]
-        assert first <= position // cut.block < last
+    for position in range(n):
+        first, last = bounds[epoch.window(position)]
+        assert first <= position // block < last or position >= epoch._edge
+
+
+def asking(order: RowOrder, share: Share, most: int = 1, epoch: int = 0) -> Iterator[tuple[list[int], Runs]]:
+    """Yield the rows of each request of a rank, and those that it asks the disk for."""
+    for request in read_requests(order.over(share.n), epoch, share, most):
+        yield request.within().rows().tolist(), request.upcoming()
 
 
 @given(st.integers(1, 500), st.integers(1, 60), st.integers(1, 20), st.data())
@@ -294,47 +300,46 @@ def test_rows_are_asked_for_before_they_are_needed_and_once(
 ) -> None:
     order = Blocks(max(window, block + 1), block)
     begin = data.draw(st.integers(0, n - 1))  # a resumed epoch
-    cuts = data.draw(st.lists(st.integers(begin, n), max_size=5))
-    sequence = whole(order, n)
+    world = data.draw(st.integers(1, 3))
+    share = Share(n, data.draw(st.integers(1, 40)), world, data.draw(st.integers(0, world - 1)), origin=begin)
     asked: list[int] = []
-    for start, stop in pairwise(sorted({begin, n, *cuts})):
-        soon = order.ahead(Reach(start, stop, begins=start == begin), n, 0, 0)
+    for rows, soon in asking(order, share, data.draw(st.integers(1, 4))):
         assert ((soon.starts >= 0) & (soon.starts + soon.lengths <= n)).all()
         asked += soon.rows().tolist()
-        assert set(sequence[start:stop]) <= set(asked)
+        assert set(rows) <= set(asked)
     assert len(asked) == len(set(asked))
-    assert set(asked) >= set(sequence[begin:])
 
 
 def test_the_disk_is_asked_for_two_windows_and_then_for_one_at_a_time_in_file_order() -> None:
     order, n = Blocks(40, 10), 400
     sequence = whole(order, n)
     windows = [sorted(sequence[start : start + 40]) for start in range(0, n, 40)]
-    first = order.ahead(Reach(0, 8, begins=True), n, 0, 0)
-    assert first.rows().tolist() == windows[0] + windows[1]
-    assert [order.ahead(Reach(at, at + 8), n, 0, 0).total for at in range(8, 48, 8)] == [0, 0, 0, 0, 40]
-    assert sorted(order.ahead(Reach(40, 48), n, 0, 0).rows().tolist()) == windows[2]
-    runs = order.ahead(Reach(40, 48), n, 0, 0)
-    assert len(runs.starts) <= 4
-    assert order.ahead(Reach(392, 400), n, 0, 0).total == 0
-    assert [
-        kind.ahead(Reach(0, 400, begins=True), n, 0, 0).total for kind in (Sequential(), Slices(8), Rows())
-    ] == [0, 0, 0]
+    soon = [runs for _, runs in asking(order, Share(n, 8))]
+    assert soon[0].rows().tolist() == windows[0] + windows[1]
+    assert [runs.total for runs in soon[1:11]] == [0, 0, 0, 40, 0, 0, 0, 0, 0, 40]
+    assert soon[4].rows().tolist() == windows[2]
+    assert len(soon[4].starts) <= 4
+    assert [runs.total for runs in soon[-9:]] == [0] * 9
+    for other in (Sequential(), Slices(8), Rows(), Blocks(10, 10)):
+        assert not any(runs.total for _, runs in asking(other, Share(n, 8)))
+
+
+def test_of_small_rows_no_more_are_asked_for_at_once_than_are_soon_read() -> None:
+    order, n = Blocks(1_000_000, 100), 3_000_000
+    asked = np.cumsum([runs.total for _, runs in asking(order, Share(n, 10_000))])
+    assert [int(asked[k]) for k in (0, 48, 49, 98, 99)] == [10**6, 10**6, 2 * 10**6, 2 * 10**6, 3 * 10**6]
 
 
 def test_of_many_windows_a_rank_asks_for_its_own_rows_alone() -> None:
     order, n, world, rows = Blocks(40, 10), 4007, 50, 4  # global batches of 200 rows, five windows
-    shares = [Share(n, rows, world, rank) for rank in (0, 7, 49)]
-    for share in shares:
-        for step in range(share.steps - 2):
-            own, reach = share.positions(step, step + 1), (step * 200, step * 200 + 200)
-            soon = order.ahead(Reach(*reach, own, begins=step == 0), n, 0, 0)
-            later = order.place(share.positions(step + 1, step + 2), n, 0, 0)
-            assert sorted(soon.rows().tolist()) == sorted(later.rows().tolist())
-        last = share.positions(share.steps - 1, share.steps)
-        assert order.ahead(Reach(4000, n, last), n, 0, 0).total == 0
-    few = Share(n, 50, 4, 1)  # each rank has a good part of the windows: all ask for whole blocks
-    assert order.ahead(Reach(0, 200, few.positions(0, 1), begins=True), n, 0, 0).total >= 200
+    for rank in (0, 7, 49):
+        found = [*asking(order, Share(n, rows, world, rank))]
+        assert found[0][1].rows().tolist() == found[0][0] + found[1][0]
+        for (_, soon), (later, _) in pairwise(found[1:]):
+            assert soon.rows().tolist() == later
+        assert found[-1][1].total == 0
+    # Each rank has a good part of the windows: all ask for whole blocks.
+    assert next(asking(order, Share(n, 50, 4, 1)))[1].total >= 80
 
 
 def test_places_within_a_window_are_equally_likely() -> None:
@@ -405,8 +410,3 @@ def test_lengths_below_one_are_refused(wrong: int) -> None:
         with pytest.raises(UsageError) as error:
             make()
         assert str(error.value) == sentence
-
-
-def test_an_argument_that_went_is_named() -> None:
-    with pytest.raises(UsageError, match=r"whole=: is no argument of Blocks; .* Leave it out\.$"):
-        Blocks(whole=True)  # type: ignore[call-arg]

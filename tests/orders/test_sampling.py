@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from packer import randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.row_orders import Slices
-from packer.orders.runs import Runs, one_run
+from packer.orders.runs import Runs, Subset, one_run
 from packer.orders.sampling import Balanced, Weighted, permute_each
 
 WEIGHTS = st.lists(st.sampled_from([0.0, 0.1, 1 / 3, 1.0, 2.5, 40.0]), min_size=1, max_size=200).filter(any)
@@ -25,7 +26,9 @@ LABELS = st.lists(st.sampled_from([-1, 0, 0, 0, 1, 2, 7]), min_size=1, max_size=
 
 
 def context(n: int, labels: object = None, **more: Any) -> Context:
-    return Context(n, 100, 10, 32, labels=None if labels is None else lambda _: np.asarray(labels), **more)
+    return Context(
+        Subset([(0, n)]), 100, 10, 32, labels=None if labels is None else lambda _: np.asarray(labels), **more
+    )
 
 
 def weighted(weights: object, rows: int | None = None) -> Weighted:
@@ -37,7 +40,7 @@ def balanced(labels: object, rows: int | None = None) -> Balanced:
 
 
 def whole(order: RowOrder, n: int, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
-    return order.place(one_run(0, order.length(n)), n, seed, epoch).rows()
+    return order.over(n, seed).within(one_run(0, order.over(n).length), epoch).rows()
 
 
 def chi_square(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
@@ -85,7 +88,14 @@ def test_the_samplers_are_frozen() -> None:
         6,
     ]
     many = balanced(np.arange(4000) % 300 % 299)  # more classes than are sorted
-    assert many.place(one_run(900, 906), 4000, 3, 1).rows().tolist() == [3031, 484, 1501, 2856, 3619, 265]
+    assert many.over(4000, 3).within(one_run(900, 906), 1).rows().tolist() == [
+        3031,
+        484,
+        1501,
+        2856,
+        3619,
+        265,
+    ]
     keys = np.arange(6, dtype=np.uint64) + np.uint64(2**63)
     sizes = np.array([1, 2, 3, 300, 10**6, 2**52])
     assert permute_each(np.array([0, 1, 2, 3, 4, 2**52 - 1]), sizes, keys).tolist() == [
@@ -106,7 +116,7 @@ def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(
     bound = order.record()["rows"]
     starts = data.draw(st.lists(st.integers(0, bound - 1), min_size=1, max_size=6))
     positions = Runs(np.array(starts), np.array([data.draw(st.integers(1, bound - s)) for s in starts]))
-    placed = order.place(positions, bound, 5, 2)
+    placed = order.over(bound, 5).within(positions, 2)
     assert placed.rows().tolist() == whole(order, bound, 5, 2)[positions.rows()].tolist()
     assert (placed.lengths > 0).all()
     assert placed.starts.dtype == placed.lengths.dtype == np.int64
@@ -122,17 +132,17 @@ def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
 
 @pytest.mark.parametrize(("make", "of"), [(weighted, np.ones(9)), (balanced, np.zeros(9, np.int64))])
 def test_an_epoch_is_as_long_as_asked_for(make: Any, of: object) -> None:
-    assert make(of).length(9) == 9
-    assert make(of, 4).length(9) == len(whole(make(of, 4), 9)) == 4
-    assert make(of, 40).length(9) == len(whole(make(of, 40), 9)) == 40
+    assert make(of).length == 9
+    assert make(of, 4).length == len(whole(make(of, 4), 9)) == 4
+    assert make(of, 40).length == len(whole(make(of, 40), 9)) == 40
 
 
 @pytest.mark.parametrize("make", [weighted, balanced])
 def test_no_rows_have_no_epoch(make: Any) -> None:
     none = make(np.empty(0, np.int64))
-    assert none.length(0) == 0
-    assert len(none.place(one_run(0, 0), 0, 0, 0).starts) == 0
-    assert none.resumed(none.record()).length(0) == 0
+    assert none.length == 0
+    assert len(none.over(0).within(one_run(0, 0), 0).starts) == 0
+    assert none.resumed(none.record(), 0).length == 0
 
 
 @pytest.mark.parametrize(
@@ -141,19 +151,19 @@ def test_no_rows_have_no_epoch(make: Any) -> None:
 def test_resuming_takes_the_rows_and_refuses_others(make: Any, of: list[int], others: list[int]) -> None:
     what = {"weighted": "weights", "balanced": "labels"}[make(of).name]
     record = make(of, 50).record()
-    assert make(of).resumed(record).length(3) == 50
-    assert whole(make(of).resumed(record), 3).tolist() == whole(make(of, 50), 3).tolist()
+    assert make(of).resumed(record, 0).length == 50
+    assert whole(make(of).resumed(record, 0), 3).tolist() == whole(make(of, 50), 3).tolist()
     with pytest.raises(UsageError) as error:
-        make(others).resumed(record)
+        make(others).resumed(record, 0)
     here = make(others).record()[what]
     assert str(error.value) == (
         f"state_dict: was taken with other {what} ({record[what]} there, {here} here); the same are needed to go on."
         f" Pass the same {what}, or begin anew without the state."
     )
     with pytest.raises(UsageError, match=r"^state_dict: was taken in the order 'slices'; this dataset has"):
-        make(of).resumed(Slices(8).record())
+        make(of).resumed(Slices(8).record(), 0)
     with pytest.raises(UsageError, match=r"^state_dict: the order's rows: is 'x'; whole numbers"):
-        make(of).resumed(record | {"rows": "x"})
+        make(of).resumed(record | {"rows": "x"}, 0)
 
 
 @pytest.mark.parametrize(
@@ -171,9 +181,9 @@ def test_an_empty_epoch_is_refused(make: Any, name: str) -> None:
 def test_a_batch_of_many_is_placed_in_microseconds() -> None:
     n = 200_000
     for order in (weighted(np.arange(n)), balanced(np.arange(n) % 1000)):
-        order.place(one_run(0, 8192), n, 0, 0)
+        order.over(n).within(one_run(0, 8192), 0)
         begun = time.thread_time()  # not the clock: others may use the machine
-        order.place(one_run(0, 8192), n, 0, 1)
+        order.over(n).within(one_run(0, 8192), 1)
         assert time.thread_time() - begun < 0.1  # about 2 ms: no step of Python a row
 
 
@@ -202,7 +212,10 @@ def test_over_epochs_and_seeds_rows_come_in_proportion_to_their_weights() -> Non
     order, drawn = weighted(weights, 1), 8_000
     for rows in (
         [whole(order, 50, seed, 0)[0] for seed in range(drawn)],
-        [weighted(weights, 7).place(one_run(3, 4), 50, seed, seed % 5).rows()[0] for seed in range(drawn)],
+        [
+            weighted(weights, 7).over(50, seed).within(one_run(3, 4), seed % 5).rows()[0]
+            for seed in range(drawn)
+        ],
     ):
         counts = np.bincount(rows, minlength=50)
         assert abs(chi_square(counts, drawn * weights / weights.sum())) < 4
@@ -221,7 +234,7 @@ def test_picks_are_permuted() -> None:
 
 def test_weights_may_be_given_for_the_whole_pack() -> None:
     weights = np.arange(10)
-    about = context(4, pack_rows=10, place=lambda runs: Runs(9 - 2 * runs.rows(), np.ones(4, np.int64)))
+    about = replace(context(4, pack_rows=10), subset=Subset.of_rows(np.array([9, 7, 5, 3])))
     order = Weighted(weights, 24).bind(about)
     assert np.bincount(whole(order, 4)).tolist() == [9, 7, 5, 3]  # weights 9, 7, 5, 3
     assert order.record() == Weighted([9, 7, 5, 3], 24).bind(context(4)).record()
@@ -229,7 +242,7 @@ def test_weights_may_be_given_for_the_whole_pack() -> None:
 
 def test_as_many_weights_as_rows_are_those_of_the_dataset() -> None:
     """Also where the dataset has all rows of the pack in another order."""
-    about = context(4, pack_rows=4, place=lambda runs: Runs(3 - runs.rows(), np.ones(4, np.int64)))
+    about = replace(context(4, pack_rows=4), subset=Subset.of_rows(np.array([3, 2, 1, 0])))
     assert np.bincount(whole(Weighted([0, 1, 2, 3], 6).bind(about), 4)).tolist() == [0, 1, 2, 3]
 
 
@@ -271,7 +284,7 @@ def test_as_many_weights_as_rows_are_needed() -> None:
     for about, allowed in (
         (context(4), "4, one a row, are allowed"),
         (
-            context(4, pack_rows=9, place=lambda runs: runs),
+            context(4, pack_rows=9),
             "4, one a row, or 9, one a row of the whole pack, are allowed",
         ),
     ):
@@ -340,7 +353,7 @@ def test_more_classes_than_are_sorted() -> None:
 
 def test_the_field_is_asked_for_by_its_name() -> None:
     asked: list[str] = []
-    about = Context(3, 1, 1, 1, labels=lambda name: asked.append(name) or np.array([0, 1, 1]))  # type: ignore[func-returns-value]
+    about = Context(Subset([(0, 3)]), 1, 1, 1, labels=lambda name: asked.append(name) or np.array([0, 1, 1]))  # type: ignore[func-returns-value]
     Balanced("breed").bind(about)
     assert asked == ["breed"]
 

@@ -93,7 +93,7 @@ class Workers:
         """Fill a slot with the rows of a request, after probe: a part by each process.
 
         slot: of memory that allocate gave, held until the processes are done with it, and of the output fields. Draws are keyed by the
-        epoch's `seed` and `number`, and each row's number, or what the request's `counters` have in its place.
+        order's seed, the epoch and each row's number, or what the request's `counters` have in its place.
         A Future can be cancelled until a process begins. It raises TransformError (fn raised, or returned something else than
         for the first row; its process died; close was called) and FormatError (the pack cannot be read).
         """
@@ -105,8 +105,8 @@ class Workers:
         jobs = [
             TransformJob(
                 rows.part(begin, end),
-                request.epoch.seed,
-                request.epoch.number,
+                request.order.seed,
+                request.epoch,
                 None if counters is None else counters.part(begin, end),
                 place,
                 self._form[1],

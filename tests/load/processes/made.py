@@ -12,9 +12,9 @@ from packer.format.pack import Pack
 from packer.load.batch import Filled, LentSlot, SlotLayout, Slots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workers import Workers
-from packer.orders.epochs import Epoch
+from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import Sequential
-from packer.orders.runs import Runs, Subset, consecutive
+from packer.orders.runs import Runs, consecutive
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
 
@@ -23,7 +23,8 @@ class Asked(NamedTuple):
     """A request for rows, as far as a transform's processes look at it."""
 
     rows: Runs
-    epoch: Epoch
+    epoch: int
+    order: RowOrder = Sequential().over(0)
 
     def within(self) -> Runs:
         return self.rows
@@ -33,7 +34,7 @@ class Asked(NamedTuple):
 
 
 def asked(rows: Runs, epoch: int = 0) -> Any:
-    return Asked(rows, Epoch(Sequential(), Subset([]), 0, epoch))
+    return Asked(rows, epoch)
 
 
 class Parts:

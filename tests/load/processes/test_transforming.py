@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from packer.errors import TransformError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.transforms import PythonTransform
-from packer.orders.sampling import Weighted
+from packer.orders.mixture import Mixture
+from packer.orders.sampling import Balanced, Weighted
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
+from packer.augment import RandomHorizontalFlip  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -129,6 +132,48 @@ def test_repetitions_have_draws_of_their_own(pack: Pack):
             dataset.load_state_dict(state)
             ranks += draws(dataset)
     assert sorted(rest) == sorted(ranks)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(
+    "order", [Weighted(np.arange(ROWS) + 1.0), Balanced(rows=ROWS), Mixture("rows", rows=ROWS)], ids=repr
+)
+def test_where_rows_repeat_transform_and_augment_draw_anew_alike(
+    pack: Pack, tmp_path: Path, order: Any, world: int
+):
+    """Both by the place in the epoch: what row p draws where no row repeats, place p does here."""
+    several = isinstance(order, Mixture)
+    packs: Any = [(pack, 3), (make_pack(tmp_path / "p.h5"), 1)] if several else pack
+
+    def upright(batch: Any) -> list[np.ndarray]:
+        return [image_of(label // 3).transpose(2, 0, 1) for label in batch.label.tolist()]
+
+    def drawn(packs: Any, order: Any, rank: int, **option: Any) -> list[list[Any]]:
+        share = {"rank": rank, "world_size": world, "ends": "uneven", "seed": 3}
+        with PackedBatchDataset(packs, 10, order=order, **share, **option) as dataset:
+            dataset.set_epoch(2)
+            if "transform" in option:
+                return [batch.x.tolist() for batch in dataset]
+            flipped = [
+                [not np.array_equal(*pair) for pair in zip(batch.image.numpy(), upright(batch), strict=True)]
+                for batch in dataset
+            ]
+            assert 0.2 < np.mean([flip for batch in flipped for flip in batch]) < 0.8
+            return flipped
+
+    for option in ({"transform": noisy}, {"augment": [RandomHorizontalFlip()]}):
+        for rank in range(world):
+            assert drawn(packs, order, rank, **option) == drawn(pack, "sequential", rank, **option)
+
+
+def test_rows_that_fill_the_last_batches_draw_as_at_the_beginning(pack: Pack):
+    share = {"order": "rows", "ends": "pad", "seed": 3}
+    with PackedBatchDataset(pack, 40, transform=noisy, **share) as dataset:
+        draws = [x for batch in dataset for x in batch.x.tolist()]
+    with PackedBatchDataset(pack, 40, augment=[RandomHorizontalFlip()], **share) as dataset:
+        images = [x for batch in dataset for x in batch.image.tolist()]
+    assert draws[ROWS:] == draws[: 120 - ROWS]
+    assert images[ROWS:] == images[: 120 - ROWS]
 
 
 def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
