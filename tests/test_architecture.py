@@ -27,6 +27,7 @@ LEAVES = {
     "packer.starting",
     "packer.native",
     "packer.sentence",
+    "packer.service",
     "packer.source_kinds",
     "packer.units",
     "packer.version",

@@ -360,7 +360,7 @@ STARTS = {
     "filling": """
         from packer.filling.filling_pack import open_filling
         pack = open_filling(sys.argv[1], os.path.join(here, "filled.h5"), {"size": 8})
-        pack.client.close()
+        pack.units.close()
     """,
     "a script": """
         from packer.bench.training_loop import measure_script

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,48 +13,29 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError
 from packer.filling.filling_client import FillingClient, inodes
-from packer.filling.filling_messages import HEADER
 from packer.format.header import PARTIAL_SUFFIX, Header
-from packer.format.pack import Arrival, Pack
+from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.remote.urls import is_url
 
 MODULE = "packer.filling.filling_process"
-KEYS = "keys"  # the files of the keys, beside the pack: the pack gets them when it is sealed
 
 
 @dataclass(frozen=True)
 class FillingPack(Pack):
-    """A pack in the making: its header, and its rows as they come. path: that it will have.
+    """A pack in the making: its header, and its rows as they come. path: that it will have."""
 
-    client: asks for rows. made: arrays whose rows are made one by one; the others are there.
-    """
-
-    client: FillingClient = field(kw_only=True)
-    made: frozenset[str] = field(kw_only=True)
+    units: FillingClient = field(kw_only=True)
 
     @property
     def pending(self) -> bool:
         """See Pack."""
-        return not self.client.sealed
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        """See Pack."""
-        return 0 if self.pending else None
-
-    def arrival(self, array: str) -> Arrival | None:
-        """See Pack."""
-        return self.client if array in self.made else None
-
-    def own(self) -> Pack:
-        """See Pack."""
-        return replace(self, client=self.client.own())
+        return not self.units.sealed
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
         """See Pack; waits until the rows have been made."""
-        if name in self.made and not self.client.sealed:
-            self.client.wait(np.arange(self.rows)[start:stop])
+        if self.arrival(name) is not None:
+            self.units.wait(np.arange(self.rows)[start:stop])
         return super().read(name, start, stop)
 
     def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
@@ -71,18 +51,10 @@ class FillingPack(Pack):
     def _whole(self) -> Pack:
         return self.settled()
 
-    def close(self) -> None:
-        """See Pack."""
-        self.client.close()
-
-    def closing(self) -> AbstractContextManager[None]:
-        """See Pack."""
-        return self.client.closing()
-
     def settled(self) -> Pack:
         """See Pack."""
-        if not self.client.sealed and (
-            os.path.lexists(os.path.join(self.client.folder, "pack")) or not os.path.lexists(self.path)
+        if not self.units.sealed and (
+            os.path.lexists(os.path.join(self.units.folder, "pack")) or not os.path.lexists(self.path)
         ):
             return self
         pack = replace(open_pack(self.path), filled=self.filled)
@@ -91,20 +63,11 @@ class FillingPack(Pack):
 
     def check_same(self) -> None:
         """See Pack."""
-        files = self.client.ready["place"]["files"]
+        files = self.units.ready["place"]["files"]
         if inodes(self._path(""), dict(files)) != files and inodes(self.path, dict(files)) != files:
             raise FormatError(
                 f"{self.path}: was replaced, or begun anew, after it was opened. Open it again."
             )
-
-    def _path(self, file: str) -> str:
-        folder = self.client.folder
-        if file.startswith(KEYS):
-            return os.path.join(folder, file)
-        pack = os.path.join(folder, "pack")
-        if not os.path.lexists(pack):  # it has got its name, and is the same file
-            pack = self.path
-        return os.path.join(pack, file) if file else pack
 
 
 def open_filling(
@@ -126,15 +89,5 @@ def open_filling(
         "options": dict(options),
     }
     client = FillingClient(out + PARTIAL_SUFFIX, job, MODULE)
-    while True:
-        ready = client.open(progress)
-        if ready is None:
-            return open_pack(out)
-        try:
-            with open(os.path.join(client.folder, HEADER), "rb") as file:
-                header = Header.from_bytes(file.read(), out)
-        except FileNotFoundError:  # sealed in this moment
-            client.close()
-            client = FillingClient(client.folder, job, MODULE)
-            continue
-        return FillingPack(out, header, b"", client=client, made=frozenset(ready["made"]))
+    header = client.open(progress)
+    return FillingPack(out, Header.from_bytes(header, out), b"", units=client) if header else open_pack(out)

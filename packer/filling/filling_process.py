@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,30 +24,19 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import part_writer, row_keys, seal, write_pack
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
-from packer.filling.filling_client import inodes
-from packer.filling.filling_messages import (
-    HEADER,
-    SOCKET,
-    STATES,
-    Link,
-    UnitStates,
-    connect,
-    error_content,
-    listen,
-    receive,
-    send,
-)
-from packer.filling.filling_pack import KEYS
+from packer.filling.filling_client import KEYS, SOCKET, inodes
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
 from packer.foreign_words import remedy
 from packer.format.checksums import digest
 from packer.format.file_io import remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
+from packer.format.unit_states import STATES, map_states
 from packer.format.working_folder import difference
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.remote.urls import is_url
+from packer.service import connect, failure, listen, receive, send
 from packer.tables.table_options import Csv, Encode
 
 _FAR_TASK_SECONDS = 0.25  # of images in a store, which a worker reads over several connections at once
@@ -55,29 +44,26 @@ _PROGRESS_SECONDS = 0.2
 
 
 def main(fd: int) -> None:
-    """Fill the pack that the client at a socket's descriptor names. Ctrl-C is for the clients."""
-    for name in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)
-    link: Link[Any, Any] = Link(fd)
-    try:
-        filling = _Filling(link, receive(link)["hello"])
-    except (EOFError, OSError):  # it has gone
-        return
-    try:
-        filling.run()
-    except (_LeftError, KeyboardInterrupt):
-        pass
-    except BusyError:
-        filling.answer(busy=True)
-    except PackerError as error:
-        filling.answer(error=error_content(error))
-    except OSError as error:  # a limit; a file system without sockets
-        limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-        remedy = (
-            "Raise the limits (ulimit -n, -u, -v)" if limit else "Pass a shorter name, or one on another disk"
-        )
-        said = f"{error.filename or filling.folder}: cannot be used ({error.strerror or error}). {remedy}."
-        filling.answer(error=error_content(PackerError(said)))
+    """Fill the pack that the client at a socket's descriptor names."""
+    first = socket.socket(fileno=fd)
+    with suppress(EOFError, OSError):  # it has gone
+        job, _ = receive(first)
+        filling = _Filling(first, job)
+        try:
+            filling.run()
+        except (_LeftError, KeyboardInterrupt):
+            pass
+        except PackerError as error:
+            filling.fail(error)
+        except OSError as error:  # a limit; a file system without sockets
+            limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+            cure = (
+                "Raise the limits (ulimit -n, -u, -v)"
+                if limit
+                else "Pass a shorter name, or one on another disk"
+            )
+            where = error.filename or filling.folder
+            filling.fail(PackerError(f"{where}: cannot be used ({error.strerror or error}). {cure}."))
 
 
 class _LeftError(Exception):
@@ -85,10 +71,10 @@ class _LeftError(Exception):
 
 
 class _Filling:
-    """One run of this process. job: {"source", "out", "options"}."""
+    """One run of this process. first: the client that has started it; job: {"source", "out", "options"}."""
 
-    def __init__(self, link: Link[Any, Any], job: Mapping[str, Any]) -> None:
-        self._first, self._job = link, job
+    def __init__(self, first: socket.socket, job: Mapping[str, Any]) -> None:
+        self._first, self._job = first, job
         self._server: FillingServer | None = None
         self._told = 0.0
         self.folder = job["out"] + PARTIAL_SUFFIX
@@ -96,7 +82,8 @@ class _Filling:
     def run(self) -> None:
         """Convert, and tell the clients when the pack has its name."""
         out = self._job["out"]
-        if connect(self.folder) is not None:
+        if (other := connect(os.path.join(self.folder, SOCKET))) is not None:
+            other.close()
             raise BusyError(f"{out}: is being filled by another process. Wait for it.")
         there = os.path.lexists(out)
         try:
@@ -105,7 +92,17 @@ class _Filling:
             if there or not os.path.lexists(out):
                 raise
             raise BusyError(f"{out}: another process has just made it. Look at it.") from None
-        self.answer(sealed=self._server.made if self._server else 0, cleared=report.cleared)
+        if self._server is not None:
+            self._server.finish()
+        else:
+            send(self._first, [True, {"sealed": True, "cleared": report.cleared}])
+
+    def fail(self, error: PackerError) -> None:
+        """Tell all clients, or the one that there is."""
+        if self._server is not None:
+            self._server.finish(error)
+        else:
+            send(self._first, failure(error))
 
     def _convert(self, *, resume: bool) -> Report:
         """Run the conversion. resume: leave a whole pack of the same as it is; else what is left of another is cleared."""
@@ -120,21 +117,13 @@ class _Filling:
         _check_options(convert_images, options)
         return convert_images(source, out, **_with_values(options), resume=resume, engine=self._write)
 
-    def answer(self, **content: Any) -> None:
-        """Tell all clients, or the one that there is."""
-        if self._server is not None:
-            self._server.tell(**content)
-        else:
-            with suppress(OSError):
-                send(self._first, content)
-
     def _progress(self, done: int, total: int = 0) -> None:
         """Tell how far a conversion is that runs before anything can be read; end it if the client has left."""
         now = time.monotonic()
         if now - self._told > _PROGRESS_SECONDS:
             self._told = now
             try:
-                send(self._first, {"progress": [done, total]})
+                send(self._first, [None, [done, total]])
             except OSError:
                 raise KeyboardInterrupt from None
 
@@ -146,37 +135,34 @@ class _Filling:
         rows = len(task.order.samples)
         with part_writer(task, out, running) as writer:
             writer.record_rows()
-            states = UnitStates.open(os.path.join(writer.folder, STATES), rows, writable=True)
-            with RowFilling(task, writer, running.workers, states.values) as source:
-                _write_header(task, writer)
+            states = map_states(os.path.join(writer.folder, STATES), rows + 1, "<u8", writable=True)
+            with RowFilling(task, writer, running.workers, states[:-1]) as source:
+                header = _header(task, writer)
                 ready = {
                     "units": rows,
                     "made": sorted(source.made),
                     "cleared": writer.cleared,
-                    "place": _place(writer),
+                    "place": _place(writer, header),
                 }
-                remove(os.path.join(writer.folder, SOCKET))
-                with listen(writer.folder) as listener:
-                    far = is_url(self._job["source"])
+                path = os.path.join(writer.folder, SOCKET)
+                remove(path)
+                with listen(path) as listener:
+                    seconds = _FAR_TASK_SECONDS if is_url(self._job["source"]) else TASK_SECONDS
                     self._server = FillingServer(
-                        states,
-                        source,
-                        lambda job: self._hello(job, ready),
-                        task_seconds=_FAR_TASK_SECONDS if far else TASK_SECONDS,
+                        states, source, lambda job: self._hello(job, ready), header, task_seconds=seconds
                     )
-                    self._server.adopt(self._first, self._job)
+                    self._server.attend(self._first)
                     if not self._server.run(listener):
                         raise _LeftError
             return seal(task, writer, source.outcome, 0)
 
-    def _hello(self, job: Mapping[str, Any], ready: Mapping[str, Any]) -> dict[str, Any]:
-        differs = difference(self._job, job)
-        if differs:
-            error = UsageError(
+    def _hello(self, job: Mapping[str, Any], ready: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a client is told. Raises UsageError if it wants another pack."""
+        if job != self._job and (differs := difference(self._job, job)):
+            raise UsageError(
                 f"{self._job['out']}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
             )
-            return {"error": error_content(error)}
-        return {"ready": ready}
+        return ready
 
 
 def _is_table(source: str) -> bool:
@@ -211,8 +197,8 @@ def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -
             raise UsageError(f"{name}=: is no option of {convert.__name__}; {instead}.")
 
 
-def _write_header(task: ConversionTask, writer: PackWriter) -> None:
-    """Write what the pack's readers need while it is filled: its header, without statistics, and the keys of all rows."""
+def _header(task: ConversionTask, writer: PackWriter) -> bytes:
+    """Return the header, without statistics, for readers while it is filled; write the keys of all rows."""
     rows, extents = writer.rows, dict(writer.extents)
     if task.keyed:
         keys = list(row_keys(task, rows, {}))
@@ -223,22 +209,15 @@ def _write_header(task: ConversionTask, writer: PackWriter) -> None:
                 file.write(data)
         extents["key"] = (Extent(KEYS, 0, int(offsets[-1]), 1),)
         extents["key" + OFFSETS] = (Extent(KEYS + OFFSETS, 0, rows + 1, 8),)
-    header = Header(
-        rows,
-        min(writer.block_rows, rows),
-        task.fields,
-        extents,
-        splits={name: ((a, b),) for name, (a, b) in task.order.splits.items()},
-        **task.members,
-    )
-    path = os.path.join(writer.folder, HEADER)
-    with open(path, "wb") as file:
-        file.write(header.to_bytes())
+    splits = {name: ((a, b),) for name, (a, b) in task.order.splits.items()}
+    block_rows = min(writer.block_rows, rows)
+    return Header(rows, block_rows, task.fields, extents, splits=splits, **task.members).to_bytes()
 
 
-def _place(writer: PackWriter) -> dict[str, Any]:
+def _place(writer: PackWriter, header: bytes) -> dict[str, Any]:
     """Return what tells these files from others of the same name: all that read from them have to mean the same."""
     files = {extent.file for extents in writer.extents.values() for extent in extents}
-    with open(os.path.join(writer.folder, HEADER), "rb") as file:
-        header = digest([file.read()]).hex()
-    return {"header": header, "files": inodes(os.path.join(writer.folder, "pack"), files)}
+    return {
+        "header": digest([header]).hex(),
+        "files": inodes(os.path.join(writer.folder, "pack"), files),
+    }

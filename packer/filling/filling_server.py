@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import selectors
+import errno
+import math
 import socket
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError
-from packer.filling.filling_messages import MISSING, Link, UnitStates, error_content, receive, send
+from packer.format.unit_states import MISSING
+from packer.service import ended, serve
 
 TASK_SECONDS = 0.02
 _MOST_UNITS = 1024  # of a task
 _AHEAD = 2  # tasks handed out a worker, so that none waits for the next
 _GRACE_SECONDS = 1.0  # without any client, before filling ends
-_TURN_SECONDS = 0.02  # between attempts to take in a client
+_LOOK_SECONDS = 0.1  # between looks at whether clients have gone
 _MOST_AHEAD = 64  # lists of units asked for ahead, each client's oldest dropped first
 
 Units = NDArray[np.int64]
@@ -45,138 +49,135 @@ class UnitSource(Protocol):
         """Return the error to be told when a worker has died."""
 
 
-class _Client:
-    """One process that loads from the pack."""
-
-    def __init__(self, link: Link[Any, Any]) -> None:
-        self.link, self.ahead = link, deque[Units]()
-        self.ready = False
-        """True once its job has been heard, and is this one."""
-
-    def answer(self, **content: Any) -> None:
-        with suppress(OSError):  # it is gone, which its next message will tell
-            send(self.link, content)
-
-
 class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
-    states: of the units. source: makes them. hello: what a client's job is answered with, {"ready": ...} or {"error": ...}.
-    task_seconds: that a task takes, about: so long may units that are waited for have to wait for others.
+    states: of the units, and at the end of the pack (see `finish`). source: makes them. describe: returns the answer
+    to a request with a job, or raises PackerError. header: of the pack, the bytes behind that. task_seconds: that a
+    task takes, about: so long may units that are waited for have to wait for others.
     """
 
     def __init__(
         self,
-        states: UnitStates,
+        states: NDArray[np.uint64],
         source: UnitSource,
-        hello: Callable[[Any], dict[str, Any]],
+        describe: Callable[[Any], Mapping[str, Any]],
+        header: bytes = b"",
         *,
         task_seconds: float = TASK_SECONDS,
     ) -> None:
-        self._source, self._hello = source, hello
-        self._clients: set[_Client] = set()
-        self._waiting: list[tuple[_Client, Units]] = []
-        self._begun = states.values != MISSING  # made, or being made
+        self._states, self._source, self._describe, self._header = states, source, describe, header
+        self._changed = threading.Condition()  # all below
+        self._clients: dict[socket.socket, str] = {}  # connections, and whose they are
+        self._waiting: dict[socket.socket, tuple[Units, threading.Event]] = {}  # set: no longer
+        self._ahead: dict[str, deque[Units]] = {}
+        self._begun = states[:-1] != MISSING  # made, or being made
         self._left, self._cursor = int(np.count_nonzero(~self._begun)), 0
         self._running: dict[Future[Any], tuple[Units, float]] = {}
         self._task_seconds = task_seconds
         self._size = 4.0  # units of a task
-        self._selector = selectors.DefaultSelector()
-        self._bell, self._ringer = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._alone = time.monotonic()
-        self.made = 0
-        """Units made so far."""
+        self._made = 0  # units
+        self._error: PackerError | None = None
 
-    def adopt(self, link: Link[Any, Any], job: Any) -> None:
-        """Take in a client whose job is known already."""
-        self._welcome(self._add(link), job)
+    def attend(self, connection: socket.socket) -> None:
+        """Serve a client, on a thread."""
+        threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
 
     def run(self, listener: socket.socket) -> bool:
         """Serve. Returns True once all units are there and the source has closed; False if all clients left before.
 
-        Raises PackerError, having told the clients, when a unit cannot be made.
+        Raises PackerError when a unit cannot be made.
         """
-        self._selector.register(listener, selectors.EVENT_READ, listener)
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         try:
-            while self._left or self._running or self._source.open():
-                # Once all units are there the pack is sealed, whoever is there.
-                if self._left and not self._clients and time.monotonic() - self._alone > _GRACE_SECONDS:
-                    return False
-                self._hand_out()
-                for key, _ in self._selector.select(0.1):
-                    if key.data is listener:
-                        self._accept(listener)
-                    elif key.data is not None:
-                        self._hear(key.data)
-                    else:
-                        with suppress(BlockingIOError):
-                            self._bell.recv(4096)
-                self._collect()
+            with self._changed:
+                while self._left or self._running or self._source.open():
+                    # Once all units are there the pack is sealed, whoever is there.
+                    if self._left and not self._clients and time.monotonic() - self._alone > _GRACE_SECONDS:
+                        return False
+                    self._hand_out()
+                    if not self._collect():
+                        self._changed.wait(_LOOK_SECONDS)
             return True
-        except PackerError as error:
-            self.tell(error=error_content(error))
-            raise
         finally:
-            self._selector.close()
-            self._bell.close()
-            self._ringer.close()
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # which ends the thread that accepts
 
-    def tell(self, **content: Any) -> None:
-        """Send something to all clients whose job is this one: others would take what is made here for theirs."""
-        for client in list(self._clients):
-            if client.ready:
-                client.answer(**content)
+    def finish(self, error: PackerError | None = None) -> None:
+        """Answer all who wait: the pack is sealed, or cannot be made."""
+        with self._changed:
+            if error is None:
+                self._states[-1] = 1 + self._made
+            else:
+                self._error = error
+            self._release()
+            self._changed.wait_for(lambda: not self._clients, _GRACE_SECONDS)
 
     def _accept(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except (
-            OSError
-        ):  # it has gone, or this process may open no more files: then others are served, and it waits
-            time.sleep(_TURN_SECONDS)
-            return
-        self._add(Link(connection.detach()))
+        while True:
+            try:
+                self.attend(listener.accept()[0])
+            except (OSError, RuntimeError) as error:
+                if getattr(error, "errno", 0) in (errno.EINVAL, errno.EBADF):  # it is shut down
+                    return
+                time.sleep(_LOOK_SECONDS)  # it has gone, or a limit: then others are served, and it waits
 
-    def _add(self, link: Link[Any, Any]) -> _Client:
-        client = _Client(link)
-        self._clients.add(client)
-        self._selector.register(link, selectors.EVENT_READ, client)
-        return client
+    def _attend(self, connection: socket.socket) -> None:
+        with self._changed:
+            self._clients[connection] = ""
+        serve(connection, partial(self._answer, connection))
+        with self._changed:
+            if (name := self._clients.pop(connection, None)) is not None:
+                self._alone = time.monotonic()
+                self._changed.notify_all()
+                if name not in self._clients.values():
+                    self._ahead.pop(name, None)
 
-    def _welcome(self, client: _Client, job: Any) -> None:
-        answer = self._hello(job)
-        client.ready = "ready" in answer
-        client.answer(**answer)
-
-    def _drop(self, client: _Client) -> None:
-        self._selector.unregister(client.link)
-        client.link.close()
-        self._clients.discard(client)
-        self._waiting = [waiting for waiting in self._waiting if waiting[0] is not client]
-        self._alone = time.monotonic()
-
-    def _hear(self, client: _Client) -> None:
-        try:
-            message = receive(client.link)
-        except (EOFError, OSError):
-            self._drop(client)
-            return
-        for kind, content in message.items():
-            if kind == "hello":
-                self._welcome(client, content)
-            elif kind == "bye":
-                client.answer(last=len(self._clients) == 1)
-                self._drop(client)
-                self._alone = time.monotonic() - (_GRACE_SECONDS if not self._clients else 0)
+    def _answer(self, connection: socket.socket, request: Any, data: bytearray) -> tuple[Any, bytes]:
+        kind, job, name = request
+        told, units = self._describe(job), np.frombuffer(data, "<i8")
+        with self._changed:
+            self._clients[connection] = name
+            if kind == "bye":
+                self._leave(name)
+            elif kind == "ahead":
+                self._ahead.setdefault(name, deque(maxlen=_MOST_AHEAD)).append(units)
             elif kind == "wait":
-                self._waiting.append((client, np.array(content, np.int64)))
-            else:
-                client.ahead.append(np.array(content, np.int64))
-                if len(client.ahead) > _MOST_AHEAD:
-                    client.ahead.popleft()
+                self._waiting[connection] = units, threading.Event()
+                self._release()
+                self._changed.notify_all()
+        if kind == "wait":
+            self._wait(connection)
+        return told, self._header if kind == "open" else b""
+
+    def _wait(self, connection: socket.socket) -> None:
+        """Return once the units are there that a connection waits for. Raises PackerError, EOFError."""
+        units, done = self._waiting[connection]
+        try:
+            while not done.wait(_LOOK_SECONDS):
+                if ended(connection):
+                    raise EOFError
+        finally:
+            with self._changed:
+                del self._waiting[connection]
+        if self._error is not None and not self._states[units].all():
+            raise self._error
+
+    def _release(self) -> None:
+        """Wake the threads whose clients wait no longer."""
+        for units, done in self._waiting.values():
+            if self._error is not None or self._states[units].all():
+                done.set()
+
+    def _leave(self, name: str) -> None:
+        """Return once another client needs the process: else the end of the process is the answer."""
+        self._ahead.pop(name, None)
+        for connection in [one for one, whose in self._clients.items() if whose == name]:
+            del self._clients[connection]
+        self._alone = -math.inf
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: self._clients)
 
     def _hand_out(self) -> None:
         """Give every worker its next tasks."""
@@ -210,36 +211,32 @@ class FillingServer:
         return None
 
     def _wanted(self) -> Iterator[Units]:
-        while self._waiting:
-            units = self._waiting[0][1]
-            if not self._begun[units].all():
-                yield units
-                break
-            del self._waiting[0]
-        for client in self._clients:
-            while client.ahead:
-                units = client.ahead[0]
-                if not self._begun[units].all():
-                    yield units
-                    break
-                client.ahead.popleft()
+        for units, _ in self._waiting.values():
+            yield units[units < len(self._begun)]
+        for lists in self._ahead.values():
+            while lists and self._begun[lists[0]].all():
+                lists.popleft()
+            yield from list(lists)[:1]
 
-    def _collect(self) -> None:
-        """Take in what workers have done."""
-        for future in [future for future in self._running if future.done()]:
+    def _collect(self) -> bool:
+        """Take in what workers have done; return False if they have done nothing."""
+        done = [future for future in self._running if future.done()]
+        for future in done:
             units, began = self._running.pop(future)
             error = future.exception()
             if error is not None:
                 raise error if isinstance(error, PackerError) else self._source.broken(error)
             self._source.arrived(units, future.result())
-            self.made += len(units)
+            self._made += len(units)
             self._left -= len(units)
             # A task waits for those handed out before it to the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(
                 _MOST_UNITS, max(1.0, 0.8 * self._size + 0.2 * len(units) * self._task_seconds / seconds)
             )
+        self._release()
+        return bool(done)
 
     def _ring(self, future: Future[Any]) -> None:
-        with suppress(OSError):
-            self._ringer.send(b"!")
+        with self._changed:
+            self._changed.notify_all()

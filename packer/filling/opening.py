@@ -15,8 +15,6 @@ from packer.filling.filling_pack import open_filling
 from packer.format import pack_opening
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
-from packer.format.remote_rows import RemoteRows
-from packer.format.stretch_cache import StretchCache
 from packer.progress import Progress
 
 CACHE_BYTES = "100GB"
@@ -89,10 +87,7 @@ def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePac
     path = os.path.abspath(os.fspath(cache))
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"{path}: is no folder; the cache of a remote pack is one. Pass another cache=.")
-    kept = StretchCache(pack, path, most)
-    rows = RemoteRows(pack, kept)
-    kept.states(rows.map)  # it is opened at once: a folder that cannot be one is no matter of the first batch
-    return replace(pack, rows_from=rows)
+    return pack.kept_in(path, most)
 
 
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:

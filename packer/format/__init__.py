@@ -21,6 +21,7 @@
     stretches.py        where its stretches lie, runs of blocks; each fetched and compared with its checksums
     stretch_cache.py    the folder of such a pack in a cache, which keeps stretches; how much the cache may hold
     stretch_window.py   stretches that are on their way, or are kept nowhere, in memory
+    unit_states.py      the file of the states of units that come while a pack is read: rows, or stretches
     unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
     hdf5_inspection.py  what HDF5 says there
     edited_pack.py      packs that were edited in place: opened as they are, sealed again

@@ -10,7 +10,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from html import escape
 from typing import Protocol
@@ -59,6 +59,29 @@ class Arrival(Protocol):
         """Ask for rows that will be needed soon; do not wait for them."""
 
 
+class Units(Protocol):
+    """Whoever brings the rows of a pack while it is read: from a store, or by making them; see the methods of Pack of these names."""
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """Bytes of rows to be asked for early."""
+
+    def arrival(self, array: str) -> Arrival | None:
+        """Return how the rows of an array come."""
+
+    def path(self, file: str) -> str:
+        """Return the path of the file in which rows are once they have come."""
+
+    def own(self) -> Units:
+        """Return them for one dataset alone."""
+
+    def close(self) -> None:
+        """Leave."""
+
+    def closing(self) -> AbstractContextManager[None]:
+        """Leave, and refuse to wait."""
+
+
 @dataclass(frozen=True)
 class Pack:
     """An opened pack: picklable, holds no file open. Long because all that is read of a pack is a method of it.
@@ -68,7 +91,7 @@ class Pack:
     whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
     seal is the index's.
     verify: datasets compare each block with its checksum before its rows are first used. filled: it is made while it is loaded from,
-    or was.
+    or was. units: bring its rows while it is read; None: all are there.
     """
 
     path: str
@@ -77,6 +100,7 @@ class Pack:
     shards: tuple[Pack, ...] = ()
     verify: bool = field(default=False, kw_only=True)
     filled: bool = field(default=False, kw_only=True)
+    units: Units | None = field(default=None, kw_only=True)
 
     def describe(self, columns: Sequence[str] = ()) -> list[str]:
         """Return it in lines for people; columns: lines about those of a table."""
@@ -203,7 +227,7 @@ class Pack:
     @property
     def ahead_bytes(self) -> int | None:
         """Bytes of the rows that should be asked for before the loop needs them, besides those being read; None: all rows are there."""
-        return None
+        return self.units.ahead_bytes if self.units else None
 
     def settled(self) -> Pack:
         """Return the pack as it is now: itself, but for one that was being filled and is whole."""
@@ -211,23 +235,27 @@ class Pack:
 
     def close(self) -> None:
         """Leave the process that brings its rows, if there is one; it is asked again when rows are needed."""
-        for shard in self.shards:
-            shard.close()
+        for one in (*self.shards, *([self.units] if self.units else ())):
+            one.close()
 
     def own(self) -> Pack:
         """Return the pack for one dataset alone, which may close it: itself, but for one whose rows come while it is read."""
-        return self
+        return replace(self, units=self.units.own()) if self.units else self
 
     def closing(self) -> AbstractContextManager[None]:
         """Return a context that closes the pack, and in which no rows are asked for: for ending threads that wait for some."""
+        if self.units is not None:
+            return self.units.closing()
         self.close()
         return nullcontext()
 
     def arrival(self, array: str) -> Arrival | None:
         """Return how the rows of an array come into the pack's files; None if all are there."""
-        return None
+        return self.units.arrival(array) if self.units else None
 
     def _path(self, file: str) -> str:
+        if self.units is not None:
+            return self.units.path(file)
         if self.shards:
             number, _, own = file.partition("/")
             return self.shards[int(number)]._path(own)

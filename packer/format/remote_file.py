@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from packer.errors import FormatError
 from packer.format.checksums import SIZE, Trailer
 from packer.format.header import Header
-from packer.format.pack import Pack, PackFiles, check_extents
+from packer.format.pack import Pack, check_extents
 from packer.format.shards import is_header_sealed, not_listed
-from packer.format.stretch_window import StretchWindow
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.starting import ForkSafeLock
 
 END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
 ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
-_PIECE_BYTES = 8 << 20
 
 
 class RemoteFile:
@@ -65,56 +60,7 @@ class RemoteFile:
         return access.read_range(self.url, offset, stop, self.info, path, patience=access.ROWS_PATIENCE)
 
 
-@dataclass(frozen=True)
-class StoredPack(Pack):
-    """A pack in a store, without its rows. path: its URL; files: by the names that extents have."""
-
-    files: Mapping[str, RemoteFile] = field(kw_only=True)
-
-    def read_bytes(self, file: str, offset: int, nbytes: int) -> bytes:
-        """See Pack."""
-        return bytes(self.files[file].read(offset, nbytes))
-
-    def open_files(self) -> PackFiles:
-        """See Pack."""
-        return _RemoteFiles(self)
-
-
-class _RemoteFiles(PackFiles):
-    """The files of a pack in a store, read in pieces, each once."""
-
-    def __init__(self, pack: StoredPack) -> None:
-        self._files = pack.files
-        self._window = StretchWindow(self._fetch)
-
-    def __exit__(self, *exc: object) -> None:
-        self._window.close()
-
-    def read_into(self, file: str, out: memoryview, offset: int) -> int:
-        """See PackFiles. Raises RemoteError."""
-        done = 0
-        while done < len(out):
-            number, at = divmod(offset + done, _PIECE_BYTES)
-            piece = self._window.get([(file, number)])[file, number][at : at + len(out) - done]
-            if not piece:
-                break
-            out[done : done + len(piece)] = piece
-            done += len(piece)
-        return done
-
-    def willneed(self, file: str, offset: int, nbytes: int) -> None:
-        """See PackFiles."""
-        last = (offset + nbytes - 1) // _PIECE_BYTES
-        self._window.ahead(
-            [(file, number) for number in range(offset // _PIECE_BYTES, last + 1)], _PIECE_BYTES
-        )
-
-    def _fetch(self, place: tuple[str, int]) -> memoryview:
-        file, begin = self._files[place[0]], place[1] * _PIECE_BYTES
-        return memoryview(file.read(begin, max(0, min(_PIECE_BYTES, file.info.size - begin))))
-
-
-def read_object(url: str) -> StoredPack:
+def read_object(url: str) -> tuple[Pack, RemoteFile]:
     """Open a pack of one file. Raises FormatError, RemoteError."""
     data, info = access.read_end(url, END_BYTES)
     end, first = bytes(data), info.size - len(data)
@@ -127,7 +73,7 @@ def read_object(url: str) -> StoredPack:
     trailer.check_length(url, info.size)
     read = RemoteFile(url, info, end).read
     header = Header.sealed_by(trailer, url, info.size, lambda offset, nbytes: bytes(read(offset, nbytes)))
-    near = end[max(0, trailer.checksums_offset - first) :] if first <= trailer.checksums_offset else b""
-    pack = StoredPack(url, header, end[-SIZE:], files={"": RemoteFile(url, info, near)})
+    pack = Pack(url, header, end[-SIZE:])
     check_extents(pack, info.size)
-    return pack
+    near = end[max(0, trailer.checksums_offset - first) :] if first <= trailer.checksums_offset else b""
+    return pack, RemoteFile(url, info, near)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.header import HEADER_FILE, INDEX_FILE, MAX_INDEX_BYTES
-from packer.format.pack import Arrival, Pack
-from packer.format.remote_file import RemoteFile, StoredPack, read_object
+from packer.format.pack import Pack, PackFiles
+from packer.format.remote_file import RemoteFile, read_object
 from packer.format.remote_rows import RemoteRows
 from packer.format.shards import index_of, merge_headers
-from packer.format.stretch_window import CONNECTIONS
+from packer.format.stretch_cache import StretchCache
+from packer.format.stretch_window import CONNECTIONS, STRETCH_BYTES, StretchWindow
 from packer.remote import access
 from packer.remote.urls import join
 
-AHEAD_BYTES = 256 << 20  # two stretches for each connection
-
 
 @dataclass(frozen=True)
-class RemotePack(StoredPack):
-    """A pack in a store. rows_from: None: its rows pass through memory."""
+class RemotePack(Pack):
+    """A pack in a store. path: its URL; files: by the names that extents have."""
 
-    rows_from: RemoteRows | None = field(default=None, kw_only=True)
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        """See Pack."""
-        return AHEAD_BYTES
+    files: Mapping[str, RemoteFile] = field(kw_only=True)
 
     def check_same(self) -> None:
         """Do nothing: each read asks for the version that was opened."""
@@ -39,27 +34,51 @@ class RemotePack(StoredPack):
             for _ in pool.map(RemoteFile.confirm, self.files.values()):
                 pass
 
-    def close(self) -> None:
+    def read_bytes(self, file: str, offset: int, nbytes: int) -> bytes:
         """See Pack."""
-        if self.rows_from is not None:
-            self.rows_from.close()
+        return bytes(self.files[file].read(offset, nbytes))
 
-    def own(self) -> Pack:
+    def open_files(self) -> PackFiles:
         """See Pack."""
-        return replace(self, rows_from=self.rows_from and self.rows_from.own())
+        return _StoredFiles(self)
 
-    def arrival(self, array: str) -> Arrival | None:
-        """See Pack."""
-        return self._rows().arrival(array)
+    def kept_in(self, cache: str, most: int) -> RemotePack:
+        """Return the pack with its rows in a cache, which may take so many bytes. Raises PackerError."""
+        rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most))
+        rows.own().check()  # now: a folder that cannot be one is no matter of the first batch
+        return replace(self, units=rows)
 
-    def _path(self, file: str) -> str:
-        return self._rows().path(file)
 
-    def _rows(self) -> RemoteRows:
-        if self.rows_from is None:
-            object.__setattr__(self, "rows_from", RemoteRows(replace(self)))
-        assert self.rows_from is not None
-        return self.rows_from
+class _StoredFiles(PackFiles):
+    """The files of a pack in a store, read in pieces, each once."""
+
+    def __init__(self, pack: RemotePack) -> None:
+        self._files = pack.files
+        self._window = StretchWindow(self._fetch)
+
+    def __exit__(self, *exc: object) -> None:
+        self._window.close()
+
+    def read_into(self, file: str, out: memoryview, offset: int) -> int:
+        """See PackFiles. Raises RemoteError."""
+        done = 0
+        while done < len(out):
+            number, at = divmod(offset + done, STRETCH_BYTES)
+            piece = self._window.get([(file, number)])[file, number][at : at + len(out) - done]
+            if not piece:
+                break
+            out[done : done + len(piece)] = piece
+            done += len(piece)
+        return done
+
+    def willneed(self, file: str, offset: int, nbytes: int) -> None:
+        """See PackFiles."""
+        last = (offset + nbytes - 1) // STRETCH_BYTES
+        self._window.ahead((file, number) for number in range(offset // STRETCH_BYTES, last + 1))
+
+    def _fetch(self, place: tuple[str, int]) -> memoryview:
+        file, begin = self._files[place[0]], place[1] * STRETCH_BYTES
+        return memoryview(file.read(begin, max(0, min(STRETCH_BYTES, file.info.size - begin))))
 
 
 def open_remote(url: str) -> RemotePack:
@@ -69,7 +88,8 @@ def open_remote(url: str) -> RemotePack:
         openers.reverse()
     for opener in openers:
         try:
-            return opener(url.rstrip("/"))
+            pack = opener(url.rstrip("/"))
+            return replace(pack, units=RemoteRows(pack, pack.files))
         except MissingObjectError:
             continue
     try:
@@ -93,8 +113,8 @@ def put_pack(url: str, path: str) -> None:
 
 def open_object(url: str) -> RemotePack:
     """Open a pack of one file. Raises FormatError, RemoteError."""
-    found = read_object(url)
-    return RemotePack(url, found.header, found.seal, files=found.files)
+    pack, file = read_object(url)
+    return RemotePack(url, pack.header, pack.seal, files={"": file})
 
 
 def open_shards(url: str) -> RemotePack:

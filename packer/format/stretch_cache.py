@@ -18,14 +18,12 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import mmap
 import os
 import re
 import shutil
-import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -33,9 +31,11 @@ from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError, UsageError
 from packer.format.checksums import digest
-from packer.format.file_io import open_sparse, pread_path, remove, reserve
-from packer.format.remote_file import StoredPack
+from packer.format.file_io import inode_of, locked, open_sparse, pread_path, remove
+from packer.format.pack import Pack
+from packer.format.remote_file import RemoteFile
 from packer.format.stretches import StretchMap
+from packer.format.unit_states import MISSING, STATES, map_states
 from packer.remote import access
 from packer.remote.urls import name_of
 from packer.starting import ForkSafeLock
@@ -43,16 +43,14 @@ from packer.units import size
 
 SUFFIX = ".cached"
 FILES = "files"
-STATES = "state"
 ABOUT = "about.json"
 ONE_FILE = "pack.h5"
 """The name in a cache of a pack that is one file."""
-MISSING, SUSPECT, KEPT = 0, 1, 2
-"""States of a stretch; suspect: it was there when the system went down, and is compared when it is needed."""
+SUSPECT, KEPT = 1, 2
+"""States of a stretch that is not missing; suspect: it was there when the system went down, and is compared first."""
 _LOCK = "lock"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _TURNS = 64
-_LOOK_SECONDS = 0.005  # between looks at whether another process has brought a stretch
 _GROWTH = 64 << 20  # reserved at once
 _OVERHEAD = 64 << 10  # bytes of small files
 _PAGE = 4096
@@ -68,9 +66,9 @@ class StretchCache:
     unpickling or close.
     """
 
-    def __init__(self, pack: StoredPack, cache: str, most: int) -> None:
+    def __init__(self, pack: Pack, files: Mapping[str, RemoteFile], cache: str, most: int) -> None:
         """cache: the folder of all packs; most: bytes that they may take together."""
-        self._url, self._sizes = pack.path, {file: one.info.size for file, one in pack.files.items()}
+        self._url, self._sizes = pack.path, {file: one.info.size for file, one in files.items()}
         content = digest([pack.seal, repr(list(self._sizes.items())).encode()]).hex()
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", name_of(pack.path))[:60]
         self._cache, self._most = os.path.abspath(cache), most
@@ -80,13 +78,15 @@ class StretchCache:
         self._renew()
 
     def _renew(self) -> None:
-        self._leave: Callable[[], object] = _nothing  # lets go of the folder, also once this object is gone
+        self._leave: Callable[[], object] | None = (
+            None  # lets go of the folder, also once this object is gone
+        )
         self._states: NDArray[np.uint8] | None = None
         self._room, self._pid = 0, os.getpid()  # that this process has reserved, and not used
         self.full = self._ended = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_leave": _nothing, "_states": None, "_room": 0}
+        return self.__dict__ | {"_leave": None, "_states": None, "_room": 0}
 
     def states(self, stretches: StretchMap) -> NDArray[np.uint8]:
         """Return the states of all stretches, as they are at any time. Raises UsageError, SpaceError."""
@@ -95,18 +95,18 @@ class StretchCache:
         with self._lock:
             if self._states is None:
                 try:
-                    with _locking(self._cache):
+                    os.makedirs(self._cache, exist_ok=True)
+                    with locked(os.path.join(self._cache, _LOCK)):
                         self._states = self._open(stretches)
                 except OSError as error:
-                    raise SpaceError(
-                        f"{self.folder}: cannot be made or written ({error.strerror}). Pass another cache=, with room in it."
-                    ) from error
+                    raise self._unusable(error) from error
             return self._states
 
     def close(self) -> None:
         """Let others remove it."""
         with self._lock:
-            self._leave()
+            if self._leave is not None:
+                self._leave()
             self._renew()
 
     def path(self, stretches: StretchMap, file: str) -> str:
@@ -121,35 +121,41 @@ class StretchCache:
     def bring(self, stretches: StretchMap, number: int) -> memoryview:
         """Bring a stretch into its file, and return nothing; or its bytes, if there is no room. Raises PackerError."""
         states, path = self.states(stretches), self.path(stretches, stretches.file(number))
-        begin, end = stretches.place(number)
-        nothing = memoryview(b"")
-        with self._turn(number, states):
-            if states[number] == SUSPECT:
-                with suppress(OSError):
-                    if not stretches.damaged(number, memoryview(pread_path(path, end - begin, begin))):
-                        states[number] = KEPT
-            if states[number] == KEPT:
-                return nothing
-            if self._take((-(-end // _PAGE) - begin // _PAGE) * _PAGE):  # whole pages
-                try:
-                    stretches.fetch(number, path)
+        turn = os.path.join(self.folder, f"turn{number % _TURNS}")
+        try:
+            # Another thread or process may be bringing it: it is waited for, unless it is too slow.
+            with locked(turn, lambda: bool(states[number] == KEPT), access.ROWS_PATIENCE):
+                self._keep(stretches, number, path)
+        except OSError as error:
+            raise self._unusable(error) from error
+        return memoryview(b"") if states[number] == KEPT else stretches.fetch(number)
+
+    def _keep(self, stretches: StretchMap, number: int, path: str) -> None:
+        """Compare a stretch that was there when the system went down; fetch a missing one, if it has room."""
+        states, (begin, end) = self.states(stretches), stretches.place(number)
+        if states[number] == SUSPECT:
+            with suppress(OSError):
+                if not stretches.damaged(number, memoryview(pread_path(path, end - begin, begin))):
                     states[number] = KEPT
-                    return nothing
-                except (OSError, SpaceError) as error:
-                    self.full = self._ended = True
-                    _LOG.warning("%s Rows that are not there pass through memory.", error)
-        return stretches.fetch(number)
+        pages = -(-end // _PAGE) - begin // _PAGE
+        if states[number] != KEPT and self._take(pages * _PAGE):
+            try:
+                stretches.fetch(number, path)
+                states[number] = KEPT
+            except (OSError, SpaceError) as error:
+                self.full = self._ended = True
+                _LOG.warning("%s Rows that are not there pass through memory.", error)
+
+    def _unusable(self, error: OSError) -> SpaceError:
+        why = f"cannot be made or written ({error.strerror})"
+        return SpaceError(f"{self.folder}: {why}. Pass another cache=, with room in it, or raise ulimit -n.")
 
     def _open(self, stretches: StretchMap) -> NDArray[np.uint8]:
         """Make the folder or take it up; return the states. The cache is locked. Raises OSError, UsageError."""
         os.makedirs(self.folder, exist_ok=True)
         if _about(self.folder) is None:
-            ours = (
-                _LOCK,
-                STATES,
-                FILES,
-                f"{ABOUT}.new",
-            )  # left by who was killed as it made or removed the folder
+            # Left by who was killed as it made or removed the folder.
+            ours = (_LOCK, STATES, FILES, f"{ABOUT}.new")
             if not all(name in ours or name.startswith("turn") for name in os.listdir(self.folder)):
                 raise UsageError(f"{self.folder}: holds files that packer did not make. Pass another cache=.")
             self._note(0, "")
@@ -160,17 +166,11 @@ class StretchCache:
             with suppress(BlockingIOError):
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 alone = True
-            fd = open_sparse(path, stretches.count)
-            try:
-                reserve(fd, 0, stretches.count)  # a page that is first written to would kill the process
-                states = np.frombuffer(mmap.mmap(fd, stretches.count), np.uint8)
-                inode = os.fstat(fd).st_ino
-            finally:
-                os.close(fd)
+            states = map_states(path, stretches.count, "u1", writable=True)
             if alone:
                 self._take_up(stretches, states)
             fcntl.flock(held, fcntl.LOCK_SH)  # at once: only who has locked the cache, too, removes packs
-            self._inode = self._inode or inode
+            self._inode = self._inode or inode_of(path)
             self._leave, held = weakref.finalize(self, os.close, held), -1
         finally:
             if held >= 0:
@@ -192,11 +192,10 @@ class StretchCache:
             taken = 0
             states[states != MISSING] = MISSING  # those alone: a page that is written to takes memory
             for file in there:
-                os.truncate(os.path.join(self.folder, FILES, file or ONE_FILE), 0)
-                os.truncate(os.path.join(self.folder, FILES, file or ONE_FILE), self._sizes[file])
-        if (_about(self.folder) or {}).get(
-            "boot"
-        ) != _boot():  # it may have gone down between a state and its bytes
+                for nbytes in (0, self._sizes[file]):
+                    os.truncate(os.path.join(self.folder, FILES, file or ONE_FILE), nbytes)
+        # The system may have gone down between a state and its bytes.
+        if (_about(self.folder) or {}).get("boot") != _boot():
             states[states == KEPT] = SUSPECT
         self._note(0, _boot())
         if not self._reserve(taken + least, taken + least):
@@ -207,33 +206,8 @@ class StretchCache:
 
     def _check_there(self) -> None:
         """Raise PackerError if the folder is another one than when it was opened: its files are."""
-        inode = 0
-        with suppress(OSError):
-            inode = os.stat(os.path.join(self.folder, STATES)).st_ino
-        if inode != self._inode:
+        if inode_of(os.path.join(self.folder, STATES)) != self._inode:
             raise PackerError(f"{self.folder}: was removed while it was in use. Open the pack again.")
-
-    @contextmanager
-    def _turn(self, number: int, states: NDArray[np.uint8]) -> Iterator[None]:
-        """Wait while another thread or process brings this stretch, until that has ended, or is too slow to be waited for."""
-        path = os.path.join(self.folder, f"turn{number % _TURNS}")
-        try:
-            fd = os.open(path, _FLAGS, 0o666)
-        except OSError as error:
-            raise SpaceError(
-                f"{path}: cannot be made ({error.strerror}). Check the disk, and ulimit -n."
-            ) from None
-        try:
-            patience = time.monotonic() + access.ROWS_PATIENCE
-            while states[number] != KEPT and time.monotonic() < patience:
-                with suppress(BlockingIOError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(_LOOK_SECONDS)
-            yield
-        finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
-            os.close(fd)
 
     def _take(self, nbytes: int) -> bool:
         """Return True, having counted these bytes, if there is room for them."""
@@ -241,7 +215,7 @@ class StretchCache:
             if self._pid != os.getpid():  # what is reserved is the parent's
                 self._room, self._pid = 0, os.getpid()
             if self._room < nbytes and not self._ended:
-                with _locking(self._cache):
+                with locked(os.path.join(self._cache, _LOCK)):
                     self._room += self._reserve(max(nbytes, _GROWTH), nbytes)
             self.full = self._room < nbytes or self._ended
             if not self.full:
@@ -265,10 +239,6 @@ class StretchCache:
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump({"kind": _KIND, "url": self._url, "reserved": reserved, "boot": boot}, file)
         os.replace(f"{path}.new", path)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _boot() -> str:
@@ -302,21 +272,9 @@ def _remove_oldest(cache: str, own: str) -> bool:
     """Remove the pack that was used the longest ago of those that nobody has open; return False if there is none."""
     used = {folder: os.stat(os.path.join(folder, ABOUT)).st_mtime for folder, _ in _folders(cache)}
     for folder in sorted(used.keys() - {own}, key=lambda folder: used[folder]):
-        with suppress(BlockingIOError), _locking(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            remove(os.path.join(folder, STATES))  # first: what is left says that nothing is there
-            shutil.rmtree(folder, ignore_errors=True)
-            return not os.path.exists(folder)
+        with locked(os.path.join(folder, _LOCK), patience=0) as mine:
+            if mine:
+                remove(os.path.join(folder, STATES))  # first: what is left says that nothing is there
+                shutil.rmtree(folder, ignore_errors=True)
+                return not os.path.exists(folder)
     return False
-
-
-@contextmanager
-def _locking(folder: str, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Have a cache, or the folder of a pack in it, for oneself. Raises BlockingIOError of LOCK_NB, if others have it."""
-    os.makedirs(folder, exist_ok=True)
-    fd = os.open(os.path.join(folder, _LOCK), _FLAGS, 0o666)
-    try:
-        fcntl.flock(fd, kind)
-        yield
-    finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
-        os.close(fd)

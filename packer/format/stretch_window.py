@@ -18,7 +18,8 @@ CONNECTIONS = 16
 _SPARE = 4  # stretches handed to the threads besides; more would keep those that are waited for waiting
 # Two windows of the order "blocks", of 256 MB each, and what is read ahead.
 WINDOW_BYTES = min(1 << 30, memory() // 8)
-_SHARE_AHEAD = 2  # of the window, 1 / so much may be asked for ahead at once
+STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
+_MOST_AHEAD = max(1, WINDOW_BYTES // 2 // STRETCH_BYTES)
 
 
 class StretchWindow(Generic[K]):
@@ -44,13 +45,12 @@ class StretchWindow(Generic[K]):
         futures = {number: self._asked(number) for number in numbers}
         return {number: future.result() for number, future in futures.items()}
 
-    def ahead(self, numbers: Iterable[K], stretch_bytes: int) -> None:
-        """Begin to fetch stretches of about that size that will be needed soon, some of them only if they are many."""
+    def ahead(self, numbers: Iterable[K]) -> None:
+        """Begin to fetch stretches that will be needed soon, some of them only if they are many."""
         if self._pid != os.getpid():
             self._renew()
-        most = max(1, WINDOW_BYTES // _SHARE_AHEAD // max(1, stretch_bytes))
         for number in numbers:
-            if self._coming + len(self._later) >= most:
+            if self._coming + len(self._later) >= _MOST_AHEAD:
                 break
             if number not in self._kept and number not in self._later:
                 self._later.append(number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,9 @@ from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS
 from packer.format.pack import Pack
-from packer.format.remote_file import ATTEMPTS, StoredPack
+from packer.format.remote_file import ATTEMPTS, RemoteFile
+from packer.format.stretch_window import STRETCH_BYTES
 from packer.orders.runs import Runs, cut
-
-STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
 
 Numbers = NDArray[np.int64]
 
@@ -42,9 +41,9 @@ class StretchMap:
     of those blocks alone that do not follow from their number: a pack may have millions of stretches.
     """
 
-    def __init__(self, pack: StoredPack) -> None:
+    def __init__(self, pack: Pack, files: Mapping[str, RemoteFile]) -> None:
         """Raises FormatError if rows that are not compressed lie in several pieces."""
-        self._pack, self.files = pack, list(pack.files)
+        self._pack, self._objects, self.files = pack, files, list(files)
         self._parts = {file: part for part, file in enumerate(self.files)}
         self._arrays = pack.header.columns  # of each part the same
         fields = [pack.header.field(array.removesuffix(OFFSETS)) for array in self._arrays]
@@ -139,33 +138,27 @@ class StretchMap:
     def _outside(self) -> FormatError:
         return FormatError(f"{self._pack.path}: rows lie outside its blocks. Convert the images again.")
 
-    def unknown(self, array: str, runs: Runs) -> list[int]:
-        """Return the parts whose elements are among these, and whose blocks are not known yet, as those of a blob until `find`."""
+    def find(self, array: str, runs: Runs, load: Callable[[Numbers], Iterable[memoryview]]) -> None:
+        """Find where blocks of a blob lie, of the parts that have these elements, before other methods are asked.
+
+        Does nothing for other arrays. load: returns the bytes of stretches of the offsets. Raises FormatError.
+        """
         c = self._arrays.index(array)
         if not self._blobs[c]:
-            return []
-        parts = np.unique(cut(self._before[c], runs)[1]).tolist()
-        return [part for part in parts if (part, c) not in self._bounds]
-
-    def unknown_of(self, number: int) -> tuple[str, list[int]]:
-        """Return the array that a stretch is of, and its part if it is unknown."""
-        part, c, _ = self._at(number)
-        return self._arrays[c], [part] if self._blobs[c] and (part, c) not in self._bounds else []
-
-    def offsets(self, blob: str, part: int) -> Numbers:
-        """Return the stretches of the offsets of a blob in a part."""
-        c = self._arrays.index(blob + OFFSETS)
-        return np.arange(self._firsts[part, c], self._firsts[part, c] + self._counts[part, c])
-
-    def find(self, blob: str, part: int, load: Callable[[int], memoryview]) -> None:
-        """Find where the blocks of a blob lie. load: returns the bytes of a stretch of its offsets. Raises FormatError."""
-        offsets = np.frombuffer(b"".join(map(load, self.offsets(blob, part).tolist())), "<i8")
-        header, c = self._pack.parts[part].header, self._arrays.index(blob)
-        bounds = offsets[np.minimum(np.arange(header.blocks + 1) * header.block_rows, header.rows)]
-        total = self._before[c, part + 1] - self._before[c, part]
-        if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > total:
-            raise damaged(self._pack.parts[part].path, f"offsets of {blob!r} are damaged")
-        self._keep(part, c, bounds[:-1], bounds[1:])
+            return
+        parts = np.unique(cut(self._before[c], runs)[1])
+        unknown = np.array([part for part in parts.tolist() if (part, c) not in self._bounds], np.int64)
+        o = self._arrays.index(array + OFFSETS)
+        numbers = Runs(self._firsts[unknown, o], self._counts[unknown, o])
+        loaded = iter(load(numbers.rows()) if len(unknown) else ())
+        for part, count in zip(unknown.tolist(), numbers.lengths.tolist(), strict=True):
+            offsets = np.frombuffer(b"".join(itertools.islice(loaded, count)), "<i8")
+            header = self._pack.parts[part].header
+            bounds = offsets[np.minimum(np.arange(header.blocks + 1) * header.block_rows, header.rows)]
+            total = self._before[c, part + 1] - self._before[c, part]
+            if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > total:
+                raise damaged(self._pack.parts[part].path, f"offsets of {array!r} are damaged")
+            self._keep(part, c, bounds[:-1], bounds[1:])
 
     def fetch(self, number: int, path: str = "") -> memoryview:
         """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError.
@@ -174,7 +167,7 @@ class StretchMap:
         differ, as the network may have changed them.
         """
         begin, end = self.place(number)
-        file = self._pack.files[self.file(number)]
+        file = self._objects[self.file(number)]
         for _ in range(ATTEMPTS):
             data = memoryview(file.read(begin, end - begin, path))
             if path and begin < end:

@@ -8,7 +8,7 @@
               staging/    of a table, or of samples: rows in raw form, before their number is known
               pack.packing/  of a table: such a folder again, of its pack
               old         the pack that is being replaced, for the time of two renames
-              header.json, keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
+              keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ENTRIES = frozenset(
     ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
 )
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
-_FILLING = frozenset(("header.json", "keys", "keys.offsets", "socket", "state"))
+_FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
 

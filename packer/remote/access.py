@@ -1,9 +1,10 @@
 """Objects by URL: looked up, listed, read whole or in ranges, and written.
 
-Every request goes to a helper process, started when the first one is made. A store's client in this process would hang for ever in a
-forked child (its threads are gone there, its locks are not), and we fork; forked children use their parent's helper over connections
-of their own. The helper ends with the last process that holds its control socket, however that ends. It is told the environment
-variables of the caller with each request, so that what is set later counts, too.
+Every request goes to a helper process (service.py), started when the first one is made. A store's client in this
+process would hang for ever in a forked child (its threads are gone there, its locks are not), and we fork; forked
+children use their parent's helper over connections of their own. The helper ends with the last process that holds its
+control socket, however that ends. It is told the environment variables of the caller with each request, so that what is
+set later counts, too.
 
 Functions raise RemoteError if the store refuses, or does not answer for as long as `patience` says (seconds); NotThereError if there
 is no such object; ReplacedError if it is not the version that was asked for; UsageError for a URL that nothing reads; and
@@ -16,15 +17,13 @@ import atexit
 import importlib.util
 import os
 import socket
-import subprocess
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from packer.errors import MissingDependencyError, RemoteError, UsageError
-from packer.remote.helper import receive, send
-from packer.remote.object_store import LIBRARIES, ObjectInfo
-from packer.remote.urls import ObjectUrl
-from packer.starting import ForkSafeLock, python_command
+from packer.errors import MissingDependencyError, MissingObjectError, PackerError, RemoteError, UsageError
+from packer.remote.object_store import ObjectInfo
+from packer.remote.urls import OBSTORE, ObjectUrl
+from packer.service import Data, Service, start
 
 PATIENCE = 30.0
 """Seconds for which a request is tried again; rows that a training run waits for are worth more."""
@@ -37,8 +36,7 @@ _PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_", "HTTP_PROXY", "HTTPS_PROXY"
 
 def stat(url: str, *, patience: float = PATIENCE) -> ObjectInfo:
     """Return an object's size and version."""
-    info: ObjectInfo = _call("stat", url, patience)[0]
-    return info
+    return ObjectInfo(*_call("stat", url, patience)[0])
 
 
 def read_all(
@@ -46,13 +44,13 @@ def read_all(
 ) -> tuple[bytearray, ObjectInfo]:
     """Return all bytes of an object, with its size and version. most: raise RemoteError for a larger one."""
     info, data = _call("read_all", url, patience, most)
-    return data, info
+    return data, ObjectInfo(*info)
 
 
 def read_end(url: str, count: int, *, patience: float = PATIENCE) -> tuple[bytearray, ObjectInfo]:
     """Return the last bytes of an object, fewer only if it is smaller, with its size and version: one request."""
     info, data = _call("read_end", url, patience, count)
-    return data, info
+    return data, ObjectInfo(*info)
 
 
 def read_range(
@@ -68,169 +66,90 @@ def read_range(
 
 def list_objects(url: str, *, patience: float = PATIENCE) -> list[tuple[str, ObjectInfo]]:
     """Return all objects below a folder, sorted: names relative to it, sizes and versions. An empty list if there are none."""
-    found: list[tuple[str, ObjectInfo]] = _call("list_objects", url, patience)[0]
-    return found
+    return [(name, ObjectInfo(*info)) for name, info in _call("list_objects", url, patience)[0]]
 
 
 def put_bytes(url: str, data: bytes, *, patience: float = PATIENCE) -> None:
     """Write an object, at once: readers see the whole of it or what was there before."""
-    _call("put_bytes", url, patience, data=data)
+    _call("put", url, patience, data=data)
 
 
 def put_file(url: str, path: str, *, patience: float = PATIENCE) -> None:
     """Write a file's bytes as an object, in parts if it is large: readers see the whole of it or what was there before."""
-    _call("put_file", url, patience, os.path.abspath(path))
+    _call("put", url, patience, os.path.abspath(path))
 
 
 def delete(url: str, *, patience: float = PATIENCE) -> None:
     """Remove an object; one that is not there is no error."""
-    _call("delete", url, patience)
+    with suppress(MissingObjectError):
+        _call("delete", url, patience)
 
 
 def helper_process() -> int:
     """Return the process id of the helper, which is started if there is none: for those who measure it."""
-    number: int = _ask("", ("pid", "", None, 0.0, None, ()), b"")[0]
+    number: int = _HELPER.ask([None, "pid"])[0]
     return number
 
 
-def _call(
-    method: str, url: str, patience: float, *arguments: Any, data: bytes = b""
-) -> tuple[Any, bytearray]:
+def _call(method: str, url: str, patience: float, *arguments: Any, data: Data = b"") -> tuple[Any, bytearray]:
     """Have the helper run a method of a store; return its value and bytes."""
     place = ObjectUrl.parse(url)
-    _check(method, url, place)
-    environment = {name: text for name, text in os.environ.items() if name.upper().startswith(_PREFIXES)}
-    for name in ("HOME", "USERPROFILE"):
-        if name in os.environ:
-            environment[name] = os.environ[name]
-    return _ask(url, (method, url, place, patience, (environment, STALL_SECONDS), arguments), data)
-
-
-def _ask(url: str, request: tuple[Any, ...], data: bytes) -> tuple[Any, bytearray]:
-    """Send a request to the helper; return the answer. A helper that died is started again, once."""
-    for last in (False, True):
-        connection, helper = _POOL.take()
-        try:
-            send(connection, request, data)
-            (done, value), answer = receive(connection)
-        except (EOFError, OSError) as error:
-            connection.close()
-            _POOL.forget(helper)
-            if last:
-                raise RemoteError(
-                    f"{url}: the helper process that reads it ended ({type(error).__name__}). Look for what ends processes:"
-                    " the system does when memory runs out."
-                ) from None
-            continue
-        except BaseException:  # Ctrl-C: the answer would be taken for that to the next request
-            connection.close()
-            raise
-        _POOL.give_back(connection, helper)
-        if not done:
-            raise value
-        return value, answer
-    raise AssertionError
-
-
-def _check(method: str, url: str, place: ObjectUrl) -> None:
-    """Raise what is known of a request before it is made."""
-    library = LIBRARIES.get(place.scheme, "fsspec")
-    if library == "fsspec" and method not in ("stat", "read_all", "read_end", "read_range"):
+    library = "obstore" if place.scheme in OBSTORE else "fsspec"
+    if library == "fsspec" and not method.startswith(("stat", "read_")):
         raise UsageError(
             f"{url}: objects there are only read. Folders are listed and written at s3://, gs:// and az://."
         )
     if importlib.util.find_spec(library) is None:
         raise MissingDependencyError(library, url)
+    environment = {
+        name: text
+        for name, text in os.environ.items()
+        if name.upper().startswith(_PREFIXES) or name in ("HOME", "USERPROFILE")
+    }
+    return _HELPER.ask([method, url, place, patience, environment, STALL_SECONDS, arguments], data)
 
 
-class _ConnectionPool:
-    """The connections of this process to the helper that are idle, and the helper's control socket."""
+class _Helper(Service):
+    """The helper process, which gets the other ends of connections over its control socket."""
 
-    def __init__(self) -> None:
-        self._lock, self._pid = ForkSafeLock(), os.getpid()
-        self._control: socket.socket | None = None
-        self._idle: list[socket.socket] = []
-
-    def take(self) -> tuple[socket.socket, socket.socket]:
-        """Return a connection that nobody uses, and the control socket of its helper."""
-        with self._lock:
-            if self._pid != os.getpid():  # the parent's connections, which it goes on to use
-                inherited, self._idle, self._pid = self._idle, [], os.getpid()
-                for connection in inherited:
-                    connection.close()
-            if self._idle and self._control is not None:
-                return self._idle.pop(), self._control
-            return self._connect()
-
-    def give_back(self, connection: socket.socket, helper: socket.socket) -> None:
-        """Keep a connection to a helper for the next request."""
-        with self._lock:
-            if helper is self._control:
-                self._idle.append(connection)
-            else:
-                connection.close()
-
-    def forget(self, helper: socket.socket) -> None:
-        """Close all connections to a helper that has ended; a process that is killed closes its ends one after the other."""
-        with self._lock:
-            if helper is self._control:
-                self.close()
+    _control: tuple[socket.socket, int] | None = None  # and how many helpers had died
 
     def close(self) -> None:
-        """Close all that is idle: the helper ends, unless forked children have it still."""
+        """Let the helper end, unless forked children have it still."""
         with self._lock:
-            for connection in (*self._idle, *([self._control] if self._control else ())):
-                connection.close()
-            self._idle, self._control = [], None
+            if self._control is not None:
+                self._control[0].close()
+            self._control = None
 
-    def _connect(self) -> tuple[socket.socket, socket.socket]:
-        """Make a connection and hand its other end to the helper, starting one if there is none."""
-        for _ in range(2):
-            if self._control is None:
-                self._control = _started()
-            ours, theirs = socket.socketpair()
-            try:
-                # One byte a connection: the kernel keeps those with descriptors apart, of several processes too.
-                socket.send_fds(self._control, [b"c"], [theirs.fileno()])
-                return ours, self._control
-            except OSError:  # it has ended
-                ours.close()
-                self._control.close()
-                self._control = None
-            finally:
-                theirs.close()
+    def _connect(self) -> socket.socket:
+        with self._lock:
+            for _ in range(2):
+                if self._control is None or self._control[1] != self._deaths:
+                    self.close()
+                    try:
+                        self._control = start("packer.remote.helper", cwd="/"), self._deaths
+                    except OSError as error:
+                        why = f"cannot be started ({error.strerror})"
+                        raise RemoteError(f"the helper process for URLs {why}.") from None
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    try:
+                        # One byte a connection: the kernel keeps those with descriptors apart.
+                        socket.send_fds(self._control[0], [b"c"], [theirs.fileno()])
+                        return ours
+                    except OSError:  # it has ended
+                        ours.close()
+                        self.close()
         raise RemoteError(
             "the helper process for URLs ends as soon as it is started. Look at memory and limits."
         )
 
-
-def _started() -> socket.socket:
-    """Start the helper process; return its control socket."""
-    ours, theirs = socket.socketpair()
-    try:
-        # It leaves at once a child of its own, which is nobody's to wait for, and closes the pipe.
-        run = subprocess.run(
-            python_command(
-                "from packer.remote.helper import main; main(int(sys.argv[1]))", str(theirs.fileno())
-            ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
-            text=True,
-            check=False,
+    def _died(self, request: Any, error: BaseException) -> PackerError:
+        return RemoteError(
+            f"{request[1]}: the helper process that reads it ended ({type(error).__name__})."
+            " Look for what ends processes: the system does when memory runs out."
         )
-    except OSError as error:
-        ours.close()
-        raise RemoteError(f"the helper process for URLs cannot be started ({error.strerror}).") from None
-    finally:
-        theirs.close()
-    if run.returncode:
-        ours.close()
-        lines: Sequence[str] = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
-        raise RemoteError(f"the helper process for URLs cannot be started ({lines[-1]}).")
-    return ours
 
 
-_POOL = _ConnectionPool()
-atexit.register(_POOL.close)
+_HELPER = _Helper()
+atexit.register(_HELPER.close)

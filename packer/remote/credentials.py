@@ -10,7 +10,7 @@ import configparser
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,20 +27,12 @@ NOWHERE = "127.0.0.1:1"
 _ASKED = ("role_arn", "sso_session", "sso_start_url", "credential_process", "login_session")
 
 
-@contextlib.contextmanager
-def applied(environment: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables, and no others whose names begin alike, in this process's environment for a while."""
-    before = dict(os.environ)
+def apply(environment: Mapping[str, str]) -> None:
+    """Have these variables, and no others whose names begin alike, in this process's environment."""
     begins = tuple({name.partition("_")[0] + "_" for name in (*environment, "AWS_", "GOOGLE_", "AZURE_")})
-    for name in before:
-        if name.startswith(begins):
-            del os.environ[name]
+    for name in [name for name in os.environ if name.startswith(begins)]:
+        del os.environ[name]
     os.environ.update(environment)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def aws_options(url: str, environment: Mapping[str, str]) -> tuple[dict[str, Any], Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from packer.errors import UsageError
-from packer.remote.object_store import Answer, ObjectInfo, check_version, exactly, patiently, write_at
+from packer.remote.object_store import Answer, ObjectInfo, check_version, exactly, write_at
 
 
 class FsspecStore:
@@ -21,32 +22,28 @@ class FsspecStore:
                 f"{scheme}://: cannot be read ({error}). s3, gs, az, https, file, and what fsspec knows, are allowed."
             ) from None
 
-    def stat(self, url: str, key: str, patience: float) -> Answer:
+    def stat(self, url: str, key: str) -> Answer:
         """Return an ObjectInfo."""
-        return patiently(url, patience, lambda: self._info(url)), b""
+        return self._info(url), b""
 
-    def read_all(self, url: str, key: str, patience: float, most: int | None) -> Answer:
+    def read_all(self, url: str, key: str, most: int | None) -> Answer:
         """Return an ObjectInfo and all bytes."""
-        info = self.stat(url, key, patience)[0]
+        info = self._info(url)
         size = info.size if most is None else min(most, info.size)
-        return info, self.read_range(url, key, patience, 0, size, info)[1]
+        return info, self.read_range(url, key, 0, size, info, "")[1]
 
-    def read_end(self, url: str, key: str, patience: float, count: int) -> Answer:
+    def read_end(self, url: str, key: str, count: int) -> Answer:
         """Return an ObjectInfo and the last bytes."""
-        info = self.stat(url, key, patience)[0]
-        return info, self.read_range(url, key, patience, max(0, info.size - count), info.size, info)[1]
+        info = self._info(url)
+        return info, self.read_range(url, key, max(0, info.size - count), info.size, info, "")[1]
 
     def read_range(
-        self, url: str, key: str, patience: float, start: int, stop: int, info: ObjectInfo, path: str = ""
+        self, url: str, key: str, start: int, stop: int, version: Sequence[Any], path: str
     ) -> Answer:
         """Return None and the bytes [start, stop), or none if a file of that path gets them."""
-
-        def attempt() -> Any:
-            check_version(url, info, self._info(url))
-            data = self._files.cat_file(self._path(url), start, stop) if stop > start else b""
-            return exactly(data, stop - start)
-
-        data = patiently(url, patience, attempt)
+        check_version(url, ObjectInfo(*version), self._info(url))
+        data = self._files.cat_file(self._path(url), start, stop) if stop > start else b""
+        exactly(data, stop - start)
         if path:
             write_at(path, start, data)
         return None, b"" if path else data

@@ -1,100 +1,68 @@
-"""The helper process: it answers requests for objects, each connection on a thread of its own, until nobody can ask any more.
-
-A request, or an answer, on a stream socket is a pickled value, then bytes that are not pickled. Both ends are processes of one user, who
-started the helper; nobody else has the socket.
-"""
+"""The helper process: it answers requests for objects until nobody can ask any more."""
 
 from __future__ import annotations
 
 import os
-import pickle
-import signal
 import socket
-import struct
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from packer.errors import PackerError, RemoteError
+from packer.remote.credentials import apply
+from packer.remote.fsspec_store import FsspecStore
+from packer.remote.object_store import open_bucket, patiently
+from packer.remote.urls import OBSTORE, ObjectUrl
+from packer.service import Data, serve
 
-_LENGTHS = struct.Struct("<QQ")
+_MOST_STORES = 64
+_STORES: dict[Any, Any] = {}
+_MAKING = threading.Lock()
 
 
 def main(control: int) -> None:
-    """Serve the connections that arrive over a socket until all its other ends are closed. Does not return.
-
-    The process leaves a child of its own to do so, in a session of its own: Ctrl-C is for those who ask.
-    """
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serve the connections that arrive over a socket until all its other ends are closed. Does not return."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(null, standard)
     os.close(null)
-    os.chdir("/")
     asked = socket.socket(fileno=control)
     while True:
         byte, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
         for descriptor in descriptors:
             connection = socket.socket(fileno=descriptor)
-            threading.Thread(target=_serve, args=(connection,), daemon=True).start()
+            threading.Thread(target=serve, args=(connection, _answer), daemon=True).start()
         if not byte:
             os._exit(0)
 
 
-def _serve(connection: socket.socket) -> None:
-    """Answer the requests of one connection until it is closed."""
-    from packer.remote.object_store import store_of
-
-    with connection:
-        while True:
-            try:
-                (method, url, place, patience, described, arguments), data = receive(connection)
-            except (EOFError, OSError):
-                return
-            answer: Any = None
-            found: bytes | memoryview = b""
-            try:
-                if method == "pid":
-                    answer = os.getpid()
-                else:
-                    store = store_of(place, *described)
-                    given = (*arguments, bytes(data)) if method == "put_bytes" else arguments
-                    answer, found = getattr(store, method)(url, place.key, patience, *given)
-                done = True
-            except PackerError as error:
-                done, answer = False, error
-            except Exception as error:  # a bug, or a library's: said where it was asked for
-                done, answer = False, RemoteError(f"{url}: {type(error).__name__}: {error}.")
-            try:
-                send(connection, (done, answer), found)
-            except OSError:
-                return
-            del data, found, answer  # or this thread keeps them until the next request
+def _answer(request: Any, data: bytearray) -> tuple[Any, Data]:
+    """Run a method of a store; None: return the number of this process."""
+    if request[0] is None:
+        return os.getpid(), b""
+    method, url, place, patience, environment, stall, arguments = request
+    try:
+        run = getattr(store_of(ObjectUrl(*place), environment, stall), method)
+        given = [url, place[2], *(arguments or ([bytes(data)] if method == "put" else []))]
+        answer: tuple[Any, Data] = patiently(url, patience, lambda: run(*given))
+        return answer
+    except PackerError:
+        raise
+    except Exception as error:  # a bug, or a library's: said where it was asked for
+        raise RemoteError(f"{url}: {type(error).__name__}: {error}.") from None
 
 
-def send(connection: socket.socket, value: Any, data: bytes | bytearray | memoryview = b"") -> None:
-    """Send a value, and bytes behind it. Raises OSError."""
-    body = pickle.dumps(value)
-    connection.sendall(_LENGTHS.pack(len(body), len(data)) + body)
-    if len(data):
-        connection.sendall(data)
+def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
+    """Return the store of a URL, as these environment variables describe it; made once. Raises PackerError.
 
-
-def receive(connection: socket.socket) -> tuple[Any, bytearray]:
-    """Return the next value, and the bytes behind it. Raises EOFError at the end of the stream, OSError."""
-    body, data = _LENGTHS.unpack(_read(connection, _LENGTHS.size))
-    value = pickle.loads(_read(connection, body))
-    return value, _read(connection, data)
-
-
-def _read(connection: socket.socket, count: int) -> bytearray:
-    data = bytearray(count)
-    view, done = memoryview(data), 0
-    while done < count:
-        more = connection.recv_into(view[done:])
-        if not more:
-            raise EOFError
-        done += more
-    return data
+    stall: seconds without a byte until a request is made anew.
+    """
+    asked = place.scheme, place.root, tuple(sorted(environment.items())), stall
+    with _MAKING:
+        if asked not in _STORES:
+            while len(_STORES) >= _MOST_STORES:
+                del _STORES[next(iter(_STORES))]
+            apply(environment)
+            obstore = place.scheme in OBSTORE
+            _STORES[asked] = open_bucket(place, environment, stall) if obstore else FsspecStore(*place[:2])
+        return _STORES[asked]

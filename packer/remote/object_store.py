@@ -1,6 +1,6 @@
 """A bucket, a container or a web server, through obstore; used in the helper process only, whose threads share one.
 
-Each method takes the URL for messages, the key, the patience in seconds and its own arguments, and returns a value and bytes.
+Each method takes the URL for messages, the key and its own arguments, makes one attempt, and returns a value and bytes.
 
 A request that fails in passing (no connection, a reset, an early end, a stall, 429, 5xx) is made again, after longer and longer
 pauses, until the patience is spent. obstore's own time limit for a request includes its body, so that is long, and one for each
@@ -10,29 +10,24 @@ bytes; hence each answer's length, and its object's size, tag and date are compa
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from packer.errors import FormatError, MissingObjectError, RemoteError, SpaceError
-from packer.remote.credentials import applied, aws_options, redirect_guard
-from packer.remote.store_errors import EndedEarly, explain
-from packer.remote.urls import AWS, FILE, GOOGLE, OBSTORE, WEB, ObjectUrl
+from packer.errors import RemoteError, SpaceError
+from packer.remote.credentials import aws_options, redirect_guard
+from packer.remote.store_errors import EndedEarly, explain, replaced
+from packer.remote.urls import AWS, FILE, GOOGLE, WEB, ObjectUrl
 
 T = TypeVar("T")
 Answer = tuple[Any, Any]
 
-LIBRARIES = dict.fromkeys(OBSTORE, "obstore")
-"""Scheme -> the library that its store needs; others are read by fsspec."""
-_PIECE_BYTES = (
-    1  # at least, of what is handed on while more of it comes: whatever there is, 400 kB of a fast server
-)
+_PIECE_BYTES = 1  # at least, handed on while more comes: whatever there is, 400 kB of a fast server
 # A line of 1 Mbit/s that 16 requests share gives each 7.8 kB/s; a server that means no harm sends half of that after a while.
 _SLOW_SECONDS, _SLOWEST = 30.0, 4096
 PART_BYTES = 16 << 20  # of an upload; S3 takes at most 10,000 parts
@@ -40,7 +35,6 @@ _MOST_PARTS = 9_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 8.0
 _CLIENT = {"connect_timeout": "5s", "timeout": "30m"}
 _RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
-_MOST_STORES = 64
 _WRITING = threading.Lock()  # threads that write to one file at a time would wait in a loop, in the system
 
 
@@ -60,51 +54,40 @@ class ObstoreBucket:
 
         self._obstore, self._store = obstore, store
 
-    def stat(self, url: str, key: str, patience: float) -> Answer:
+    def stat(self, url: str, key: str) -> Answer:
         """Return an ObjectInfo."""
-        return patiently(url, patience, lambda: _info(self._obstore.head(self._store, key))), b""
+        return _info(self._obstore.head(self._store, key)), b""
 
-    def read_all(self, url: str, key: str, patience: float, most: int | None) -> Answer:
+    def read_all(self, url: str, key: str, most: int | None) -> Answer:
         """Return an ObjectInfo and all bytes."""
+        result = self._get(key, {})
+        info = _info(result.meta)
+        if most is not None and info.size > most:
+            raise RemoteError(
+                f"{url}: is {info.size:,} bytes long; at most {most:,} are read. Check the name."
+            )
+        return info, exactly(b"".join(_pieces(result)), info.size)
 
-        def attempt() -> Answer:
-            result = self._get(key, {})
-            info = _info(result.meta)
-            if most is not None and info.size > most:
-                raise RemoteError(
-                    f"{url}: is {info.size:,} bytes long; at most {most:,} are read. Check the name."
-                )
-            return info, exactly(b"".join(_pieces(result)), info.size)
-
-        return patiently(url, patience, attempt)
-
-    def read_end(self, url: str, key: str, patience: float, count: int) -> Answer:
+    def read_end(self, url: str, key: str, count: int) -> Answer:
         """Return an ObjectInfo and the last bytes."""
-
-        def attempt() -> Answer:
-            try:
-                result = self._get(key, {"range": {"suffix": count}})
-            except Exception:  # Azure knows no range from the end; an empty object has none
-                info = _info(self._obstore.head(self._store, key))
-                if not info.size:
-                    return info, b""
-                result = self._get(key, {"range": (max(0, info.size - count), info.size)})
-            info = _info(result.meta)
-            return info, exactly(b"".join(_pieces(result)), min(count, info.size))
-
-        return patiently(url, patience, attempt)
+        try:
+            result = self._get(key, {"range": {"suffix": count}})
+        except Exception:  # Azure knows no range from the end; an empty object has none
+            info, _ = self.stat(url, key)
+            if not info.size:
+                return info, b""
+            result = self._get(key, {"range": (max(0, info.size - count), info.size)})
+        info = _info(result.meta)
+        return info, exactly(b"".join(_pieces(result)), min(count, info.size))
 
     def read_range(
-        self,
-        url: str,
-        key: str,
-        patience: float,
-        start: int,
-        stop: int,
-        info: ObjectInfo,
-        path: str,
+        self, url: str, key: str, start: int, stop: int, version: Sequence[Any], path: str
     ) -> Answer:
-        """Return None and the bytes [start, stop) of the version that `info` tells of, or none if a file of that path gets them."""
+        """Return None and the bytes [start, stop), or none if a file of that path gets them.
+
+        version: that is expected, as an ObjectInfo.
+        """
+        info = ObjectInfo(*version)
         if not 0 <= start <= stop <= info.size:
             raise RemoteError(f"{url}: bytes {start:,} to {stop:,} are asked for; it has {info.size:,}.")
         if start == stop:
@@ -112,55 +95,38 @@ class ObstoreBucket:
         options: dict[str, Any] = {"range": (start, stop)}
         if info.etag and not info.etag.startswith("W/"):  # weak tags never match
             options["if_match"] = info.etag
-
-        def attempt() -> Any:
-            result = self._get(key, options)
-            check_version(url, info, _info(result.meta))
-            if not path:
-                return exactly(b"".join(_pieces(result)), stop - start)
-            at = start
-            for piece in _pieces(result):
-                write_at(path, at, piece)
-                at += len(piece)
-            exactly(range(start, at), stop - start)
-            return b""
-
-        return None, patiently(url, patience, attempt)
-
-    def list_objects(self, url: str, key: str, patience: float) -> Answer:
-        """Return the sorted names below a folder, each with its ObjectInfo."""
-
-        def attempt() -> list[tuple[str, ObjectInfo]]:
-            first = len(key) + 1 if key else 0
-            return sorted(
-                (meta["path"][first:], _info(meta))
-                for some in self._obstore.list(self._store, key or None, chunk_size=1000)
-                for meta in some
-                if len(meta["path"]) > first
-            )
-
-        return patiently(url, patience, attempt), b""
-
-    def put_bytes(self, url: str, key: str, patience: float, data: bytes) -> Answer:
-        """Write an object in one request."""
-        return patiently(
-            url, patience, lambda: self._obstore.put(self._store, key, data, use_multipart=False)
-        ) and None, b""
-
-    def put_file(self, url: str, key: str, patience: float, path: str) -> Answer:
-        """Write a file's bytes, in parts if it is larger than one."""
-        part = max(PART_BYTES, Path(path).stat().st_size // _MOST_PARTS)
-        patiently(
-            url,
-            patience,
-            lambda: self._obstore.put(self._store, key, Path(path), chunk_size=part, max_concurrency=8),
-        )
+        result = self._get(key, options)
+        check_version(url, info, _info(result.meta))
+        if not path:
+            return None, exactly(b"".join(_pieces(result)), stop - start)
+        at = start
+        for piece in _pieces(result):
+            write_at(path, at, piece)
+            at += len(piece)
+        exactly(range(start, at), stop - start)
         return None, b""
 
-    def delete(self, url: str, key: str, patience: float) -> Answer:
-        """Remove an object, if it is there."""
-        with contextlib.suppress(MissingObjectError):
-            patiently(url, patience, lambda: self._obstore.delete(self._store, key))
+    def list_objects(self, url: str, key: str) -> Answer:
+        """Return the sorted names below a folder, each with its ObjectInfo."""
+        first = len(key) + 1 if key else 0
+        return sorted(
+            (meta["path"][first:], _info(meta))
+            for some in self._obstore.list(self._store, key or None, chunk_size=1000)
+            for meta in some
+            if len(meta["path"]) > first
+        ), b""
+
+    def put(self, url: str, key: str, content: bytes | str) -> Answer:
+        """Write an object of bytes, or of those of the file of a path; in parts if it is large."""
+        file = Path(content) if isinstance(content, str) else None
+        nbytes = len(content) if file is None else file.stat().st_size
+        part = max(PART_BYTES, nbytes // _MOST_PARTS)
+        self._obstore.put(self._store, key, file or content, chunk_size=part, max_concurrency=8)
+        return None, b""
+
+    def delete(self, url: str, key: str) -> Answer:
+        """Remove an object. Some stores raise FileNotFoundError where there is none."""
+        self._obstore.delete(self._store, key)
         return None, b""
 
     def _get(self, key: str, options: dict[str, Any]) -> Any:
@@ -226,41 +192,14 @@ def check_version(url: str, expected: ObjectInfo, actual: ObjectInfo) -> None:
         raise replaced(url)
 
 
-def replaced(url: str) -> FormatError:
-    """Return the error for an object that is another one by now."""
-    return FormatError(f"{url}: was replaced or changed after it was opened. Open it again.")
-
-
 def _info(meta: Mapping[str, Any]) -> ObjectInfo:
     modified = meta["last_modified"]
     return ObjectInfo(int(meta["size"]), meta["e_tag"] or None, modified.isoformat() if modified else "")
 
 
-_STORES: dict[Any, Any] = {}
-_MAKING = threading.Lock()
-
-
-def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
-    """Return the store that a URL lies in, as these environment variables describe it; made once. Raises PackerError.
-
-    stall: seconds without a byte until a request is made anew.
-    """
-    asked = place.scheme, place.root, tuple(sorted(environment.items())), stall
-    with _MAKING:
-        if asked not in _STORES:
-            while len(_STORES) >= _MOST_STORES:
-                del _STORES[next(iter(_STORES))]
-            with applied(environment):
-                _STORES[asked] = _made(place, environment, stall)
-        return _STORES[asked]
-
-
-def _made(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
+def open_bucket(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> ObstoreBucket:
+    """Return the store of a URL, as these environment variables, which are set, describe it. Raises PackerError."""
     scheme, root = place.scheme, place.root
-    if scheme not in OBSTORE:
-        from packer.remote.fsspec_store import FsspecStore
-
-        return FsspecStore(scheme, root)
     from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, S3Store
 
     if scheme in FILE:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 
-from packer.errors import MissingObjectError, PackerError, RemoteError
+from packer.errors import FormatError, MissingObjectError, PackerError, RemoteError
 from packer.remote.credentials import NOWHERE
 from packer.remote.urls import AWS, AZURE, GOOGLE, ObjectUrl
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code:? (\d{3})|(?<=\b)(4\d\d|5\d\d) [A-Z]")
 _KEYS = {
-    AWS: "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE",
-    GOOGLE: "GOOGLE_APPLICATION_CREDENTIALS",
-    AZURE: "AZURE_STORAGE_ACCOUNT_NAME and its key",
+    **dict.fromkeys(AWS, "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE"),
+    **dict.fromkeys(GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS"),
+    **dict.fromkeys(AZURE, "AZURE_STORAGE_ACCOUNT_NAME and its key"),
 }
+_REFUSALS = ("PermissionDeniedError", "UnauthenticatedError", "PermissionError")
 _WORDS = 200
 
 
@@ -31,49 +32,49 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
     found = _CODE.search(text)
     code = found[1] if found else ""
     status = next((next(filter(None, groups)) for groups in _STATUS.findall(text)), "")
-    if code == "NoSuchBucket":
-        return RemoteError(f"{url}: there is no such bucket. Check the name and AWS_ENDPOINT_URL."), False
-    if isinstance(error, FileNotFoundError) or status == "404":
+    if code != "NoSuchBucket" and (isinstance(error, FileNotFoundError) or status == "404"):
         return MissingObjectError(f"{url}: is not there. Check the name."), False
-    if kind in ("PermissionDeniedError", "UnauthenticatedError", "PermissionError") or status in (
-        "401",
-        "403",
-    ):
-        return RemoteError(f"{url}: access was refused ({code or _told(text)}). Check {_keys(url)}."), False
     if kind in ("PreconditionError", "NotModifiedError") or status == "412":
-        from packer.remote.object_store import replaced
-
         return replaced(url), False
-    if kind == "NotSupportedError" or "NotPartial" in text or status in ("405", "501"):
-        return RemoteError(
-            f"{url}: the server does not serve this ({_told(text)}). Copy it to a store that does."
-        ), False
-    if status == "301" or code == "PermanentRedirect":
-        return RemoteError(f"{url}: the bucket lies in another region. Set AWS_REGION."), False
-    if f"{NOWHERE}," in source:
-        return RemoteError(
-            f"{url}: the server sends to another host, which would get the keys' session token, too; it is not asked."
-            " Set AWS_ENDPOINT_URL to the host that has the objects."
-        ), False
+    told = _told(text)
+    keys = _KEYS.get(ObjectUrl.parse(url).scheme, "your permissions")
     refused = status.startswith("4") and status not in ("408", "429")
     wrong = isinstance(error, ValueError) or kind in ("UnknownConfigurationKeyError", "InvalidPathError")
-    if refused or wrong:
-        return RemoteError(f"{url}: the server refused the request ({code or _told(text)})."), False
-    told = (
-        "no connection"
-        if "kind: Connect" in source
-        else "it stalled"
-        if "TimedOut" in source
-        else _told(text)
-    )
+    for applies, what in (
+        (code == "NoSuchBucket", "there is no such bucket. Check the name and AWS_ENDPOINT_URL."),
+        (
+            kind in _REFUSALS or status in ("401", "403"),
+            f"access was refused ({code or told}). Check {keys}.",
+        ),
+        (
+            kind == "NotSupportedError" or "NotPartial" in text or status in ("405", "501"),
+            f"the server does not serve this ({told}). Copy it to a store that does.",
+        ),
+        (
+            status == "301" or code == "PermanentRedirect",
+            "the bucket lies in another region. Set AWS_REGION.",
+        ),
+        (
+            f"{NOWHERE}," in source,
+            "the server sends to another host, which would get the keys' session token, too; it is not asked."
+            " Set AWS_ENDPOINT_URL to the host that has the objects.",
+        ),
+        (refused or wrong, f"the server refused the request ({code or told})."),
+    ):
+        if applies:
+            return RemoteError(f"{url}: {what}"), False
+    if "kind: Connect" in source:
+        told = "no connection"
+    elif "TimedOut" in source:
+        told = "it stalled"
     return RemoteError(
         f"{url}: the server did not answer well ({told}). Check the network and the address."
     ), True
 
 
-def _keys(url: str) -> str:
-    scheme = ObjectUrl.parse(url).scheme
-    return next((keys for schemes, keys in _KEYS.items() if scheme in schemes), "your permissions")
+def replaced(url: str) -> FormatError:
+    """Return the error for an object that is another one by now."""
+    return FormatError(f"{url}: was replaced or changed after it was opened. Open it again.")
 
 
 def _told(text: str) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,12 +25,13 @@ from packer.convert.pack_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.filling import filling_pack
-from packer.filling.filling_messages import STATES, UnitStates, error_content, error_of
 from packer.filling.filling_pack import FillingPack, open_filling
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.format.unit_states import STATES, map_states
 from packer.orders.runs import consecutive, one_run
 from packer.read.array_store import PackStore
+from packer.service import error_of, failure
 from packer.tables.table_conversion import convert_table
 from tests.filling.conftest import ROWS
 from tests.filling.crashing_process import DEADLY
@@ -51,18 +53,20 @@ def rows_of(pack: Pack, rows: Any, name: str = "image") -> np.ndarray[Any, Any]:
         reader.close()
 
 
-def helper() -> int | None:
-    """Return the number of the process that this one has started to fill a pack, if it is there."""
+def helper(out: Path) -> int | None:
+    """Return the number of the process that fills a pack, if it is there."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                command = Path("/proc", name, "cmdline").read_bytes()
-                parent = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-            if b"filling_process" in command and parent == os.getpid():
+        with suppress(OSError):
+            command = Path("/proc", name, "cmdline").read_bytes() if name.isdigit() else b""
+            if b"filling_process" in command and os.fsencode(f"{out}.packing") in command.split(b"\0"):
                 return int(name)
     return None
+
+
+def made(pack: FillingPack) -> int:
+    """Return the rows that the process made which sealed a pack."""
+    assert pack.units._states is not None
+    return int(pack.units._states[-1]) - 1
 
 
 class StoppedError(Exception):
@@ -76,8 +80,9 @@ def leave(images: Path, out: Path, rows: list[int], **options: Any) -> None:
         samples = task.order.samples
         with part_writer(task, name, running) as writer:
             writer.record_rows()
-            states = UnitStates.open(os.path.join(writer.folder, STATES), len(samples), writable=True)
-            with RowFilling(task, writer, 1, states.values) as source:
+            path = os.path.join(writer.folder, STATES)
+            states = map_states(path, len(samples) + 1, "<u8", writable=True)
+            with RowFilling(task, writer, 1, states[:-1]) as source:
                 units = np.array(rows)
                 source.arrived(units, source.start(units).result())
             raise StoppedError
@@ -100,9 +105,9 @@ def test_rows_arrive_in_any_order_and_the_pack_is_the_one_that_convert_makes(
     for some in np.array_split(picked, 5):
         assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
     assert np.array_equal(rows_of(pack, picked, "label"), rows_of(expected, picked, "label"))
-    pack.client.close()
+    pack.units.close()
     assert not pack.pending
-    assert pack.client.made == ROWS
+    assert made(pack) == ROWS
     assert out.read_bytes() == whole.read_bytes()
     assert os.listdir(tmp_path) == ["p.h5"]
     assert np.array_equal(rows_of(pack, picked), rows_of(expected, picked))  # the same object, afterwards
@@ -116,7 +121,7 @@ def test_options_are_those_of_convert_images(images: Path, tmp_path: Path, optio
     convert_images(images, made, **options)
     pack = fill(images, out, **options)
     assert np.array_equal(rows_of(pack, range(ROWS)), rows_of(open_pack(made), range(ROWS)))
-    pack.client.close()
+    pack.units.close()
     assert files_of(out) == files_of(made)
 
 
@@ -125,7 +130,7 @@ def test_rows_by_key_are_those_of_the_whole_pack_when_it_has_its_name(
 ) -> None:
     pack, expected = fill(images, tmp_path / "p.h5"), open_pack(whole)
     rows_of(pack, range(ROWS))
-    pack.client.close()
+    pack.units.close()
     assert pack.rows_of(expected.keys(5, 9)).tolist() == [5, 6, 7, 8]
     assert pack.keys() == expected.keys()
 
@@ -136,7 +141,7 @@ def test_keys_are_there_before_the_rows(images: Path, whole: Path, tmp_path: Pat
     assert reader.ragged("key", one_run(3, 90)) == PackStore(
         open_pack(whole), [pack.header.field("key")]
     ).ragged("key", one_run(3, 90))
-    pack.client.close()
+    pack.units.close()
 
 
 def test_masks_arrive_with_their_images(images: Path, tmp_path: Path) -> None:
@@ -149,9 +154,9 @@ def test_masks_arrive_with_their_images(images: Path, tmp_path: Path) -> None:
     pack, made = fill(images, tmp_path / "p.h5", pairs={"mask": str(masks)}), open_pack(tmp_path / "made.h5")
     for name in ("mask", "image"):
         assert np.array_equal(rows_of(pack, [70, 3], name), rows_of(made, [70, 3], name))
-    assert pack.made == {"image", "mask"}
+    assert [pack.arrival(name) is not None for name in ("mask", "image", "label")] == [True, True, False]
     rows_of(pack, range(ROWS), "mask")
-    pack.client.close()
+    pack.units.close()
     assert files_of(tmp_path / "p.h5") == files_of(tmp_path / "made.h5")
 
 
@@ -160,9 +165,9 @@ def test_half_done_it_is_gone_on_with(images: Path, whole: Path, tmp_path: Path)
     leave(images, out, [5, 50, 95])
     pack = fill(images, out)
     rows_of(pack, range(ROWS))
-    pack.client.close()
+    pack.units.close()
     assert out.read_bytes() == whole.read_bytes()
-    assert pack.client.made == ROWS - 3
+    assert made(pack) == ROWS - 3
     assert not isinstance(open_filling(str(images), str(out), {}), FillingPack)
 
 
@@ -172,11 +177,11 @@ def test_closed_at_once_it_is_gone_on_with(images: Path, whole: Path, tmp_path: 
         pack = open_filling(str(images), str(out), {})
         rows_of(pack, [row])
         if isinstance(pack, FillingPack):
-            pack.client.close()
+            pack.units.close()
     pack = open_filling(str(images), str(out), {})
     rows_of(pack, range(ROWS))
     if isinstance(pack, FillingPack):
-        pack.client.close()
+        pack.units.close()
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -191,10 +196,10 @@ def test_the_process_that_fills_is_killed(images: Path, whole: Path, tmp_path: P
     out = tmp_path / "p.h5"
     pack, expected = fill(images, out), open_pack(whole)
     for some in np.array_split(np.random.default_rng(2).permutation(ROWS), 4):
-        if number := helper():
+        if number := helper(out):
             os.kill(number, signal.SIGKILL)
         assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
-    pack.client.close()
+    pack.units.close()
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -210,9 +215,9 @@ def test_rows_that_a_power_cut_has_taken_are_made_again(images: Path, whole: Pat
         file.write(bytes(1000))
     pack = fill(images, out)
     rows_of(pack, range(ROWS))
-    pack.client.close()
+    pack.units.close()
     assert out.read_bytes() == whole.read_bytes()
-    assert pack.client.made == ROWS - 1  # 5 was there; 50 said so with another checksum
+    assert made(pack) == ROWS - 1  # 5 was there; 50 said so with another checksum
 
 
 SHARE = """
@@ -232,9 +237,9 @@ reader = PackStore(pack, [pack.header.field("image")])
 for row in range(rank, pack.rows, 3):
     reader.array("image", consecutive(np.array([row])))
 if isinstance(pack, FillingPack):
-    pack.client.wait(np.arange(pack.rows))
-    pack.client.close()
-print(pack.client.made if isinstance(pack, FillingPack) else "whole")
+    pack.units.wait(np.arange(pack.rows))
+    pack.units.close()
+print(int(pack.units._states[-1]) - 1 if isinstance(pack, FillingPack) else "whole")
 """
 
 
@@ -295,7 +300,7 @@ def test_a_client_that_is_killed_holds_nobody_up(images: Path, whole: Path, tmp_
     pack = open_filling(str(images), str(out), {})
     rows_of(pack, range(ROWS))
     if isinstance(pack, FillingPack):
-        pack.client.close()
+        pack.units.close()
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -308,7 +313,7 @@ def test_a_bad_image_is_named_and_what_is_done_is_kept(images: Path, tmp_path: P
     for _ in range(2):  # asked again, it says so again
         with pytest.raises(SourceError, match=r"dog/7\.jpg: .* Remove it, or pass on_error='skip'\."):
             rows_of(pack, range(ROWS))
-    pack.client.close()
+    pack.units.close()
     assert not out.exists()
     skipped = open_filling(str(source), str(out), {"on_error": "skip"})
     assert not isinstance(skipped, FillingPack)
@@ -359,7 +364,7 @@ def test_data_sets_in_layouts_of_their_own_are_images(images: Path, tmp_path: Pa
     convert_images(source, tmp_path / "converted.h5", size=32)
     pack, expected = fill(source, tmp_path / "p.h5", size=32), open_pack(tmp_path / "converted.h5")
     assert np.array_equal(rows_of(pack, [9, 4, 95]), rows_of(expected, [9, 4, 95]))
-    pack.client.close()
+    pack.units.close()
 
 
 def test_other_options_than_those_of_a_whole_pack_are_refused(images: Path, tmp_path: Path) -> None:
@@ -378,7 +383,7 @@ def test_other_options_than_those_it_is_being_filled_with_are_refused(images: Pa
         r"|is a whole pack, but another than is asked for: options size was 32x32)",
     ):
         open_filling(str(images), str(tmp_path / "p.h5"), {"size": 64})
-    pack.client.close()
+    pack.units.close()
 
 
 def test_what_was_done_of_another_is_cleared_with_a_word(
@@ -390,7 +395,7 @@ def test_what_was_done_of_another_is_cleared_with_a_word(
         "what had been done of it was cleared, since it is made of others now: options size was 256x256"
         in caplog.text
     )
-    pack.client.close()
+    pack.units.close()
 
 
 def test_rows_that_a_conversion_left_out_are_no_images(images: Path, tmp_path: Path) -> None:
@@ -461,8 +466,8 @@ def test_a_pickled_pack_and_a_forked_child_ask_too(images: Path, whole: Path, tm
         same = np.array_equal(rows_of(pack, [95, 11]), rows_of(expected, [95, 11]))
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
-    copy.client.close()
-    pack.client.close()
+    copy.units.close()
+    pack.units.close()
 
 
 def test_a_long_name_still_has_a_socket(images: Path, tmp_path: Path) -> None:
@@ -472,15 +477,15 @@ def test_a_long_name_still_has_a_socket(images: Path, tmp_path: Path) -> None:
     second = open_filling(str(images), str(folder / "p.h5"), {"size": 32})
     assert np.array_equal(rows_of(second, [1]), rows_of(pack, [1]))
     if isinstance(second, FillingPack):  # else the pack was whole by then
-        second.client.close()
-    pack.client.close()
+        second.units.close()
+    pack.units.close()
 
 
 def test_no_process_is_left_when_all_have_closed(images: Path, tmp_path: Path) -> None:
     pack = fill(images, tmp_path / "p.h5")
     rows_of(pack, [1])
-    pack.client.close()
-    assert helper() is None
+    pack.units.close()
+    assert helper(tmp_path / "p.h5") is None
 
 
 def test_all_clients_gone_without_a_word_it_ends(images: Path, tmp_path: Path) -> None:
@@ -546,7 +551,7 @@ def test_errors_come_through_as_they_were() -> None:
         FormatError("p.h5: is damaged. Make it again.", part="rows"),
         UsageError("a: is wrong. Pass b."),
     ):
-        again = error_of(error_content(error))
+        again = error_of(failure(error)[1])
         assert type(again) is type(error)
         assert str(again) == str(error)
-    assert FormatError.part == error_of(error_content(FormatError("x"))).part == ""  # type: ignore[attr-defined]
+    assert FormatError.part == error_of(failure(FormatError("x"))[1]).part == ""  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError, SourceError
-from packer.filling.filling_messages import Link, UnitStates, connect, error_of, listen, receive, send
 from packer.filling.filling_server import FillingServer
+from packer.format.unit_states import map_states
+from packer.service import connect, exchange, listen, receive, send
 
 UNITS = 40
 
@@ -24,7 +26,7 @@ class SlowSource:
 
     workers = 1
 
-    def __init__(self, states: UnitStates) -> None:
+    def __init__(self, states: Any) -> None:
         self._states = states
         self.started: list[tuple[list[int], Future[Any]]] = []
         self.came = threading.Semaphore(0)
@@ -36,7 +38,7 @@ class SlowSource:
         return future
 
     def arrived(self, units: Any, result: Any) -> None:
-        self._states.values[units] = 1
+        self._states[units] = 1
 
     def open(self) -> bool:
         return False
@@ -62,29 +64,31 @@ class Running:
     """A server in a thread. result: what run returned or raised."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.folder = str(folder)
-        self.states = UnitStates.open(str(folder / "state"), UNITS, writable=True)
+        self.path = str(folder / "socket")
+        self.states = map_states(str(folder / "state"), UNITS + 1, "<u8", writable=True)
         self.source = SlowSource(self.states)
-        self.server = FillingServer(self.states, self.source, lambda job: {"ready": {"job": job}}, **options)
+        self.server = FillingServer(self.states, self.source, lambda job: {"job": job}, **options)
         self.result: Any = None
-        self.listener = listen(self.folder)
+        self.listener = listen(self.path)
         self.thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
         self.thread.start()
 
-    def client(self) -> Link[Any, Any]:
-        link = connect(self.folder)
+    def client(self, name: str = "") -> socket.socket:
+        link = connect(self.path)
         assert link is not None
-        send(link, {"hello": {"size": 1}})
-        assert receive(link) == {"ready": {"job": {"size": 1}}}
+        assert exchange(link, ["open", {"size": 1}, name])[0] == [True, {"job": {"size": 1}}]
         return link
 
     def _run(self) -> None:
         try:
             self.result = self.server.run(self.listener)
+            if self.result:
+                self.server.finish()
         except PackerError as error:
             self.result = error
+            self.server.finish(error)
 
 
 @pytest.fixture
@@ -96,8 +100,8 @@ def running(tmp_path: Path) -> Iterator[Running]:
     assert not made.thread.is_alive()
 
 
-def ask(link: Link[Any, Any], kind: str, *units: int) -> None:
-    send(link, {kind: list(units)})
+def ask(link: socket.socket, kind: str, *units: int, name: str = "") -> None:
+    send(link, [kind, {"size": 1}, name], np.array(units, "<i8").tobytes())
 
 
 def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running: Running) -> None:
@@ -107,8 +111,11 @@ def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running
         running.source.next() for _ in range(2)
     ]  # handed out before anyone asked: all a worker has at a time
     ask(link, "ahead", 30, 29, 28, 27)
+    assert receive(link)[0] == [True, {"job": {"size": 1}}]
     ask(link, "wait", 20, 25, 22, 21)
-    other = running.client()  # answered after the messages before it
+    other = running.client()
+    while not running.server._waiting:
+        time.sleep(0.001)
     made: list[int] = []
     for units, future in first:
         made += units
@@ -130,7 +137,7 @@ def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running
         future.set_result(None)
     running.thread.join(60)
     assert running.result is True
-    assert running.server.made == UNITS
+    assert running.states[-1] == UNITS + 1
     link.close()
     other.close()
 
@@ -143,6 +150,8 @@ def test_every_unit_is_made_once_for_many_clients(running: Running) -> None:
         ask(link, "wait", *draws.permutation(UNITS).tolist())
     made = running.source.make_all()
     assert sorted(made) == list(range(UNITS))
+    for link in links:
+        assert receive(link)[0][0] is True
     running.thread.join(60)
     assert running.result is True
     for link in links:
@@ -150,8 +159,8 @@ def test_every_unit_is_made_once_for_many_clients(running: Running) -> None:
 
 
 def test_units_that_were_there_are_not_made_again(tmp_path: Path) -> None:
-    states = UnitStates.open(str(tmp_path / "state"), UNITS, writable=True)
-    states.values[np.arange(0, UNITS, 2)] = np.full(UNITS // 2, 9, np.uint64)
+    states = map_states(str(tmp_path / "state"), UNITS + 1, "<u8", writable=True)
+    states[:UNITS:2] = 9
     running = Running(tmp_path)
     running.start()
     link = running.client()
@@ -167,33 +176,41 @@ def test_units_that_were_there_are_not_made_again(tmp_path: Path) -> None:
     link.close()
 
 
-def test_whose_job_was_not_heard_is_told_nothing(running: Running) -> None:
-    """It might want other rows, and would take the pack that was made for its own."""
+def test_who_waits_for_the_pack_is_told_when_it_has_its_name(running: Running) -> None:
     running.start()
-    heard, unheard = running.client(), connect(running.folder)
-    assert unheard is not None
-    running.client().close()  # taken in after it
+    link = running.client()
+    ask(link, "wait", UNITS)
     running.source.make_all()
-    running.thread.join(60)
-    running.server.tell(sealed=UNITS)
-    assert receive(heard) == {"sealed": UNITS}
-    assert not unheard.poll()
-    heard.close()
-    unheard.close()
+    assert receive(link)[0] == [True, {"job": {"size": 1}}]
+    assert running.states[-1] == UNITS + 1
+    link.close()
+
+
+def test_who_has_gone_is_not_waited_for(running: Running) -> None:
+    running.start()
+    link, other = running.client(), running.client("other")
+    ask(link, "wait", 7)
+    while not running.server._waiting:
+        time.sleep(0.001)
+    link.close()
+    while running.server._waiting:
+        time.sleep(0.001)
+    running.source.make_all()
+    other.close()
 
 
 def test_an_error_reaches_all_clients_and_ends_it(running: Running) -> None:
     running.start()
     links = [running.client() for _ in range(3)]
+    for link in links:
+        ask(link, "wait", 30)
     _, future = running.source.next()
     future.set_exception(SourceError("a.jpg: is no image. Remove it."))
+    for link in links:
+        assert receive(link)[0] == [False, ["SourceError", "a.jpg: is no image. Remove it."]]
+        link.close()
     running.thread.join(60)
     assert isinstance(running.result, SourceError)
-    for link in links:
-        error = error_of(receive(link)["error"])
-        assert type(error) is SourceError
-        assert str(error) == "a.jpg: is no image. Remove it."
-        link.close()
 
 
 def test_a_worker_that_died_is_an_error_too(running: Running) -> None:
@@ -209,11 +226,13 @@ def test_a_worker_that_died_is_an_error_too(running: Running) -> None:
 @pytest.mark.parametrize("word", [True, False], ids=["bye", "closed"])
 def test_it_ends_when_all_clients_have_left(running: Running, word: bool) -> None:
     running.start()
-    links = [running.client() for _ in range(2)]
+    links = [running.client(str(number)) for number in range(2)]
     for number, link in enumerate(links):
         if word:
-            send(link, {"bye": True})
-            assert receive(link) == {"last": number == 1}
+            ask(link, "bye", name=str(number))
+            if number == 0:
+                assert receive(link)[0][0] is True
+                running.client("1").close()
         link.close()
     for _ in range(2):
         _, future = running.source.next()
@@ -225,11 +244,9 @@ def test_it_ends_when_all_clients_have_left(running: Running, word: bool) -> Non
 def test_a_client_that_breaks_off_in_a_message_is_dropped(running: Running) -> None:
     running.start()
     link = running.client()
-    broken = connect(running.folder)
+    broken = connect(running.path)
     assert broken is not None
-    with socket.socket(fileno=broken.fileno()) as raw:
-        raw.send(b"\0\0\1\0half")  # the length of a message, and part of it
-        raw.detach()
+    broken.send(b"\7" + bytes(15) + b"half")  # the lengths of a message, and part of it
     broken.close()
     running.source.make_all()
     running.thread.join(60)

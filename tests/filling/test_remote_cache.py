@@ -30,8 +30,11 @@ from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_file import END_BYTES
 from packer.format.remote_pack import RemotePack, open_remote
-from packer.format.stretch_cache import KEPT, MISSING, StretchCache
+from packer.format.remote_rows import RemoteRows
+from packer.format.stretch_cache import KEPT, StretchCache
 from packer.format.stretches import StretchMap
+from packer.format.unit_states import MISSING
+from packer.orders.runs import one_run
 from packer.remote import access
 from tests.format.test_shards import text_of
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
@@ -279,7 +282,8 @@ def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path,
     check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
     folder = folder_in(tmp_path)
     reboot(folder)
-    places = StretchMap(open_remote("s3://bucket/raw.h5"))
+    pack = open_remote("s3://bucket/raw.h5")
+    places = StretchMap(pack, pack.files)
     begin, _ = places.place(int(places.numbers("image").rows()[1]))
     with open(folder / "files" / "pack.h5", "r+b") as file:
         file.seek(begin + 5000)
@@ -311,20 +315,23 @@ def test_a_file_that_was_lost_is_fetched_again(
 def test_a_file_that_is_lost_meanwhile_is_no_zeros(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
     pack = with_cache("s3://bucket/shards", tmp_path, "1GB")
+    assert isinstance(pack.units, RemoteRows)
+    pack.units.kept(np.arange(0))  # it is in use
     (folder_in(tmp_path) / "files" / "1").unlink()
     with (
         contextlib.closing(PackedDataset(pack)) as rows,
         pytest.raises(FormatError, match=r"files/1: cannot be read"),
     ):
         rows[250]
+    pack.close()
 
 
 def test_a_full_disk_lets_rows_pass(
     store: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pack = with_cache("s3://bucket/raw.h5", tmp_path, "1GB")
-    stretches = StretchMap(pack)  # type: ignore[arg-type]
-    cache = StretchCache(pack, str(tmp_path), 1 << 30)  # type: ignore[arg-type]
+    pack = open_remote("s3://bucket/raw.h5")
+    stretches = StretchMap(pack, pack.files)
+    cache = StretchCache(pack, pack.files, str(tmp_path), 1 << 30)
     units = [int(u) for name in ("image", "key" + OFFSETS) for u in stretches.numbers(name).rows()]
     assert [len(cache.bring(stretches, unit)) for unit in units[:2]] == [0, 0]
     fetch, asked = StretchMap.fetch, []
@@ -403,7 +410,8 @@ def test_a_helper_that_is_killed_closes_its_connections_one_after_the_other(stor
     threads = [threading.Thread(target=lambda end=end: (end.recv(1), end.close())) for _, end in ends]  # type: ignore[misc]
     for thread in threads:
         thread.start()
-    access._POOL._idle.extend(ours for ours, _ in ends)
+    age = os.getpid(), access._HELPER._deaths
+    access._HELPER._idle.extend((ours, age) for ours, _ in ends)
     assert access.stat("s3://bucket/raw.h5").size > 0
     for ours, _ in ends:  # of one, its request; the others were closed with it
         assert ours.fileno() == -1
@@ -649,9 +657,9 @@ def test_verifying_reads_every_byte_once(store: ObjectServer, kind: str) -> None
 def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None:
     data = bytearray(store.objects[f"bucket/{kind}"])
     pack = open_remote(f"s3://bucket/{kind}")
-    places = StretchMap(pack)
+    places = StretchMap(pack, pack.files)
     for name in (field.name for field in pack.fields if field.ragged):
-        places.find(name, 0, places.fetch)
+        places.find(name, one_run(0, 1), lambda numbers: map(places.fetch, numbers.tolist()))
     begin, _ = places.place(int(places.numbers("image").rows()[0]))
     data[begin + 10] ^= 4
     data[0x60] ^= 4  # of HDF5's own

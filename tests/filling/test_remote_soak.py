@@ -189,7 +189,7 @@ def test_a_disk_that_is_full(store: ObjectServer, packs: Path, tmp_path: Path, k
     resource.prlimit(helper, resource.RLIMIT_FSIZE, (files // 2, files // 2))
     check_equal(packs / kind, cached, 2)
     assert access.helper_process() == helper
-    rows = cached.rows_from
+    rows = cached.units
     assert rows is not None
     assert rows.cache is not None
     assert (rows.cache.states(rows.map) != KEPT).any()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from packer.format.pack_opening import open_pack
 from packer.format.remote_file import RemoteFile
 from packer.format.remote_pack import RemotePack
 from packer.format.shards import merge_headers
-from packer.format.stretches import StretchMap
-from packer.orders.runs import Runs
+from packer.format.stretches import Numbers, StretchMap
+from packer.orders.runs import Runs, one_run
 from packer.remote.object_store import ObjectInfo
 from tests.format.packs import Content, write_content, write_shards
 
@@ -45,16 +46,17 @@ def test_stretches_hold_the_bytes_that_they_are_asked_for(
         write_content(tmp_path / "p.h5", content)
         pack = as_remote(open_pack(tmp_path / "p.h5"))
     monkeypatch.setattr("packer.format.stretches.STRETCH_BYTES", 100)  # several stretches an array
-    stretches = StretchMap(pack)
+    stretches = StretchMap(pack, pack.files)
     data = [Path(part.path).read_bytes() for part in pack.parts]
     for name in (field.name for field in pack.fields if field.ragged):
-        for part, own in enumerate(data):
 
-            def load(number: int, own: bytes = own) -> memoryview:
+        def load(numbers: Numbers) -> Iterator[memoryview]:
+            for number in numbers.tolist():
                 begin, end = stretches.place(number)
-                return memoryview(own[begin:end])
+                yield memoryview(data[stretches.files.index(stretches.file(number))][begin:end])
 
-            stretches.find(name, part, load)
+        nbytes = sum(extent.rows for extent in pack.header.extents[name])
+        stretches.find(name, one_run(0, nbytes), load)
     assert stretches.count > 3 * len(rows)
     draws = np.random.default_rng(0)
     for array, extents in pack.header.extents.items():
@@ -107,7 +109,7 @@ def test_compressed_blocks_in_any_order(tmp_path: Path) -> None:
     array = next(f.name for f in header.fields if f.compressed)
     assert len(header.extents[array]) > 2
     turned = {**header.extents, array: header.extents[array][::-1]}
-    stretches = StretchMap(replace(pack, header=replace(header, extents=turned)))
+    stretches = StretchMap(replace(pack, header=replace(header, extents=turned)), pack.files)
     firsts = stretches.numbers(array).rows()
     for block, extent in enumerate(turned[array]):
         assert (
@@ -124,11 +126,10 @@ def test_a_first_shard_without_bytes_of_a_ragged_field() -> None:
         header = Header(10, 10, (Field("key", "|u1", None),), extents)
         shards.append(RemotePack(file.url, header, b"", files={"": file}))
     header = merge_headers([shard.header for shard in shards])
-    stretches = StretchMap(RemotePack("s3://bucket", header, b"", tuple(shards), files=files))
+    stretches = StretchMap(RemotePack("s3://bucket", header, b"", tuple(shards), files=files), files)
     some = Runs(np.array([0]), np.array([10]))
-    assert stretches.unknown("key", some) == [1]
     offsets = np.arange(0, 101, 10, dtype="<i8").tobytes()
-    stretches.find("key", 1, lambda number: memoryview(offsets))
+    stretches.find("key", some, lambda numbers: [memoryview(offsets)] * len(numbers))
     (number,) = stretches.of("key", some).tolist()
     assert (stretches.file(number), stretches.place(number), stretches.span(number)) == (
         "1",
@@ -152,7 +153,7 @@ def test_a_petabyte_takes_no_memory() -> None:
     file = RemoteFile("s3://bucket/p.h5", ObjectInfo(after + 10 * rows + 8 * rows + 8, None, ""))
     pack = RemotePack(file.url, Header(rows, 43, fields, extents), b"", files={"": file})
     tracemalloc.start()
-    stretches = StretchMap(pack)
+    stretches = StretchMap(pack, pack.files)
     begins = np.array([0, 43, rows - 1])
     found = stretches.of("image", Runs(begins, np.ones(3, np.int64)))
     assert tracemalloc.get_traced_memory()[1] < 1 << 20

@@ -259,7 +259,7 @@ def test_normalize_of_a_pack_that_is_sealed_in_this_moment(images: Path, whole: 
     chosen = {"batch_size": 32, "augment": "Normalize()"}
     pack = fill_pack(images, tmp_path / "p.h5")
     if isinstance(pack, FillingPack):
-        pack.client.wait(np.arange(ROWS))
+        pack.units.wait(np.arange(ROWS))
         while pack.pending:
             time.sleep(0.01)
     with (
@@ -365,7 +365,7 @@ def test_a_second_loop_does_not_end_the_first_when_the_pack_is_whole(
             first = iter(one)
             got = [next(first)]
             if isinstance(one.pack, FillingPack):
-                one.pack.client.wait(np.arange(ROWS))
+                one.pack.units.wait(np.arange(ROWS))
                 while one.pack.pending:
                     time.sleep(0.01)
             second = iter(one)

@@ -1,0 +1,232 @@
+"""Processes that answer requests: how they are started, asked and, when they died, started again.
+
+Two are known: the one that fills a pack (packer/filling), and the one that reads objects in stores (packer/remote).
+Each thread that waits for an answer has a connection of its own, and the service a thread for each connection, so an
+answer follows its request. A frame is a JSON value, and bytes behind it. An answer is [True, value] or [False, error],
+and before it come any number of [None, progress]. A service ends, in its own way, when nobody can ask any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from packer import errors
+from packer.errors import PackerError
+from packer.starting import ForkSafeLock, python_command
+
+Data = bytes | bytearray | memoryview
+_LENGTHS = struct.Struct("<QQ")
+_PATH_BYTES = 100  # of a socket's name, on every system
+
+
+class Service:
+    """The asking side of a service. Thread-safe; forked children have connections of their own.
+
+    attempts: at a request, when the process dies. When one connection has ended, all that were made before are closed:
+    a process that is killed closes them one after the other. A forked child closes its copies of the parent's.
+    """
+
+    attempts = 2
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._idle: list[tuple[socket.socket, tuple[int, int]]] = []
+        self._deaths = 0
+
+    def __del__(self) -> None:
+        for connection, _ in self._idle:
+            connection.close()
+
+    def ask(self, request: Any, data: Data = b"") -> tuple[Any, bytearray]:
+        """Return the answer to a request. Raises PackerError, if that is the answer or the process dies."""
+        for _ in range(self.attempts):
+            connection, age = self._take()
+            try:
+                (done, value), found = exchange(connection, request, data)
+            except BaseException as error:  # Ctrl-C: the answer would be taken for that to the next request
+                connection.close()
+                if not isinstance(error, EOFError | OSError):
+                    raise
+                died = error
+                with self._lock:
+                    self._deaths = max(self._deaths, age[1] + 1)
+                continue
+            with self._lock:
+                self._idle.append((connection, age))
+            if not done:
+                raise error_of(value)
+            return value, found
+        raise self._died(request, died)
+
+    def _take(self) -> tuple[socket.socket, tuple[int, int]]:
+        """Return an idle or a new connection; the process that has it, and the deaths before it."""
+        with self._lock:
+            age, idle = (os.getpid(), self._deaths), self._idle
+            self._idle = [one for one in idle if one[1] == age]
+            for connection, made in idle:
+                if made != age:
+                    connection.close()
+            if self._idle:
+                return self._idle.pop()
+        return self._connect(), age
+
+    def _connect(self) -> socket.socket:
+        """Return a connection to the process, which is started if there is none. Raises PackerError."""
+        raise NotImplementedError
+
+    def _died(self, request: Any, error: BaseException) -> PackerError:
+        """Return the error to raise when the process died at each attempt."""
+        raise NotImplementedError
+
+
+def exchange(
+    connection: socket.socket,
+    request: Any,
+    data: Data = b"",
+    progress: Callable[..., object] = lambda *told: None,
+) -> tuple[Any, bytearray]:
+    """Return the answer to a request, as it is, and the bytes behind it. Raises EOFError, OSError.
+
+    progress: called with what is told before the answer.
+    """
+    send(connection, request, data)
+    answer, found = receive(connection)
+    while answer[0] is None:
+        progress(*answer[1])
+        answer, found = receive(connection)
+    return answer, found
+
+
+def serve(connection: socket.socket, answer: Callable[[Any, bytearray], tuple[Any, Data]]) -> None:
+    """Answer the requests of a connection until it is closed. answer: may raise PackerError; EOFError to end."""
+    with connection, suppress(EOFError, OSError):
+        while True:
+            try:
+                value, found = answer(*receive(connection))
+                send(connection, [True, value], found)
+                del value, found  # or they are kept until the next request
+            except PackerError as error:
+                send(connection, failure(error))
+
+
+def send(connection: socket.socket, value: Any, data: Data = b"") -> None:
+    """Send a frame. Raises OSError."""
+    body = json.dumps(value).encode()
+    connection.sendall(_LENGTHS.pack(len(body), len(data)) + body)
+    if len(data):
+        connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> tuple[Any, bytearray]:
+    """Return the next frame. Raises EOFError at the end, OSError."""
+    body, data = _LENGTHS.unpack(_read(connection, _LENGTHS.size))
+    return json.loads(_read(connection, body)), _read(connection, data)
+
+
+def _read(connection: socket.socket, count: int) -> bytearray:
+    data = bytearray(count)
+    view, done = memoryview(data), 0
+    while done < count:
+        more = connection.recv_into(view[done:])
+        if not more:
+            raise EOFError
+        done += more
+    return data
+
+
+def failure(error: PackerError) -> list[Any]:
+    """Return the answer that an error is."""
+    return [False, [type(error).__name__, str(error)]]
+
+
+def error_of(content: list[str]) -> PackerError:
+    """Return the error that an answer tells."""
+    kind = getattr(errors, content[0], PackerError)
+    made: PackerError = PackerError.__new__(kind, content[1])
+    made.args = (content[1],)
+    return made
+
+
+def start(module: str, *arguments: str, cwd: str | None = None) -> socket.socket:
+    """Start a process that runs the ``main`` of a module; return a socket, whose other end it gets. Raises OSError.
+
+    arguments: to be seen in lists of processes. It is nobody's child, in a session of its own: Ctrl-C is for the asking
+    processes.
+    """
+    ours, theirs = socket.socketpair()
+    call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
+    command = python_command(call, str(theirs.fileno()), *arguments)
+    try:
+        # What it may say is no output of this program.
+        subprocess.run(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[theirs.fileno()], check=False
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return ours
+
+
+def detach() -> None:
+    """Go on in a child of this process, which ends."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+
+
+def connect(path: str) -> socket.socket | None:
+    """Connect to the process that listens at a path; None if there is none."""
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        with _address(path) as address:
+            made.connect(address)
+        return made
+    except OSError:
+        made.close()
+        return None
+
+
+def listen(path: str) -> socket.socket:
+    """Return a socket at a path, at which connections arrive. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        with _address(path) as address:
+            made.bind(address)
+        made.listen(64)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+@contextmanager
+def _address(path: str) -> Iterator[str]:
+    """Give a form of a path that is short enough for a socket, which allows some 100 bytes."""
+    if len(os.fsencode(path)) <= _PATH_BYTES or not os.path.isdir("/proc/self/fd"):
+        yield path
+        return
+    folder, name = os.path.split(path)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)
+
+
+def ended(connection: socket.socket) -> bool:
+    """Return True if the other end of a connection, which awaits an answer, is closed."""
+    with suppress(BlockingIOError):
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    return False
