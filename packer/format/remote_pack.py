@@ -25,6 +25,10 @@ class RemotePack(Pack):
 
     files: Mapping[str, RemoteFile] = field(kw_only=True)
 
+    def own(self) -> RemotePack:
+        """See Pack; of a shard, too."""
+        return replace(self, units=(self.units or RemoteRows(self, self.files)).own())
+
     def check_same(self) -> None:
         """Do nothing: each read asks for the version that was opened."""
 

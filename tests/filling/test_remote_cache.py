@@ -542,6 +542,12 @@ def test_shards_open_with_one_request_and_no_look_at_them(store: ObjectServer, p
     assert {key for key, *_ in store.ranges} == {"bucket/shards/index.json", "bucket/shards/00000.h5"}
 
 
+def test_a_shard_by_itself_is_a_pack(store: ObjectServer, packs: Path) -> None:
+    local, remote = (open_pack(place).shards[1] for place in (packs / "shards", "s3://bucket/shards"))
+    with contextlib.closing(PackedDataset(remote)) as rows:
+        assert rows[5].label == local.read("label", 5, 6)[0]
+
+
 def test_a_shard_is_read_with_one_request_more_than_its_rows(store: ObjectServer) -> None:
     """Its trailer and its checksums come together."""
     with PackedBatchDataset("s3://bucket/shards/", 25, order="sequential", fields=["label"]) as dataset:
