@@ -358,7 +358,7 @@ STARTS = {
             assert "HDF5 cannot read it" in str(error), error
     """,
     "filling": """
-        from packer.filling.filling_pack import open_filling
+        from packer.filling.opening import open_filling
         pack = open_filling(sys.argv[1], os.path.join(here, "filled.h5"), {"size": 8})
         pack.units.close()
     """,

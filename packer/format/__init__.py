@@ -16,8 +16,7 @@
     joined_pack.py      several packs as one, in memory: what has to be alike in them
     joined_fields.py    packs whose rows have the fields of all, in memory
     remote_file.py      a pack in a store by ranged reads, without the rows
-    remote_pack.py      such a pack opened by its URL, with them
-    remote_rows.py      the rows of such a pack: in the files of a cache, or passed through memory
+    remote_pack.py      such a pack opened by its URL; its rows, in the files of a cache, or passed through memory
     stretches.py        where its stretches lie, runs of blocks; each fetched and compared with its checksums
     stretch_cache.py    the folder of such a pack in a cache, which keeps stretches; how much the cache may hold
     stretch_window.py   stretches that are on their way, or are kept nowhere, in memory

@@ -1,22 +1,197 @@
-"""Packs in stores: opened by their URL, and with their rows, which remote_rows.py brings."""
+"""Packs in stores: opened by their URL; their rows, in the files of a cache, or passed through memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from packer.errors import FormatError, MissingObjectError, UsageError
+from packer.format.file_io import pread_path
 from packer.format.header import HEADER_FILE, INDEX_FILE, MAX_INDEX_BYTES
 from packer.format.pack import Pack, PackFiles
 from packer.format.remote_file import RemoteFile, read_object
-from packer.format.remote_rows import RemoteRows
 from packer.format.shards import index_of, merge_headers
-from packer.format.stretch_cache import StretchCache
+from packer.format.stretch_cache import KEPT, StretchCache
 from packer.format.stretch_window import CONNECTIONS, STRETCH_BYTES, StretchWindow
+from packer.format.stretches import Numbers, StretchMap
+from packer.orders.runs import Runs, one_run
 from packer.remote import access
 from packer.remote.urls import join
+
+_TOGETHER = 32  # stretches that one read holds at a time
+_LOOK = 64  # reads between looks at whether all of an array has come
+
+
+class RemoteRows:
+    """The rows of one pack; see Units. Thread-safe; works again after fork and unpickling.
+
+    files: of the pack. cache: keeps stretches, None without one: rows pass through memory.
+    """
+
+    ahead_bytes = 32 * STRETCH_BYTES  # two for each connection
+
+    def __init__(
+        self, pack: Pack, files: Mapping[str, RemoteFile], cache: StretchCache | None = None
+    ) -> None:
+        self.pack, self.files, self.cache = pack, files, cache
+        self._renew()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteRows, (self.pack, self.files, self.cache)
+
+    def _renew(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._map: StretchMap | None = None
+        self.window = StretchWindow(self._bring)
+
+    @property
+    def map(self) -> StretchMap:
+        """The places of the stretches."""
+        if self._pid != os.getpid():
+            self._renew()
+        with self._lock:
+            if self._map is None:
+                self._map = StretchMap(self.pack, self.files)
+            return self._map
+
+    def check(self) -> None:
+        """See that the cache can be used; leave it. Raises PackerError."""
+        self.kept(np.arange(0))
+        self.close()
+
+    def arrival(self, array: str) -> RemoteArrival:
+        """Return the arrival of an array's rows."""
+        return RemoteArrival(self, array)
+
+    def path(self, file: str) -> str:
+        """Return the local file in which the rows of a file of the pack stand once they have arrived."""
+        return os.devnull if self.cache is None else self.cache.path(self.map, file)
+
+    def own(self) -> RemoteRows:
+        """Return them for one dataset alone; see Pack."""
+        return RemoteRows(self.pack, self.files, copy(self.cache))
+
+    def close(self) -> None:
+        """Forget what is in memory, and leave the cache."""
+        self.window.close()
+        if self.cache is not None:
+            self.cache.close()
+
+    def closing(self) -> AbstractContextManager[None]:
+        """See Pack."""
+        self.close()
+        return nullcontext()
+
+    def holds(self, stretches: Runs) -> bool:
+        """Return True if all of these stretches are in the files of the cache."""
+        assert self.cache is not None
+        states = self.cache.states(self.map)
+        spans = zip(stretches.starts.tolist(), stretches.lengths.tolist(), strict=True)
+        return all(states[first : first + count].min(initial=KEPT) == KEPT for first, count in spans)
+
+    def kept(self, numbers: Numbers) -> NDArray[np.bool_]:
+        """Return of each stretch whether it is in the files of the cache."""
+        if self.cache is None:
+            return np.zeros(len(numbers), bool)
+        found: NDArray[np.bool_] = self.cache.states(self.map)[numbers] == KEPT
+        return found
+
+    def wait(self, numbers: Numbers) -> Numbers:
+        """Return once these stretches are in the cache as far as it has room; return the others. Raises PackerError."""
+        missing = numbers[~self.kept(numbers)]
+        if self.cache is None or self.cache.full or not len(missing):
+            return missing
+        for first in range(0, len(missing), _TOGETHER):
+            self.window.get(missing[first : first + _TOGETHER].tolist())
+        passing: Numbers = missing[~self.kept(missing)]
+        return passing
+
+    def load(self, numbers: Numbers) -> Iterator[memoryview]:
+        """Yield the bytes of stretches, wherever they are. Raises PackerError."""
+        passing = set(self.wait(numbers).tolist())
+        for first in range(0, len(numbers), _TOGETHER):
+            few = numbers[first : first + _TOGETHER].tolist()
+            found = self.window.get(number for number in few if number in passing)
+            for number in few:
+                yield found.get(number) or self._read(number)
+
+    def _read(self, number: int) -> memoryview:
+        """Return the bytes of a stretch that is in the cache; none without one, where a stretch may be empty."""
+        if self.cache is None:
+            return memoryview(b"")
+        begin, end = self.map.place(number)
+        return memoryview(pread_path(self.path(self.map.file(number)), end - begin, begin))
+
+    def _bring(self, number: int) -> memoryview:
+        """Bring a stretch into the cache, and return nothing; or its bytes."""
+        return self.map.fetch(number) if self.cache is None else self.cache.bring(self.map, number)
+
+
+class RemoteArrival:
+    """The arrival of one array's rows. See Arrival."""
+
+    def __init__(self, rows: RemoteRows, array: str) -> None:
+        self._rows, self._array = rows, array
+        self._whole, self._reads = False, 0
+
+    def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
+        """See Arrival."""
+        runs = Runs(starts, lengths)
+        numbers = self._numbers(runs)
+        if not len(numbers):
+            return False
+        if len(self._rows.wait(numbers)):
+            self._gather(runs, out)
+            return True
+        self._reads += 1
+        if self._reads % _LOOK == 0:
+            self._whole = self._rows.holds(self._rows.map.numbers(self._array))
+        return False
+
+    def ahead(self, starts: Numbers, lengths: Numbers) -> None:
+        """See Arrival."""
+        numbers = self._numbers(Runs(starts, lengths))
+        if len(numbers):
+            self._rows.window.ahead(numbers[~self._rows.kept(numbers)].tolist())
+
+    def _numbers(self, runs: Runs) -> Numbers:
+        """Return the stretches that hold these elements; none once all are in the cache."""
+        if self._whole or not len(runs.starts):
+            return np.empty(0, np.int64)
+        stretches = self._rows.map
+        stretches.find(self._array, runs, self._rows.load)
+        return stretches.of(self._array, runs)
+
+    def _gather(self, runs: Runs, out: NDArray[np.uint8]) -> None:
+        """Copy rows out of stretches that are kept, and of others, which are fetched."""
+        pieces, at = sorted(self._pieces(runs)), 0
+        order = np.array(list(dict.fromkeys(number for number, *_ in pieces)))
+        rows = out.reshape(-1, self._rows.map.element_bytes(self._array))
+        for number, loaded in zip(order.tolist(), self._rows.load(order), strict=True):
+            data = np.frombuffer(loaded, np.uint8).reshape(-1, rows.shape[1])
+            while at < len(pieces) and pieces[at][0] == number:
+                _, to, begin, end = pieces[at]
+                rows[to : to + end - begin] = data[begin:end]
+                at += 1
+
+    def _pieces(self, runs: Runs) -> Iterator[tuple[int, int, int, int]]:
+        """Yield stretch, place in the output, and which of the stretch's elements."""
+        stretches, to = self._rows.map, 0
+        for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
+            for number in stretches.of(self._array, one_run(start, start + length)).tolist():
+                first, last = stretches.span(number)
+                low, high = max(start, first), min(start + length, last)
+                yield number, to + low - start, low - first, high - first
+            to += length
 
 
 @dataclass(frozen=True)

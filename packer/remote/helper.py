@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from packer.errors import PackerError, RemoteError
-from packer.remote.credentials import apply
-from packer.remote.fsspec_store import FsspecStore
-from packer.remote.object_store import open_bucket, patiently
-from packer.remote.urls import OBSTORE, ObjectUrl
+from packer.remote.object_store import patiently, store_of
+from packer.remote.urls import ObjectUrl
 from packer.service import Data, serve
-
-_MOST_STORES = 64
-_STORES: dict[Any, Any] = {}
-_MAKING = threading.Lock()
 
 
 def main(control: int) -> None:
@@ -50,19 +43,3 @@ def _answer(request: Any, data: bytearray) -> tuple[Any, Data]:
         raise
     except Exception as error:  # a bug, or a library's: said where it was asked for
         raise RemoteError(f"{url}: {type(error).__name__}: {error}.") from None
-
-
-def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
-    """Return the store of a URL, as these environment variables describe it; made once. Raises PackerError.
-
-    stall: seconds without a byte until a request is made anew.
-    """
-    asked = place.scheme, place.root, tuple(sorted(environment.items())), stall
-    with _MAKING:
-        if asked not in _STORES:
-            while len(_STORES) >= _MOST_STORES:
-                del _STORES[next(iter(_STORES))]
-            apply(environment)
-            obstore = place.scheme in OBSTORE
-            _STORES[asked] = open_bucket(place, environment, stall) if obstore else FsspecStore(*place[:2])
-        return _STORES[asked]

@@ -1,4 +1,4 @@
-"""A bucket, a container or a web server, through obstore; used in the helper process only, whose threads share one.
+"""Stores, through obstore or fsspec; used in the helper process only, whose threads share one.
 
 Each method takes the URL for messages, the key and its own arguments, makes one attempt, and returns a value and bytes.
 
@@ -19,10 +19,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from packer.errors import RemoteError, SpaceError
-from packer.remote.credentials import aws_options, redirect_guard
+from packer.errors import RemoteError, SpaceError, UsageError
+from packer.remote.credentials import apply, aws_options, redirect_guard
 from packer.remote.store_errors import EndedEarly, explain, replaced
-from packer.remote.urls import AWS, FILE, GOOGLE, WEB, ObjectUrl
+from packer.remote.urls import AWS, FILE, GOOGLE, OBSTORE, WEB, ObjectUrl
 
 T = TypeVar("T")
 Answer = tuple[Any, Any]
@@ -33,6 +33,9 @@ _SLOW_SECONDS, _SLOWEST = 30.0, 4096
 PART_BYTES = 16 << 20  # of an upload; S3 takes at most 10,000 parts
 _MOST_PARTS = 9_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 8.0
+_MOST_STORES = 64
+_STORES: dict[Any, Any] = {}
+_MAKING = threading.Lock()
 _CLIENT = {"connect_timeout": "5s", "timeout": "30m"}
 _RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 _WRITING = threading.Lock()  # threads that write to one file at a time would wait in a loop, in the system
@@ -133,6 +136,59 @@ class ObstoreBucket:
         return self._obstore.get(self._store, key, options=options)
 
 
+class FsspecStore:
+    """All objects of one scheme and root. Thread-safe as far as the file system is."""
+
+    def __init__(self, scheme: str, root: str) -> None:
+        import fsspec
+
+        try:
+            self._files = fsspec.core.url_to_fs(f"{scheme}://{root}")[0]
+        except (ImportError, ValueError) as error:
+            raise UsageError(
+                f"{scheme}://: cannot be read ({error}). s3, gs, az, https, file, and what fsspec knows, are allowed."
+            ) from None
+
+    def stat(self, url: str, key: str) -> Answer:
+        """Return an ObjectInfo."""
+        return self._info(url), b""
+
+    def read_all(self, url: str, key: str, most: int | None) -> Answer:
+        """Return an ObjectInfo and all bytes."""
+        info = self._info(url)
+        size = info.size if most is None else min(most, info.size)
+        return info, self.read_range(url, key, 0, size, info, "")[1]
+
+    def read_end(self, url: str, key: str, count: int) -> Answer:
+        """Return an ObjectInfo and the last bytes."""
+        info = self._info(url)
+        return info, self.read_range(url, key, max(0, info.size - count), info.size, info, "")[1]
+
+    def read_range(
+        self, url: str, key: str, start: int, stop: int, version: Sequence[Any], path: str
+    ) -> Answer:
+        """Return None and the bytes [start, stop), or none if a file of that path gets them."""
+        check_version(url, ObjectInfo(*version), self._info(url))
+        data = self._files.cat_file(self._path(url), start, stop) if stop > start else b""
+        exactly(data, stop - start)
+        if path:
+            write_at(path, start, data)
+        return None, b"" if path else data
+
+    def _path(self, url: str) -> str:
+        path: str = self._files._strip_protocol(url)
+        return path
+
+    def _info(self, url: str) -> ObjectInfo:
+        self._files.invalidate_cache()
+        entry = self._files.info(self._path(url))
+        tags = [entry[name] for name in ("ETag", "etag", "sha256", "md5", "oid") if entry.get(name)]
+        times = [
+            entry[name] for name in ("LastModified", "last_modified", "mtime", "created") if entry.get(name)
+        ]
+        return ObjectInfo(int(entry["size"]), str(tags[0]) if tags else None, str(times[0]) if times else "")
+
+
 def _pieces(result: Any) -> Iterator[memoryview]:
     """Yield an answer's bytes as they come. Raises EndedEarly where they come so slowly that a server means to be waited for."""
     began, received = time.monotonic(), 0
@@ -197,7 +253,23 @@ def _info(meta: Mapping[str, Any]) -> ObjectInfo:
     return ObjectInfo(int(meta["size"]), meta["e_tag"] or None, modified.isoformat() if modified else "")
 
 
-def open_bucket(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> ObstoreBucket:
+def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
+    """Return the store of a URL, as these environment variables describe it; made once. Raises PackerError.
+
+    stall: seconds without a byte until a request is made anew.
+    """
+    asked = place.scheme, place.root, tuple(sorted(environment.items())), stall
+    with _MAKING:
+        if asked not in _STORES:
+            while len(_STORES) >= _MOST_STORES:
+                del _STORES[next(iter(_STORES))]
+            apply(environment)
+            obstore = place.scheme in OBSTORE
+            _STORES[asked] = _bucket(place, environment, stall) if obstore else FsspecStore(*place[:2])
+        return _STORES[asked]
+
+
+def _bucket(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> ObstoreBucket:
     """Return the store of a URL, as these environment variables, which are set, describe it. Raises PackerError."""
     scheme, root = place.scheme, place.root
     from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, S3Store

@@ -19,9 +19,8 @@ from PIL import Image
 from packer import service
 from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError
-from packer.filling import filling_client, filling_pack
-from packer.filling.filling_pack import FillingPack, open_filling
-from packer.filling.opening import fill_pack
+from packer.filling import filling_client, opening
+from packer.filling.opening import FillingPack, fill_pack, open_filling
 from packer.format.pack import Pack
 from packer.format.working_folder import is_locked
 from packer.load.batch_dataset import PackedBatchDataset
@@ -52,7 +51,7 @@ def kill(folder: Path) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes started in the test fill slowly."""
-    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.slow_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.slow_process")
 
 
 def changed(source: Path, out: Path) -> None:

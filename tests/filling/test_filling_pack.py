@@ -24,8 +24,8 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
-from packer.filling import filling_pack
-from packer.filling.filling_pack import FillingPack, open_filling
+from packer.filling import opening
+from packer.filling.opening import FillingPack, open_filling
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.unit_states import STATES, map_states
@@ -223,7 +223,7 @@ def test_rows_that_a_power_cut_has_taken_are_made_again(images: Path, whole: Pat
 SHARE = """
 import sys
 import numpy as np
-from packer.filling.filling_pack import FillingPack, open_filling
+from packer.filling.opening import FillingPack, open_filling
 from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
 
@@ -283,7 +283,7 @@ def test_processes_share_one_filling_and_no_row_is_made_twice(images: Path, tmp_
 KILLED = """
 import os, sys
 import numpy as np
-from packer.filling.filling_pack import open_filling
+from packer.filling.opening import open_filling
 from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
 
@@ -426,7 +426,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
     shutil.copytree(images, source)
     with open(source / "dog" / "7.jpg", "ab") as file:
         file.write(DEADLY)
-    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.crashing_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.crashing_process")
     pack = fill(source, tmp_path / "p.h5", workers=4)
     with pytest.raises(SourceError, match=r"dog/7\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it"):
         rows_of(pack, range(ROWS))
@@ -504,7 +504,7 @@ def test_a_disk_without_room_is_one_sentence(images: Path, tmp_path: Path) -> No
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))\n"
         "from packer.errors import PackerError\n"
-        "from packer.filling.filling_pack import open_filling\n"
+        "from packer.filling.opening import open_filling\n"
         "try:\n"
         "    open_filling(sys.argv[1], sys.argv[2], {})\n"
         "except PackerError as error:\n"

@@ -29,8 +29,7 @@ from packer.format.checksums import Trailer
 from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_file import END_BYTES
-from packer.format.remote_pack import RemotePack, open_remote
-from packer.format.remote_rows import RemoteRows
+from packer.format.remote_pack import RemotePack, RemoteRows, open_remote
 from packer.format.stretch_cache import KEPT, StretchCache
 from packer.format.stretches import StretchMap
 from packer.format.unit_states import MISSING

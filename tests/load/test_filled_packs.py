@@ -19,7 +19,7 @@ from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import part_writer
 from packer.errors import PackerError, SourceError, UsageError
-from packer.filling.filling_pack import FillingPack
+from packer.filling.opening import FillingPack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import is_locked
 from packer.load.sampled_statistics import sampled_statistics

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from packer.errors import FormatError, MissingObjectError, RemoteError, UsageError
-from packer.remote import access, helper, object_store
+from packer.remote import access, object_store
 from packer.remote.urls import ObjectUrl
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each, serving
 
@@ -174,7 +174,9 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left(
     server.fault = trickle
     monkeypatch.setattr(object_store, "_SLOW_SECONDS", 0.2)
     url, environment = "s3://bucket/x", {k: v for k, v in os.environ.items() if k.startswith("AWS_")}
-    store = helper.store_of(ObjectUrl.parse(url), environment, 10.0)  # in this process, which forks no more
+    store = object_store.store_of(
+        ObjectUrl.parse(url), environment, 10.0
+    )  # in this process, which forks no more
     for read, most in ((store.read_all, None), (store.read_end, 100_000)):
         with pytest.raises(RemoteError, match=r"it sent \d+ bytes in 0 s, less than 4,096 a second"):
             object_store.patiently(url, 0.1, lambda read=read, most=most: read(url, "x", most))
