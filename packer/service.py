@@ -165,9 +165,13 @@ def start(module: str, *arguments: str, cwd: str | None = None) -> socket.socket
     call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
     command = python_command(call, str(theirs.fileno()), *arguments)
     try:
-        # What it may say is no output of this program.
         subprocess.run(
-            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=2, pass_fds=[theirs.fileno()], check=False
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            check=False,
         )
     except BaseException:
         ours.close()
@@ -199,11 +203,12 @@ def connect(path: str) -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """Return a socket at a path, at which connections arrive. Raises OSError."""
+    """Return a socket at a path, at which this user's connections arrive. Raises OSError."""
     made = socket.socket(socket.AF_UNIX)
     try:
         with _address(path) as address:
             made.bind(address)
+        os.chmod(path, 0o600)
         made.listen(64)
     except BaseException:
         made.close()

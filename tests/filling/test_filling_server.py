@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -268,3 +269,8 @@ def test_tasks_grow_to_what_they_may_take(tmp_path: Path) -> None:
     link.close()
     running.listener.close()
     assert running.result is True
+
+
+def test_its_socket_is_this_users_alone(tmp_path: Path) -> None:
+    with listen(str(tmp_path / "socket")):
+        assert os.stat(tmp_path / "socket").st_mode & 0o777 == 0o600
