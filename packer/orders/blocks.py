@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.arguments import as_bytes
 from packer.errors import UsageError
-from packer.orders.epochs import Asked, Context, Order, RowOrder, check_lengths, order_key
+from packer.orders.epochs import Asked, Context, Order, RowOrder, order_key
 from packer.orders.runs import Runs, Subset, on_ring
 
 # Cold reads from blocks of 0.4, 1, 2 and 8 MiB took as long (0.9 to 1.2 of a sequential read, a virtual disk), and batches are as
@@ -63,7 +63,7 @@ class Blocks(RowOrder):
     def __post_init__(self) -> None:
         if isinstance(self.window, str):
             _byte_size(self.window)
-        check_lengths(self, *(self.lengths[isinstance(self.window, str) :]))
+        self.check_lengths(*self.lengths[isinstance(self.window, str) :])
 
     def bind(self, about: Context) -> Blocks:
         """Return the order with window and block in rows."""

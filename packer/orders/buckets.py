@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, Order, RowOrder, digest_of, order_key
-from packer.orders.runs import Subset
+from packer.orders.epochs import Context, Order, RowOrder, order_key
+from packer.orders.runs import Subset, digest_of
 from packer.orders.sampling import keys_of, permute_each
 
 # Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions.md.

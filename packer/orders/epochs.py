@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.arguments import as_whole
+from packer.arguments import whole
 from packer.errors import UsageError
 from packer.orders.runs import Runs, Subset, consecutive, joined, one_run
 from packer.starting import ForkSafeLock
@@ -93,7 +92,13 @@ class RowOrder:
     drawn: Mapping[str, Any] = MappingProxyType({})
 
     def __post_init__(self) -> None:
-        check_lengths(self, *self.lengths)
+        self.check_lengths(*self.lengths)
+
+    def check_lengths(self, *names: str) -> None:
+        """Make lengths ints. Raise UsageError for any that is neither a whole number from 1 nor None."""
+        for name in names:
+            if (value := getattr(self, name)) is not None:
+                self.__dict__[name] = whole(f"{type(self).__name__}: {name}", value, 1)
 
     def bind(self, about: Context) -> RowOrder:
         """Return this order bound to rows, with all lengths filled in that were left to be chosen."""
@@ -277,14 +282,8 @@ class Share:
         """Return the positions start..stop-1, those from n on from the beginning again, as often as need be."""
         if stop <= self.n:
             return one_run(start, stop)
-        starts, lengths = [], []
-        while start < stop:
-            within = start % self.n
-            length = min(stop - start, self.n - within)
-            starts.append(within)
-            lengths.append(length)
-            start += length
-        return Runs(np.array(starts), np.array(lengths))
+        again = consecutive(np.arange(max(start, self.n), stop) % self.n)
+        return joined([one_run(start, self.n), again]) if start < self.n else again
 
 
 class PlacedRows:
@@ -440,29 +439,4 @@ def recorded(record: Mapping[str, Any], name: str, *lengths: str) -> dict[str, i
         raise UsageError(
             f"state_dict: was taken in the order {found!r}; this dataset has {name!r}. Pass the order that it was taken in."
         )
-    remedy = "Pass what state_dict() gave."
-    return {
-        name: whole_number(f"state_dict: the order's {name}", record.get(name), remedy) for name in lengths
-    }
-
-
-def whole_number(subject: str, value: object, remedy: str) -> int:
-    """Return the value as an int. Raise UsageError unless it is a whole number from 1."""
-    number = as_whole(value, 1)
-    if number is None:
-        raise UsageError(f"{subject}: is {value!r}; whole numbers from 1 are allowed. {remedy}")
-    return number
-
-
-def check_lengths(order: RowOrder, *names: str) -> None:
-    """Make attributes ints that are whole numbers, or None. Raise UsageError for others."""
-    for name in names:
-        if (value := getattr(order, name)) is not None:
-            number = whole_number(f"{type(order).__name__}: {name}", value, "Pass one, or leave it out.")
-            object.__setattr__(order, name, number)
-
-
-def digest_of(array: NDArray[np.generic]) -> str:
-    """16 hexadecimal digits that tell arrays of 8-byte numbers apart."""
-    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-    return blake2b(little.view(np.uint8), digest_size=8).hexdigest()
+    return {length: whole(f"state_dict: {name}: {length}", record.get(length), 1) for length in lengths}

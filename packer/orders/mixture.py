@@ -92,16 +92,11 @@ class Mixture(Interleaved):
         length = self.rows or about.subset.rows or 1
         draws = _draws([member.weight for member in members], length)
         for number, (member, count) in enumerate(zip(members, draws, strict=True)):
-            pack = f"pack {number + 1} of {len(members)}"
-            if not count:
+            if not count or not member.about.subset.rows:
                 raise UsageError(
-                    f"{pack}: of {length:,} rows of an epoch its weight of {member.weight:g} gives none;"
-                    " one at least is needed. Raise its weight, leave the pack out, or pass order=Mixture(rows=...)."
-                )
-            if not member.about.subset.rows:
-                raise UsageError(
-                    f"{pack}: has a weight of {member.weight:g} and no rows to draw;"
-                    " one at least is needed. Leave the pack out, or choose other rows."
+                    f"pack {number + 1} of {len(members)}: of {length:,} rows of an epoch its weight of {member.weight:g} gives"
+                    f" {count:,}, and it has {member.about.subset.rows:,} to draw; one at least of each is needed."
+                    " Raise its weight, leave the pack out, or pass order=Mixture(rows=...)."
                 )
         shares = [count / length for count in draws]
         parts = tuple(

@@ -130,6 +130,15 @@ def cut(firsts: NDArray[np.int64], runs: Runs) -> tuple[Runs, NDArray[np.int64]]
     return Runs(begins[some], (ends - begins)[some]), parts[some]
 
 
+def digest_of(*arrays: NDArray[np.generic]) -> str:
+    """16 hexadecimal digits that tell arrays of numbers apart."""
+    digest = blake2b(digest_size=8)
+    for array in arrays:
+        little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(little.view(np.uint8))
+    return digest.hexdigest()
+
+
 class Subset:
     """Rows of a pack in a given order, kept as spans (16 bytes each) or listed (8 bytes a row), whichever is smaller or near it.
 
@@ -173,11 +182,7 @@ class Subset:
 
         Costs 25 ms for a million rows in no order, microseconds for a split.
         """
-        runs = self.place(one_run(0, self.rows))
-        digest = blake2b(digest_size=8)
-        for numbers in runs:
-            digest.update(np.ascontiguousarray(numbers, "<i8"))
-        return digest.hexdigest()
+        return digest_of(*self.place(one_run(0, self.rows)))
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the pack that each of some scattered positions means, int64 [k]."""
@@ -193,29 +198,16 @@ class Subset:
     def place(self, runs: Runs) -> Runs:
         """Return the rows of the pack that runs of positions 0..rows-1 mean. Positions beyond give rows of no meaning, or an IndexError.
 
-        Measured: 1 us for a subset of one span, 5 us for one run of any subset and 10 ns for each span in it.
+        Measured: 1 us for a subset of one span, 7 us for one run of any subset, 20 us for one of several spans.
         """
         if self._listed is not None:
             if len(runs.starts) == 1:
                 start = int(runs.starts[0])
                 return consecutive(self._listed[start : start + int(runs.lengths[0])])
             return consecutive(self._listed[runs.rows()])
-        bounds, shifts = self._bounds, self._shifts
-        if len(shifts) == 1:
-            return Runs(runs.starts + shifts[0], runs.lengths)
-        stops = runs.starts + runs.lengths
-        first = np.searchsorted(bounds, runs.starts, "right") - 1
-        if len(first) == 1:
-            k, last = int(first[0]), int(np.searchsorted(bounds, stops[0], "left"))
-            cuts = bounds[k : last + 1].copy()
-            cuts[0], cuts[-1] = runs.starts[0], stops[0]
-            return Runs(cuts[:-1] + shifts[k:last], cuts[1:] - cuts[:-1])
-        if (stops <= bounds[first + 1]).all():
-            return Runs(runs.starts + shifts[first], runs.lengths)
-        pieces = np.searchsorted(bounds, stops, "left") - first
-        behind = np.cumsum(pieces)
-        heads = behind - pieces
-        span = np.repeat(first - heads, pieces) + np.arange(behind[-1])
-        begins, ends = bounds[span], bounds[span + 1]
-        begins[heads], ends[behind - 1] = runs.starts, stops
-        return Runs(begins + shifts[span], ends - begins)
+        if len(self._shifts) == 1:
+            return Runs(runs.starts + self._shifts[0], runs.lengths)
+        spans = np.searchsorted(self._bounds, runs.starts, "right") - 1
+        if not (runs.starts + runs.lengths <= self._bounds[spans + 1]).all():
+            runs, spans = cut(self._bounds, runs)
+        return Runs(runs.starts + self._shifts[spans], runs.lengths)

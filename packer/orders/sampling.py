@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.orders.epochs import Context, RowOrder, digest_of
-from packer.orders.runs import one_run
+from packer.orders.epochs import Context, RowOrder
+from packer.orders.runs import digest_of, one_run
 
 _STEP = np.array(randomness.GOLDEN, np.uint64)  # of no dimension: faster than a number
 _ROUNDS = 10

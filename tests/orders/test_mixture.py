@@ -349,14 +349,17 @@ def test_what_cannot_be_mixed_is_refused() -> None:
         match="Mixture: the order of each pack is 'balanced', which draws rows by weights or classes;",
     ):
         Mixture(Balanced())
-    with pytest.raises(UsageError, match=r"Mixture: rows: is 0; whole numbers from 1 are allowed."):
+    with pytest.raises(UsageError, match=r"Mixture: rows=0: is not a whole number of at least 1."):
         Mixture(rows=0)
     with pytest.raises(
         UsageError,
-        match=r"pack 2 of 2: of 80 rows of an epoch its weight of 0.001 gives none; one at least is needed.",
+        match=r"pack 2 of 2: of 80 rows of an epoch its weight of 0.001 gives 0, and it has 30 to draw; one at least",
     ):
         mixture_of((50, 30), (1, 0.001))
-    with pytest.raises(UsageError, match="pack 1 of 2: has a weight of 1 and no rows to draw;"):
+    with pytest.raises(
+        UsageError,
+        match="pack 1 of 2: of 30 rows of an epoch its weight of 1 gives 15, and it has 0 to draw;",
+    ):
         mixture_of((0, 30), (1, 1))
 
 

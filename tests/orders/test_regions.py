@@ -182,7 +182,7 @@ def test_a_record_is_resumed() -> None:
 
 @pytest.mark.parametrize("name", ["regions", "window", "block", "batch"])
 def test_lengths_are_whole_numbers(name: str) -> None:
-    with pytest.raises(UsageError, match=f"Regions: {name}: is 0; whole numbers from 1 are allowed."):
+    with pytest.raises(UsageError, match=f"Regions: {name}=0: is not a whole number of at least 1."):
         Regions(**{name: 0})
 
 

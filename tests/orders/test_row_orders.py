@@ -218,9 +218,7 @@ def test_what_is_no_record_is_refused(record: object) -> None:
 def test_a_damaged_length_is_refused(rows: object) -> None:
     with pytest.raises(UsageError) as error:
         Slices(8).resumed({"name": "slices", "rows": rows}, 0)
-    assert str(error.value) == (
-        f"state_dict: the order's rows: is {rows!r}; whole numbers from 1 are allowed. Pass what state_dict() gave."
-    )
+    assert str(error.value) == (f"state_dict: slices: rows={rows!r}: is not a whole number of at least 1.")
 
 
 # --- sequential --------------------------------------------------------------------------------------------
@@ -398,13 +396,13 @@ def test_other_sizes_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.0, True])
 def test_lengths_below_one_are_refused(wrong: int) -> None:
-    allowed = f"is {wrong!r}; whole numbers from 1 are allowed. Pass one, or leave it out."
+    allowed = f"{wrong!r}: is not a whole number of at least 1."
     for make, sentence in (
-        (lambda: Slices(wrong), f"Slices: rows: {allowed}"),
-        (lambda: Blocks(wrong), f"Blocks: window: {allowed}"),
+        (lambda: Slices(wrong), f"Slices: rows={allowed}"),
+        (lambda: Blocks(wrong), f"Blocks: window={allowed}"),
         (
             lambda: Blocks(block=wrong),
-            f"Blocks: block: {allowed}",
+            f"Blocks: block={allowed}",
         ),
     ):
         with pytest.raises(UsageError) as error:
