@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import SupportsIndex
 
 from packer.errors import UsageError
@@ -50,6 +50,13 @@ def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
     return value
+
+
+def one_of(name: str, value: object, allowed: Collection[str], instead: str = "") -> None:
+    """Raise UsageError unless the value of an argument is one of the texts allowed. instead: ends the remedy."""
+    if value not in allowed:
+        known = ", ".join(map(repr, allowed))
+        raise UsageError(f"{name}={value!r}: is not one of {known}. Pass one of them{instead}.")
 
 
 def check_workers(workers: int | None) -> int:

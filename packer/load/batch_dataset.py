@@ -194,7 +194,7 @@ class PackedBatchDataset(BaseDataset):
     @property
     def resident(self) -> bool:
         """True once all rows are where `placement` keeps them by now; always False for "disk"."""
-        return self._engine is not None and self._engine.resident
+        return self._engine is not None and self._engine.store.ready
 
     @property
     def dataset(self) -> PackedDataset:
@@ -266,7 +266,7 @@ class PackedBatchDataset(BaseDataset):
             if self._loops == 1 and self._settle():  # else the other loop reads from what is open
                 self._end_engine()
             engine = self._running()
-            requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.ahead_rows)
+            requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.store.ahead_rows)
             n, whole, positions = share.n, share.whole, share.origin
             end = positions + share.steps * whole
             told = AccelerateLoop.begun((share.rank, share.world_size), n - end + whole)

@@ -31,6 +31,7 @@ from packer.load.batch import (
     Slots,
     as_tensor,
     batch_type,
+    size_of,
 )
 from packer.load.fillers import RowFiller
 from packer.load.stats import Stats
@@ -82,43 +83,25 @@ class BatchEngine:
         self, filler: RowFiller, augmenter: Augmenter | None = None, *, batch_rows: int, prefetch: int
     ) -> None:
         self.pid, self._closed = os.getpid(), False
-        self._filler, self.store, self._device, self._augmenter = (
-            filler,
-            filler.store,
-            filler.device,
-            augmenter,
-        )
-        self._looking = ForkSafeThreads(
-            1
-        )  # apart: a busy disk makes one wait until it has taken the requests
-        fields = self._fields = filler.fields
-        self._numbered = ROW in fields
-        self._type = batch_type(tuple(f.name for f in fields), Batched)
-        fixed = [f for f in stored(fields) if not f.ragged]
-        self._row_bytes = sum(f.row_bytes for f in fixed)
-        self.batches = max(1, min(REQUEST_BYTES // max(batch_rows * self._row_bytes, 1), REQUEST_BATCHES))
-        if filler.slow or len(fixed) < len(stored(fields)):  # slow functions, or rows of unknown size
+        self._filler, self._augmenter = filler, augmenter
+        self.store, self._device, self._fields = filler.store, filler.device, filler.fields
+        # Apart: a busy disk makes one wait until it has taken the requests.
+        self._looking = ForkSafeThreads(1)
+        fields = stored(self._fields)
+        self._type = batch_type(tuple(f.name for f in self._fields), Batched)
+        self.batches = max(1, min(REQUEST_BYTES // max(size_of(fields, batch_rows), 1), REQUEST_BATCHES))
+        if filler.slow or any(f.ragged for f in fields):  # slow functions, or rows of unknown size
             self.batches = 1
         # Of small batches a request for each thread, since none of them is read by several.
         self._depth = -(-max(prefetch, filler.ahead) // self.batches)
         if prefetch and self.batches > 1:
             self._depth = max(self._depth, filler.threads.count)
-        self._layout = SlotLayout(fixed, self.batches * batch_rows)
+        self._layout = SlotLayout(fields, self.batches * batch_rows)
         self._slots = Slots(self._layout.nbytes, filler.allocate, spare=self._depth + 2)
-
-    @property
-    def ahead_rows(self) -> int | None:
-        """Rows to be asked for before they are read, where they have yet to come; None where all are there."""
-        return self.store.ahead_rows
-
-    @property
-    def resident(self) -> bool:
-        """True once all rows are in memory, or on the device."""
-        return self.store.ready
 
     def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
         """Yield the batches of the requests in order; add the time of each stage to `stats`."""
-        clock, row_bytes = time.perf_counter, self._row_bytes
+        clock, row_bytes = time.perf_counter, self._layout.row_bytes
         began, copied = clock(), self._device.copy_seconds
         stats.processes = self._filler.processes
         for pending in ahead(map(self._start, requests), self._depth):
@@ -177,7 +160,7 @@ class BatchEngine:
                 self._looking.submit(store.prefetch, rows)
             pending.slot = LentSlot(self._slots, self._layout, request.count)
             pending.reads = filler.tasks(request, pending.slot)
-            if self._numbered:
+            if ROW in self._fields:
                 pending.slot.arrays[ROW.name] = self._numbers(request)
         if self._closed:  # by another thread meanwhile: what was started after that ends, too
             self.close()
@@ -185,13 +168,8 @@ class BatchEngine:
         return pending
 
     def _numbers(self, request: ReadRequest) -> NDArray[np.int64]:
-        """Return the row numbers of a request, int64 [N], in pinned memory if they are copied to a GPU."""
-        rows = request.rows().rows()
-        if not self._device.on_host:
-            memory = self._device.allocate(rows.nbytes).view(np.int64)
-            memory[:] = rows
-            rows = memory
-        return rows
+        """Return the row numbers of a request, int64 [N]."""
+        return self._device.hold(request.rows().rows())
 
     def _receive(self, pending: PendingBatches, stats: Stats) -> tuple[list[Any], Draws | None]:
         """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
@@ -220,9 +198,7 @@ class BatchEngine:
         values, sizes = self._device.receive(pending.sent), pending.request.sizes
         pending.sent = None  # the loop holds the request longer than it should hold the batch
         columns = [
-            self._list(f, ragged[f.name], sizes)
-            if f.ragged and f.name not in values
-            else self._column(f, values[f.name], sizes)
+            self._column(f, values[f.name] if f.name in values else ragged[f.name], sizes)
             for f in self._fields
         ]
         make: Callable[[tuple[Any, ...]], Any] = self._type._make  # type: ignore[attr-defined]
@@ -230,12 +206,10 @@ class BatchEngine:
         batches.reverse()
         return batches, draws
 
-    def _list(self, field: Field, rows: list[Any], sizes: list[int]) -> list[Any]:
-        """Split rows of a ragged field into batches."""
-        return _cut([as_tensor(row, field) for row in rows] if self._device.tensors else rows, sizes)
-
     def _column(self, field: Field, value: Any, sizes: list[int]) -> Sequence[Any]:
         """Split a field into batches: views of `value`, but copies of fields that are small (SlotLayout.small)."""
+        if isinstance(value, list):
+            return _cut([as_tensor(row, field) for row in value] if self._device.tensors else value, sizes)
         channels_last = field.about.get("layout") == "HWC"
         if isinstance(value, np.ndarray):
             value = value.copy() if field.name in self._layout.small else value
@@ -243,8 +217,10 @@ class BatchEngine:
                 return _cut(value, sizes)
             if channels_last:
                 value = value.transpose(0, 3, 1, 2)
+            import torch
+
             # Cut by NumPy: torch's own views let go of the GIL, and to get it back from a thread that reads took 70 us.
-            return _as_tensors(_cut(value, sizes))
+            return [torch.from_numpy(array) for array in _cut(value, sizes)]
         if isinstance(value, IndexedRows):
             images = value.field.permute(0, 3, 1, 2)
             return [IndexedRows(images, rows) for rows in value.rows.split(sizes)]
@@ -282,12 +258,6 @@ def ahead(works: Iterable[PendingBatches], count: int) -> Iterator[PendingBatche
                 work.cancel()
         except KeyboardInterrupt:  # after a break this is the iterator's destructor, where Python drops it
             interrupt_later()
-
-
-def _as_tensors(arrays: list[NDArray[Any]]) -> list[Any]:
-    import torch
-
-    return [torch.from_numpy(array) for array in arrays]
 
 
 def _cut(values: Any, sizes: list[int]) -> list[Any]:

@@ -61,6 +61,12 @@ class CudaDevice(Host):
         ):  # pinned for the context of this device, whatever the calling thread's is
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
 
+    def hold(self, array: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a copy in pinned memory."""
+        pinned = self.allocate(array.nbytes).view(np.int64).reshape(array.shape)
+        pinned[:] = array
+        return pinned
+
     def adopt(self, memory: Bytes) -> Bytes:
         """Pin memory until it is freed. Memory that CUDA refuses to pin works too: copies from it are synchronous."""
         runtime: Any = torch.cuda.cudart()

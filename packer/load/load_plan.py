@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packer.arguments import whole
+from packer.arguments import one_of, whole
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.header import Field
 from packer.load import order_choice
@@ -16,7 +16,7 @@ from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine
 from packer.load.fillers import RowFiller, TransformFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
-from packer.load.placement_choice import parse_placement
+from packer.load.placement_choice import place_rows
 from packer.load.processes.transforms import PythonTransform, adapted
 from packer.load.ranks import TrainingRanks, local_rank
 from packer.load.sampled_statistics import sampled_statistics
@@ -137,25 +137,17 @@ class LoadPlan:
 
     def _placed(self, store: PackStore, placement: str) -> LoadPlan:
         """Return this plan with a placement; raise what is wrong with the images, or this machine, now."""
-        ragged, transformed, fields = "", self.transform is not None, self.rows.fields
+        fields, path = self.rows.fields, store.pack.path
+        alone = "" if self.transform is None else "transform"
         if self.padding is not None:
-            check_padded(
-                fields, store.pack.path, self.padding, transformed=transformed, augmented=bool(self.views)
-            )
-            ragged = "collate='pad'"
-        if self.views and not transformed:
+            check_padded(fields, path, self.padding, bool(alone), bool(self.views))
+            alone = "collate='pad'"
+        if self.views and self.transform is None:
             fitted = self._fitted(fields)
-            ragged = "augment" * any(one.ragged for one in fitted.values())
+            alone = "augment" if any(one.ragged for one in fitted.values()) else ""
             check_sizes(fitted, store.pack, self.rows.subset)
         self.host()
-        chosen, reason = parse_placement(
-            placement,
-            self.device,
-            store,
-            stored(fields),
-            transformed=transformed,
-            ragged=ragged,
-        )
+        chosen, reason = place_rows(placement, self.device, store, alone)
         return replace(self, placement=chosen, reason=reason)
 
     def slow_order(self) -> Sentence | None:
@@ -285,8 +277,7 @@ def check_output(output: str, device: str | int | torch.device) -> tuple[str, st
         device = f"cuda:{device}"
     if device == "auto":
         device = auto_device() if output == "torch" else "cpu"
-    if output not in ("torch", "numpy"):
-        raise UsageError(f"output={output!r}: is not one of 'torch', 'numpy'. Pass one of them.")
+    one_of("output", output, ("torch", "numpy"))
     if output == "numpy" and str(device) != "cpu":
         raise UsageError(
             f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."

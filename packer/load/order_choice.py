@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.arguments import one_of
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -177,8 +178,7 @@ def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
     """Return one of ENDS. Default: "even", or "uneven" if `ordered`, so that a sequential pass repeats no row."""
     if ends is None:
         return "drop" if drop_last else "uneven" if ordered else "even"
-    if ends not in ENDS:
-        raise UsageError(f"ends={ends!r}: is not one of {', '.join(map(repr, ENDS))}. Pass one of them.")
+    one_of("ends", ends, ENDS)
     if drop_last and ends != "drop":
         raise UsageError(f"drop_last=True with ends={ends!r}: they contradict each other. Pass one of them.")
     return ends

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_whole
+from packer.arguments import as_whole, one_of
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, Slots, allocate
@@ -72,15 +72,12 @@ def parse_collate(collate: str | Padding) -> Padding | None:
     """Return how images of a batch are padded; None for "list". Raises UsageError."""
     if isinstance(collate, Padding):
         return collate
-    if collate not in COLLATES:
-        raise UsageError(
-            f"collate={collate!r}: is not one of {', '.join(map(repr, COLLATES))}. Pass one of them, or packer.Padding(multiple=32)."
-        )
+    one_of("collate", collate, COLLATES, ", or packer.Padding(multiple=32)")
     return Padding() if collate == "pad" else None
 
 
 def check_padded(
-    fields: Sequence[Field], path: str, padding: Padding, *, transformed: bool, augmented: bool
+    fields: Sequence[Field], path: str, padding: Padding, transformed: bool, augmented: bool
 ) -> None:
     """Raise UsageError for batches in which nothing can be padded."""
     image = next((f for f in fields if f.name == "image"), None)
@@ -194,9 +191,7 @@ class PaddedFiller(RowFiller):
         for i, (h, w) in enumerate(images.sizes.tolist()):
             mask[i] = False
             mask[i, :h, :w] = True
-        sizes = self.device.allocate(images.sizes.nbytes).view(np.int64).reshape(count, 2)
-        sizes[:] = images.sizes
-        arrays |= {PIXEL_MASK.name: mask, IMAGE_SIZES.name: sizes}
+        arrays |= {PIXEL_MASK.name: mask, IMAGE_SIZES.name: self.device.hold(images.sizes)}
         return filled._replace(read_seconds=filled.read_seconds + time.perf_counter() - began)
 
     def _pad(self, rows: EncodedImages, picture: _Picture, out: NDArray[Any]) -> None:
