@@ -90,8 +90,7 @@ class BaseDataset:
         pack = self.pack.settled()
         if pack is self.pack:
             return False
-        self.pack = pack
-        self._rows = replace(self._rows, pack=pack)
+        self.pack, self._rows = pack, replace(self._rows, pack=pack)
         if self._store.opened and not pack.verify:
             return False
         self._store.close()
@@ -104,9 +103,8 @@ class BaseDataset:
             f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
             for f in self.fields
         )
-        rows = f"{self.subset.rows:,}" + (
-            "" if self.subset.rows == self.pack.rows else f" of {self.pack.rows:,}"
-        )
+        rows = f"{self.subset.rows:,}"
+        rows += f" of {self.pack.rows:,}" * (self.subset.rows != self.pack.rows)
         choice = self._rows.choice
         told = {"rows": f"{rows} ({choice})" if choice else rows, "fields": shapes, **lines}
         first = f"{type(self).__name__} of {self.pack.path}"
@@ -132,7 +130,7 @@ class BaseDataset:
         """The label of each row: numbers, or lists of numbers where a label holds several. Costs 10 to 100 ms a million."""
         if all(f.name != "label" or f.ragged for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'label' of one length, so no targets.")
-        return list(PackStore(self.pack, (), self.subset).column("label").tolist())
+        return list(self._store.column("label").tolist())
 
     @cached_property
     def keys(self) -> list[str]:
@@ -140,7 +138,7 @@ class BaseDataset:
         self._settle()
         if all(f.name != "key" for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")
-        return list(PackStore(self.pack, (), self.subset).decoded("key", one_run(0, self.subset.rows)))
+        return list(self._store.decoded("key", one_run(0, self.subset.rows)))
 
 
 def _described(chosen: Mapping[str, Any]) -> str:
@@ -168,34 +166,34 @@ def open_packs(
         )
     if not given:
         raise UsageError("path=[]: names no pack; one at least is needed. Pass their paths.")
-    weighted = [_is_pair(one) for one in given]
-    if any(weighted) != all(weighted):
+    weights = [one[1] for one in given if isinstance(one, (tuple, list)) and len(one) == 2]
+    if len(weights) not in (0, len(given)):
         raise UsageError(
-            f"path: {sum(weighted)} of {len(given)} packs have a weight; all or none have one. Pass one for each, such as"
+            f"path: {len(weights)} of {len(given)} packs have a weight; all or none have one. Pass one for each, such as"
             " [('a.h5', 0.7), ('b.h5', 0.3)]."
         )
-    pairs: list[Any] = [one if paired else (one, 1.0) for one, paired in zip(given, weighted, strict=True)]
-    packs = []
-    for one, _ in pairs:
-        if not isinstance(one, (str, os.PathLike, Pack)):
-            raise UsageError(f"path: {one!r} is no path of a pack. Pass paths, or (path, weight) for each.")
-        packs.append(_opened(one))
-    weights = tuple(_weight(pack.path, weight) for pack, (_, weight) in zip(packs, pairs, strict=True))
-    _check_once(packs)
+    paths: list[Any] = [one[0] for one in given] if weights else list(given)
+    packs = [_opened(path) for path in paths]
+    shares = tuple(_weight(pack.path, weight) for pack, weight in zip(packs, weights, strict=False))
+    found: set[str] = set()
+    for pack in packs:
+        names = {part.path if is_url(part.path) else os.path.realpath(part.path) for part in pack.parts}
+        if found & names:
+            raise UsageError(
+                f"{pack.path}: is in the list twice; each pack once is allowed. Give it a larger weight instead."
+            )
+        found |= names
     if split is not None:
         for pack in packs:
             select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
-    shares = weights if all(weighted) else None
-    return join_packs(packs, fields, shares), shares or ()
+    return join_packs(packs, fields, shares or None), shares
 
 
 def _opened(one: PackPath) -> Pack:
-    """Return an open pack for one dataset alone."""
+    """Return an open pack for one dataset alone. Raises UsageError, FormatError."""
+    if not isinstance(one, (str, os.PathLike, Pack)):
+        raise UsageError(f"path: {one!r} is no path of a pack. Pass paths, or (path, weight) for each.")
     return one.own() if isinstance(one, Pack) else open_pack(one)
-
-
-def _is_pair(one: Any) -> bool:
-    return isinstance(one, (tuple, list)) and len(one) == 2
 
 
 def _weight(path: str, weight: Any) -> float:
@@ -204,14 +202,3 @@ def _weight(path: str, weight: Any) -> float:
             f"{path}: its weight is {weight!r}; finite numbers above 0 are allowed. Pass its share of the rows, or leave the pack out."
         )
     return float(weight)
-
-
-def _check_once(packs: Sequence[Pack]) -> None:
-    found: set[str] = set()
-    for pack in packs:
-        for name in (part.path if is_url(part.path) else os.path.realpath(part.path) for part in pack.parts):
-            if name in found:
-                raise UsageError(
-                    f"{pack.path}: is in the list twice; each pack once is allowed. Give it a larger weight instead."
-                )
-            found.add(name)

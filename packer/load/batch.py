@@ -68,7 +68,7 @@ def as_tensor(row: Any, field: Field) -> Any:
     import torch
 
     tensor = torch.from_numpy(row)
-    return tensor.permute(2, 0, 1) if field.about.get("layout") == "HWC" else tensor
+    return tensor.movedim(-1, -3) if field.about.get("layout") == "HWC" else tensor
 
 
 class IndexedRows(NamedTuple):

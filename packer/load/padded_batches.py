@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from packer.arguments import as_whole, one_of
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, Slots, allocate
+from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, SlotLayout, Slots, allocate
 from packer.load.fillers import RowFiller
 from packer.orders.epochs import ReadRequest
 from packer.read.array_store import PackStore
-from packer.read.encoded_images import EncodedImages, channels_of, dtype_of, is_encoded
+from packer.read.encoded_images import EncodedImages, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
 from packer.starting import ForkSafeLock, ForkSafeThreads
 
@@ -110,25 +110,6 @@ def check_padded(
             )
 
 
-class _Picture(NamedTuple):
-    """A field of images or masks. channels: (C,), of masks of one value a pixel (); fill: beyond the pictures."""
-
-    field: Field
-    dtype: np.dtype[Any]
-    channels: tuple[int, ...]
-    fill: int
-
-    @property
-    def pixel_bytes(self) -> int:
-        return int(np.prod(self.channels, dtype=np.int64)) * self.dtype.itemsize
-
-
-def _channels(field: Field, image: Field) -> tuple[int, ...]:
-    """Return the dimension behind the pixels of images, and of masks that have several values a pixel."""
-    own = field.own_size
-    return () if field is not image and (own is None or own.channels is None) else (channels_of(field),)
-
-
 class PaddedFiller(RowFiller):
     """Rows whose images, and their masks, are padded to one array a batch as they are read.
 
@@ -144,24 +125,10 @@ class PaddedFiller(RowFiller):
         padding: Padding,
         spare: int,
     ) -> None:
-        image = next(f for f in fields if f.name == "image")
-        pictures = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
-        pictures.insert(0, image)
-        super().__init__(files, [f for f in fields if f not in pictures], threads, device)
+        masks = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
+        self._pictures = [f for f in fields if f.name == "image" or f in masks]
+        super().__init__(files, [f for f in fields if f not in self._pictures], threads, device)
         self.fields = (*fields, PIXEL_MASK, IMAGE_SIZES)
-        # The widest numbers first, so that each array begins where its numbers may.
-        self._pictures = sorted(
-            (
-                _Picture(
-                    f,
-                    np.dtype(dtype_of(f)),
-                    _channels(f, image),
-                    padding.mask_fill if is_mask(f, (None, None)) else 0,
-                )
-                for f in pictures
-            ),
-            key=lambda one: -one.dtype.itemsize,
-        )
         self._padding, self._spare = padding, spare
         self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
         self._growing, self._scratch = ForkSafeLock(), Scratch()
@@ -175,36 +142,33 @@ class PaddedFiller(RowFiller):
     ) -> Filled:
         filled = self.fill(request, 0, request.count, out)
         began = time.perf_counter()
-        runs = request.within()
-        rows = {f.name: self.files.pictures(f.name, runs) for f, *_ in self._pictures}
-        images = rows["image"]
-        count, size = len(images.sizes), self._padding.size(images.sizes)
-        taken = [count * size[0] * size[1] * one.pixel_bytes for one in self._pictures]
-        memory, at = self._lend(sum(taken) + count * size[0] * size[1]), 0
-        for one, nbytes in zip(self._pictures, taken, strict=True):
-            rows[one.field.name].check_sizes(images.sizes)
-            padded = memory[at : at + nbytes].view(one.dtype).reshape(count, *size, *one.channels)
-            self._pad(rows[one.field.name], one, padded)
-            arrays[one.field.name] = padded
-            at += nbytes
-        mask = memory[at : at + count * size[0] * size[1]].view(np.bool_).reshape(count, *size)
-        for i, (h, w) in enumerate(images.sizes.tolist()):
+        rows = {f.name: self.files.pictures(f.name, request.within()) for f in self._pictures}
+        sizes = rows["image"].sizes
+        count, size = len(sizes), self._padding.size(sizes)
+        layout = SlotLayout([*(_padded(f, size) for f in self._pictures), _padded(PIXEL_MASK, size)], count)
+        padded = layout.typed(self._lend(layout.nbytes), count)
+        for f in self._pictures:
+            rows[f.name].check_sizes(sizes)
+            fill = self._padding.mask_fill if is_mask(f, (None, None)) else 0
+            self._pad(rows[f.name], padded[f.name], fill)
+        mask = padded[PIXEL_MASK.name]
+        for i, (h, w) in enumerate(sizes.tolist()):
             mask[i] = False
             mask[i, :h, :w] = True
-        arrays |= {PIXEL_MASK.name: mask, IMAGE_SIZES.name: self.device.hold(images.sizes)}
+        arrays |= padded | {IMAGE_SIZES.name: self.device.hold(sizes)}
         return filled._replace(read_seconds=filled.read_seconds + time.perf_counter() - began)
 
-    def _pad(self, rows: EncodedImages, picture: _Picture, out: NDArray[Any]) -> None:
+    def _pad(self, rows: EncodedImages, out: NDArray[Any], fill: int) -> None:
         """Decode pictures into the corners of one array, and fill it up."""
         for i, (h, w) in enumerate(rows.sizes.tolist()):
             if w == out.shape[2]:
                 rows.decode_into(i, out[i, :h])
             else:
-                pixels = self._scratch.memory(h * w * picture.pixel_bytes).view(picture.dtype)
-                pixels = pixels.reshape(h, w, *picture.channels)
+                scratch = self._scratch.memory(h * w * out[0, 0, 0].nbytes)
+                pixels = scratch.view(out.dtype).reshape(h, w, *out.shape[3:])
                 rows.decode_into(i, pixels)
                 out[i, :h, :w] = pixels
-            out[i, :h, w:] = out[i, h:] = picture.fill
+            out[i, :h, w:] = out[i, h:] = fill
 
     def _lend(self, nbytes: int) -> Bytes:
         """Return memory of at least so many bytes, which is used again once the last view of it is gone."""
@@ -213,3 +177,13 @@ class PaddedFiller(RowFiller):
                 self._slot_bytes = max(nbytes, self._slot_bytes * 5 // 4)
                 self._slots = Slots(self._slot_bytes, self.device.allocate, self._spare)
             return self._slots.lend()
+
+
+def _padded(field: Field, size: tuple[int, int]) -> Field:
+    """Return a field of pictures as one whose rows are all of a size."""
+    own = field.own_size
+    return (
+        Field(field.name, field.dtype, size)
+        if own is None
+        else Field(field.name, own.dtype, own.shape(*size))
+    )

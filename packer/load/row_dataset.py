@@ -135,11 +135,7 @@ class PackedDataset(BaseDataset):
 
     def __repr__(self) -> str:
         """Return a summary over several lines: rows, fields and transforms."""
-        made = {
-            argument: " ".join(repr(self._functions[name]).split())
-            for name, argument in ARGUMENTS.items()
-            if name in self._functions
-        }
+        made = {ARGUMENTS[name]: " ".join(repr(one).split()) for name, one in self._functions.items()}
         return self._summary(**made, placement="'disk': read when asked for")
 
     def __getitem__(self, index: int | str | slice | Sequence[int] | Sequence[str] | NDArray[Any]) -> Any:
@@ -153,8 +149,7 @@ class PackedDataset(BaseDataset):
         if numbers.size and numbers.dtype.kind not in "iu":
             raise IndexError(f"rows are picked by whole numbers or keys, not by {numbers.dtype}")
         if not numbers.ndim:
-            columns = self._transformed(self._read(np.array([numbers], np.int64)))
-            return make_batch(self._names, (columns[name][0] for name in self._names))
+            return self._each(np.array([numbers], np.int64))[0]
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
     def __getitems__(self, indices: Sequence[int] | Sequence[str]) -> list[Any]:
@@ -163,14 +158,14 @@ class PackedDataset(BaseDataset):
         if (
             rows.ndim != 1
         ):  # as of batches that accelerate's skip_first_batches takes for lists of row numbers
-            raise IndexError(
-                f"rows are picked by a list of whole numbers, not by an array {list(rows.shape)}"
-            )
+            shape = list(rows.shape)
+            raise IndexError(f"rows are picked by a list of whole numbers, not by an array {shape}")
+        return self._each(rows)
+
+    def _each(self, rows: NDArray[np.int64]) -> list[Any]:
         columns = self._transformed(self._read(rows))
-        return [
-            make_batch(self._names, values)
-            for values in zip(*(columns[name] for name in self._names), strict=True)
-        ]
+        every = zip(*(columns[name] for name in self._names), strict=True)
+        return [make_batch(self._names, values) for values in every]
 
     def _numbers(self, index: Any) -> NDArray[Any]:
         """Return an index as an array, with row numbers for keys."""
@@ -199,8 +194,6 @@ class PackedDataset(BaseDataset):
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """Read all fields of some rows into new memory: arrays [n, ...], ragged fields as lists of n."""
-        import torch
-
         n = len(self)
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
@@ -209,17 +202,15 @@ class PackedDataset(BaseDataset):
         layout = SlotLayout(self._stored, max(len(rows), 1))
         memory = allocate(layout.nbytes)
         self._store.copy(runs, layout.raw(memory, len(rows)))
-        values: dict[str, Any] = {
-            name: torch.from_numpy(a) for name, a in layout.typed(memory, len(rows)).items()
-        }
+        arrays, store = layout.typed(memory, len(rows)), self._store
         if ROW in self.fields:
-            values[ROW.name] = torch.from_numpy(self._store.place(runs).rows())
-        for f in self._stored:
-            if f.ragged:
-                values[f.name] = [as_tensor(row, f) for row in self._store.decoded(f.name, runs)]
-            elif f.about.get("layout") == "HWC":
-                values[f.name] = values[f.name].permute(0, 3, 1, 2)
-        return values
+            arrays[ROW.name] = store.place(runs).rows()
+        return {
+            f.name: [as_tensor(row, f) for row in store.decoded(f.name, runs)]
+            if f.ragged
+            else as_tensor(arrays[f.name], f)
+            for f in self.fields
+        }
 
 
 def _keys(reader: PackStore, start: int, stop: int) -> list[bytes]:
