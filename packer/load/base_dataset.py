@@ -172,7 +172,9 @@ def open_packs(
             f"path: {len(weights)} of {len(given)} packs have a weight; all or none have one. Pass one for each, such as"
             " [('a.h5', 0.7), ('b.h5', 0.3)]."
         )
-    paths: list[Any] = [one[0] for one in given] if weights else list(given)
+    paths: list[Any] = list(given)
+    if weights:
+        paths = [one[0] for one in paths]
     packs = [_opened(path) for path in paths]
     shares = tuple(_weight(pack.path, weight) for pack, weight in zip(packs, weights, strict=False))
     found: set[str] = set()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, Host, LentSlot
@@ -25,29 +25,34 @@ SPLIT_BYTES = 4 << 20  # a request larger than this is read by several threads a
 SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
 
 
+class Reading(NamedTuple):
+    """The means to fill slots.
+
+    files: of the pack, which have the ragged fields. store: has those of one length: the files, or what keeps their rows in memory.
+    threads: that read. device: of the batches, whose memory slots are.
+    """
+
+    files: PackStore
+    store: ArrayStore
+    threads: ForkSafeThreads
+    device: Host
+
+
 class RowFiller:
     """Rows of one length, copied by threads; those of ragged fields are read into lists. Base class of the fillers.
 
-    files: of the pack; ragged fields come from them. fields: of the batches. device: of the batches, whose memory slots are. kept: keeps
-    rows of the files in memory. draws: True if tasks draw for their images.
+    fields: of the batches. draws: True if tasks draw for their images.
     ahead: least number of batches under way; slow: batches are made one by one. processes: that fill slots.
     """
 
     draws, slow, ahead, processes = False, False, 0, 1
 
-    def __init__(
-        self,
-        files: PackStore,
-        fields: Sequence[Field],
-        threads: ForkSafeThreads,
-        device: Host,
-        kept: ArrayStore | None = None,
-    ) -> None:
-        self.files, self.fields, self.threads, self.device = files, tuple(fields), threads, device
-        self.store = kept or files
+    def __init__(self, reading: Reading, fields: Sequence[Field]) -> None:
+        self.files, self.store, self.threads, self.device = reading
+        self.fields = tuple(fields)
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
-        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in files.fields) else SPLIT_BYTES
+        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in self.files.fields) else SPLIT_BYTES
 
     def allocate(self, nbytes: int) -> Bytes:
         """Return memory for a slot, uint8 [nbytes]."""
@@ -96,15 +101,8 @@ class TransformFiller(RowFiller):
 
     slow, ahead = True, 2  # under way, so that a late process holds nobody up
 
-    def __init__(
-        self,
-        files: PackStore,
-        fields: Sequence[Field],
-        threads: ForkSafeThreads,
-        device: Host,
-        workers: Workers,
-    ) -> None:
-        super().__init__(files, fields, threads, device)
+    def __init__(self, reading: Reading, fields: Sequence[Field], workers: Workers) -> None:
+        super().__init__(reading, fields)
         self._workers, self.processes = workers, workers.processes
 
     def allocate(self, nbytes: int) -> Bytes:

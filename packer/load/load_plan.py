@@ -14,7 +14,7 @@ from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes
 from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine
-from packer.load.fillers import RowFiller, TransformFiller
+from packer.load.fillers import Reading, RowFiller, TransformFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
 from packer.load.placement_choice import place_rows
 from packer.load.processes.transforms import PythonTransform, adapted
@@ -211,21 +211,21 @@ class LoadPlan:
         if self.views:
             views = self._fitted(fields)
             augmenter = Augmenter(views, fields, self._classes, batch_rows, self.prefetch + 2)
-        parts = files, fields, ForkSafeThreads(self.threads), self.host()
+        reading = Reading(files, self._kept(files), ForkSafeThreads(self.threads), self.host())
         if workers is not None:
-            filler: RowFiller = TransformFiller(*parts, workers)
+            filler: RowFiller = TransformFiller(reading, fields, workers)
         elif augmenter is not None and augmenter.ragged:
             from packer.load.ragged_rows import CropFiller
 
-            filler = CropFiller(*parts, augmenter)
+            filler = CropFiller(reading, fields, augmenter)
         elif self.padding is not None:
-            filler = PaddedFiller(*parts, self.padding, self.prefetch + 2)
+            filler = PaddedFiller(reading, fields, self.padding, self.prefetch + 2)
         else:
-            filler = RowFiller(*parts, self._kept(files))
+            filler = RowFiller(reading, fields)
         return BatchEngine(filler, augmenter, batch_rows=batch_rows, prefetch=self.prefetch)
 
-    def _kept(self, files: PackStore) -> ArrayStore | None:
-        """Return the store that keeps rows of the files where the placement says, None for the disk."""
+    def _kept(self, files: PackStore) -> ArrayStore:
+        """Return the store that keeps rows of the files where the placement says; the files for the disk."""
         if self.placement in ("ram", "pinned"):
             from packer.load.caches.memory_cache import MemoryStore
 
@@ -235,7 +235,7 @@ class LoadPlan:
 
             # The pass that augments takes images from where they lie: no batch of them is put together before.
             return GpuStore(files, self.rows.fields, self.device, ("image",) if self.views else ())
-        return None
+        return files
 
     def _fitted(self, fields: Sequence[Field]) -> dict[str, Pipeline]:
         """Return the pipelines for the fields that they get."""

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from packer.arguments import as_whole, one_of
 from packer.errors import UsageError
 from packer.format.header import Field
-from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, SlotLayout, Slots, allocate
-from packer.load.fillers import RowFiller
+from packer.load.batch import Bytes, Filled, LentSlot, Scratch, SlotLayout, Slots, allocate
+from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest
-from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
-from packer.starting import ForkSafeLock, ForkSafeThreads
+from packer.starting import ForkSafeLock
 
 COLLATES = ("list", "pad")
 PIXEL_MASK = Field("pixel_mask", "|b1", None, {"is": "True where a pixel is the image's own"})
@@ -116,18 +115,10 @@ class PaddedFiller(RowFiller):
     fields: of the pack, with "image". spare: free arrays to keep.
     """
 
-    def __init__(
-        self,
-        files: PackStore,
-        fields: Sequence[Field],
-        threads: ForkSafeThreads,
-        device: Host,
-        padding: Padding,
-        spare: int,
-    ) -> None:
+    def __init__(self, reading: Reading, fields: Sequence[Field], padding: Padding, spare: int) -> None:
         masks = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
         self._pictures = [f for f in fields if f.name == "image" or f in masks]
-        super().__init__(files, [f for f in fields if f not in self._pictures], threads, device)
+        super().__init__(reading, [f for f in fields if f not in self._pictures])
         self.fields = (*fields, PIXEL_MASK, IMAGE_SIZES)
         self._padding, self._spare = padding, spare
         self._slots, self._slot_bytes = Slots(0, allocate, spare), 0

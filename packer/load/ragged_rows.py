@@ -7,30 +7,27 @@ they still lie in the caches. So a request is what it is for images of one size:
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from packer.augment.pass_stages import run_pass
 from packer.augment.placement import REDUCTIONS, boxes_seen, placed, reductions
 from packer.format.header import Field
-from packer.load.batch import Bytes, Filled, Host, Scratch
-from packer.load.fillers import RowFiller
+from packer.load.batch import Bytes, Filled, Scratch
+from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest
-from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
-from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
     from packer.augment.pass_stages import PreparedDraws
     from packer.load.augmenting import Augmenter, Draws
 
-_GROUP_BYTES = (
-    4 << 20
-)  # of pixels and results together: about what a core's caches hold, and the work of one thread
+# Of pixels and results together: about what a core's caches hold, and the work of one thread.
+_GROUP_BYTES = 4 << 20
 
 
 class CropFiller(RowFiller):
@@ -41,15 +38,8 @@ class CropFiller(RowFiller):
 
     draws = True
 
-    def __init__(
-        self,
-        files: PackStore,
-        fields: Sequence[Field],
-        threads: ForkSafeThreads,
-        device: Host,
-        augmenter: Augmenter,
-    ) -> None:
-        super().__init__(files, augmenter.read_fields(fields), threads, device)
+    def __init__(self, reading: Reading, fields: Sequence[Field], augmenter: Augmenter) -> None:
+        super().__init__(reading, augmenter.read_fields(fields))
         self._augmenter = augmenter
         named = {f.name: f for f in fields}
         image, own = named["image"], (*augmenter.masks, *augmenter.soft)
@@ -71,21 +61,18 @@ class CropFiller(RowFiller):
         draws = self._augmenter.draw(request, start, stop, images.sizes)
         by = self._reductions(images, draws)
         images.cut(boxes_seen([drawn.host.numpy() for drawn in draws]))
-        boxes = -(-images.boxes // by[:, None])
         pipelines, made = list(self._augmenter.views.values()), []
         for name, pipeline in self._augmenter.views.items():
             first = pipeline.first.result
             pixels = torch.from_numpy(out[name]).view(first.dtype).view(stop - start, *first.size, -1)
             made.append(pixels.permute(0, 3, 1, 2))
-        pixel_bytes = self._pixel * self._dtype.itemsize
-        groups, places = _groups(boxes, pixel_bytes, sum(one[:1].nbytes for one in made))
+        result_bytes = sum(one[:1].nbytes for one in made)
+        boxes, places, groups = self._decoded(images, by, self._pixel, self._dtype, result_bytes)
         columns = [
             placed(drawn.host[:, : pipeline.first.what.width], places, boxes, by)
             for pipeline, drawn in zip(pipelines, draws, strict=True)
         ]
-        for group in groups:
-            decoded = self._decoded(images, group, places, boxes, by, self._pixel, self._dtype)
-            memory = torch.from_numpy(decoded)
+        for group, memory in groups:
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
@@ -100,13 +87,12 @@ class CropFiller(RowFiller):
         pipeline, dtype = next(iter(self._augmenter.views.values())), np.dtype(dtype_of(field))
         made = torch.from_numpy(out.view(dtype)).view(len(out), *pipeline.first.result.size)
         masks.cut(boxes_seen([drawn.host.numpy()]))
-        groups, places = _groups(masks.boxes, dtype.itemsize, out.shape[1])
         same = np.ones(len(out), np.int64)
-        columns = placed(drawn.host[:, : pipeline.first.what.width], places, masks.boxes, same)
+        boxes, places, groups = self._decoded(masks, same, 1, dtype, out.shape[1])
+        columns = placed(drawn.host[:, : pipeline.first.what.width], places, boxes, same)
         soft = field.about.get("sampling") == "linear"
-        for group in groups:
-            memory = self._decoded(masks, group, places, masks.boxes, same, 1, dtype)
-            pipeline.begin_masks(torch.from_numpy(memory), columns[group], made[group], soft=soft)
+        for group, memory in groups:
+            pipeline.begin_masks(memory, columns[group], made[group], soft=soft)
 
     def _reductions(self, images: EncodedImages, draws: Draws) -> NDArray[np.int64]:
         """Return how many times smaller each image may be decoded, for all views."""
@@ -118,28 +104,33 @@ class CropFiller(RowFiller):
     def _decoded(
         self,
         images: EncodedImages,
-        group: slice,
-        places: NDArray[np.int64],
-        boxes: NDArray[np.int64],
         by: NDArray[np.int64],
         channels: int,
-        dtype: DTypeLike,
-    ) -> NDArray[Any]:
-        """Decode the boxes of some images, or masks, into this thread's memory: [P, C]. boxes: as they lie there."""
-        left, top, right, bottom = boxes[group].T
-        columns = places[group], bottom - top, right - left, by[group]
-        each = list(zip(*(column.tolist() for column in columns), strict=True))
-        begin, height, width, _ = each[-1]
-        count = begin + height * width
-        memory = (
-            self._scratch.memory(count * channels * np.dtype(dtype).itemsize)
-            .view(dtype)
-            .reshape(count, channels)
-        )
-        for i, (begin, height, width, smaller) in enumerate(each, group.start):
-            pixels = memory[begin : begin + height * width]
-            images.decode_into(i, pixels.reshape(height, width, channels), smaller)
-        return memory
+        dtype: np.dtype[Any],
+        result_bytes: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Iterator[tuple[slice, torch.Tensor]]]:
+        """Decode the boxes of images, or masks, group after group, into this thread's memory.
+
+        by: how many times smaller. result_bytes: of what is made of one image. Return the boxes as they lie there, the first pixel
+        of each in its group's memory, and the groups: which images they are, and their pixels [P, C].
+        """
+        boxes = -(-images.boxes // by[:, None])
+        groups, places = _groups(boxes, channels * dtype.itemsize, result_bytes)
+
+        def decoded() -> Iterator[tuple[slice, torch.Tensor]]:
+            for group in groups:
+                left, top, right, bottom = boxes[group].T
+                columns = places[group], bottom - top, right - left, by[group]
+                each = list(zip(*(column.tolist() for column in columns), strict=True))
+                begin, height, width, _ = each[-1]
+                scratch = self._scratch.memory((begin + height * width) * channels * dtype.itemsize)
+                memory = scratch.view(dtype).reshape(-1, channels)
+                for i, (begin, height, width, smaller) in enumerate(each, group.start):
+                    pixels = memory[begin : begin + height * width]
+                    images.decode_into(i, pixels.reshape(height, width, channels), smaller)
+                yield group, torch.from_numpy(memory)
+
+        return boxes, places, decoded()
 
 
 def _groups(

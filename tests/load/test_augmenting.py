@@ -42,7 +42,7 @@ from packer.load import order_choice  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
 from packer.load.batch_engine import BatchEngine  # noqa: E402
 from packer.load.caches.gpu_cache import GpuStore  # noqa: E402
-from packer.load.fillers import RowFiller  # noqa: E402
+from packer.load.fillers import Reading, RowFiller  # noqa: E402
 from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epochs import Share, read_request  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
@@ -591,7 +591,7 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     held = GpuStore(store, (*fields, ROW), device, leave=["image"])
     assert held.wait(120)
     engine = BatchEngine(
-        RowFiller(store, (*fields, ROW), ForkSafeThreads(2), device_of(device), held),
+        RowFiller(Reading(store, held, ForkSafeThreads(2), device_of(device)), (*fields, ROW)),
         Augmenter(views, (*fields, ROW), None, 8, 4),
         batch_rows=8,
         prefetch=2,

@@ -16,7 +16,7 @@ from packer.errors import FormatError, UsageError
 from packer.format.pack import Pack
 from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine, ahead
-from packer.load.fillers import RowFiller
+from packer.load.fillers import Reading, RowFiller
 from packer.load.order_choice import context
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest, RowOrder, Share, read_request, read_requests
@@ -40,7 +40,9 @@ def store_of(pack: Pack) -> PackStore:
 def engine_of(store: ArrayStore, *, prefetch: int = 1, on_host: bool = True) -> BatchEngine:
     fields, host = select_fields(store.pack, None), Host(tensors=False)
     host.on_host = on_host
-    return BatchEngine(RowFiller(store, fields, ForkSafeThreads(2), host), batch_rows=25, prefetch=prefetch)
+    return BatchEngine(
+        RowFiller(Reading(store, store, ForkSafeThreads(2), host), fields), batch_rows=25, prefetch=prefetch
+    )
 
 
 def request_of(store: PackStore, order: RowOrder, start: int, stop: int) -> ReadRequest:
