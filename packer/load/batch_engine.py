@@ -87,7 +87,7 @@ class BatchEngine:
         self.store, self._device, self._fields = filler.store, filler.device, filler.fields
         # Apart: a busy disk makes one wait until it has taken the requests.
         self._looking = ForkSafeThreads(1)
-        fields = stored(self._fields)
+        fields, self._numbered = stored(self._fields), ROW in self._fields
         self._type = batch_type(tuple(f.name for f in self._fields), Batched)
         self.batches = max(1, min(REQUEST_BYTES // max(size_of(fields, batch_rows), 1), REQUEST_BATCHES))
         if filler.slow or any(f.ragged for f in fields):  # slow functions, or rows of unknown size
@@ -160,7 +160,7 @@ class BatchEngine:
                 self._looking.submit(store.prefetch, rows)
             pending.slot = LentSlot(self._slots, self._layout, request.count)
             pending.reads = filler.tasks(request, pending.slot)
-            if ROW in self._fields:
+            if self._numbered:
                 pending.slot.arrays[ROW.name] = self._numbers(request)
         if self._closed:  # by another thread meanwhile: what was started after that ends, too
             self.close()
