@@ -161,7 +161,7 @@ class PackedBatchDataset(BaseDataset):
     def _follow(self, plan: LoadPlan) -> None:
         """Tell of a plan by the attributes of the dataset."""
         self.rows, self.batch_size = plan.rows.subset.rows, plan.batch_size
-        self.seed, self.order, self.ends = plan.seed, plan.order, plan.ends
+        self.seed, self.order, self.ends = plan.order.seed, plan.order, plan.ends
         self.output, self.device, self.placement = plan.output, plan.device, plan.placement
         self.threads, self.prefetch = plan.threads, plan.prefetch
 
@@ -200,7 +200,7 @@ class PackedBatchDataset(BaseDataset):
     def dataset(self) -> PackedDataset:
         """The same rows one by one: ``len(ds.dataset)`` is the number of rows, of all ranks together."""
         if self._dataset is None:
-            self._dataset = PackedDataset.of_rows(replace(self._plan.rows, pack=self.pack))
+            self._dataset = PackedDataset.of_rows(self._rows)
         return self._dataset
 
     @property
@@ -232,7 +232,7 @@ class PackedBatchDataset(BaseDataset):
         old = self._plan
         self._progress.load(state)
         new = self._plan
-        if new.length != old.length:
+        if new.order.length != old.order.length:
             self.close()  # batches may be larger than those that slots were made for
         elif new.views is not old.views:
             self._end_engine()  # which has the old ones

@@ -96,7 +96,7 @@ class EpochProgress:
         plan, (epoch, rows) = self.plan, self.position()
         return {
             "version": STATE_VERSION,
-            "seed": plan.seed,
+            "seed": plan.order.seed,
             "epoch": epoch,
             "rows": rows,
             "of": plan.rows.subset.rows,
@@ -126,5 +126,5 @@ class EpochProgress:
         rows = whole("load_state_dict: rows", state["rows"], 0, order.length)
         epoch = whole("load_state_dict: epoch", state["epoch"], 0)
         normalized = plan.normalized(state.get("normalization"))
-        self.plan = replace(normalized, order=order, seed=seed)
+        self.plan = replace(normalized, order=order)
         self.go_on(epoch, rows)

@@ -76,7 +76,6 @@ class LoadPlan:
     batch_size: int
     order: RowOrder
     chosen: bool
-    seed: int
     ends: str
     output: str
     device: str
@@ -115,7 +114,6 @@ class LoadPlan:
             batch_size,
             order,
             shuffle and (given.order if isinstance(given, Mixture) else given) is None,
-            seed,
             ends,
             output,
             device,
@@ -164,19 +162,14 @@ class LoadPlan:
             "speed."
         )
 
-    @property
-    def length(self) -> int:
-        """Positions of an epoch."""
-        return self.order.length
-
     def share(self, origin: int) -> Share:
         """Return this rank's batches of an epoch of which `origin` positions were handed out before."""
         rank, world_size = self.ranks.now()
-        return Share(self.length, self.batch_size, world_size, rank, self.ends, origin)
+        return Share(self.order.length, self.batch_size, world_size, rank, self.ends, origin)
 
     def lines(self, epoch: int) -> dict[str, str]:
         """Return what a description of the dataset says of it in an epoch, by subject."""
-        order = f"{self.order!r}, seed {self.seed}, epoch {epoch}"
+        order = f"{self.order!r}, seed {self.order.seed}, epoch {epoch}"
         steps = self.share(0).steps
         return {
             "batches": f"{steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
@@ -198,13 +191,13 @@ class LoadPlan:
         """Return the threads, processes and memory that make batches of the rows of these files."""
         batch_rows = self.batch_size
         if self.ends != "pad":  # whose batches are full even where there are fewer rows
-            batch_rows = max(1, min(batch_rows, self.length))
+            batch_rows = max(1, min(batch_rows, self.order.length))
         fields, workers = self.rows.fields, None
         if self.transform is not None and files.rows:
             from packer.load.processes.workers import Workers
 
             workers = Workers(self.transform, files, stored(fields))
-            fields = workers.probe(one_run(0, 1), seed=self.seed, epoch=0)
+            fields = workers.probe(one_run(0, 1), seed=self.order.seed, epoch=0)
             if ROW in self.rows.fields and all(f.name != ROW.name for f in fields):
                 fields = (*fields, ROW)
         augmenter = None
