@@ -57,7 +57,7 @@ class CropFiller(RowFiller):
         filled = super().fill(request, start, stop, others)
         began = time.perf_counter()
         runs = request.within(start, stop)
-        images = self.files.pictures("image", runs)
+        images = self.files.pictures("image", runs, shared=True)
         draws = self._augmenter.draw(request, start, stop, images.sizes)
         by = self._reductions(images, draws)
         images.cut(boxes_seen([drawn.host.numpy() for drawn in draws]))
@@ -77,7 +77,7 @@ class CropFiller(RowFiller):
                 what, how = pipeline.first.what, pipeline.implementation
                 run_pass(what, memory, numbers[group], None, out_of[group], how)
         for f in self._masks:
-            masks = self.files.pictures(f.name, runs)
+            masks = self.files.pictures(f.name, runs, shared=True)
             masks.check_sizes(images.sizes)
             self._make_masks(masks, f, draws[0], out[f.name])
         return filled._replace(draws=draws, read_seconds=filled.read_seconds + time.perf_counter() - began)

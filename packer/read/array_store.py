@@ -1,4 +1,4 @@
-"""Rows of a dataset, whoever has them: the pack's files, or a memory that keeps what it has copied of another store."""
+"""Rows of a dataset, whoever has them: the pack's files, or a memory that keeps what it copied of them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PIECE_BYTES = 32 << 20  # of a field that is read whole
 class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
-    pack, fields: that they are of, as it stores them. ready: True once all are kept in memory, or on the device. viewed: True once
-    `views` has some; gathers: True if `tensors` may have some.
+    pack, fields: that they are of, as it stores them. ready: True once all are kept in memory, or on the
+    device. viewed: True once `views` has some; gathers: True if `tensors` may have some.
     """
 
     ready = viewed = gathers = False
@@ -37,7 +37,7 @@ class ArrayStore:
 
     @property
     def ahead_rows(self) -> int | None:
-        """Rows to be asked for before they are read, where they have yet to come; None where all are there."""
+        """Rows to be asked for before they are read, where they have yet to come; None if all are there."""
         if self.pack.ahead_bytes is None:
             return None
         return min(self.pack.ahead_bytes * self.pack.rows // max(1, self.pack.nbytes), _MOST_AHEAD)
@@ -54,11 +54,11 @@ class ArrayStore:
         raise NotImplementedError
 
     def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
-        """Return rows of all fixed fields, [rows, *shape], as views of memory that copies to a device read; None if there are none."""
+        """Return rows of all fixed fields, [rows, *shape], as views of memory; None if there are none."""
         return None
 
     def tensors(self, rows: Runs) -> dict[str, Any] | None:
-        """Return rows of all fixed fields as tensors on the device, for the current stream; None if not all are there."""
+        """Return rows of all fixed fields as tensors for the current stream; None if not all are there."""
         return None
 
     def check(self) -> None:
@@ -74,8 +74,8 @@ class ArrayStore:
 class PackStore(ArrayStore):
     """Rows of some fields of a pack, read from its files, or brought by who makes or fetches them.
 
-    Works again after fork and after unpickling. Raises FormatError when a file is shorter than it was when the pack was opened, cannot
-    be read, or holds rows that cannot be decoded.
+    Works again after fork and after unpickling. Raises FormatError when a file is shorter than it was when
+    the pack was opened, cannot be read, or holds rows that cannot be decoded.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class PackStore(ArrayStore):
     ) -> None:
         """fields: as the pack stores them, or as they are loaded; others are opened when they are first read.
 
-        subset: the dataset's rows, None: all of the pack's. verify: compare each block with its checksum when it is first touched.
+        subset: the dataset's rows, None: all of the pack's. verify: compare each block with its checksum
+        when it is first touched.
         """
         self.subset = Subset([(0, pack.rows)]) if subset is None else subset
         super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
@@ -138,10 +139,10 @@ class PackStore(ArrayStore):
         return list(map(bytes, self._field(name).encoded(self.place(rows))))
 
     def decoded(self, name: str, rows: Runs) -> Iterator[Any]:
-        """Yield rows of a ragged field as a user gets them, by what the field says of itself, decoded one by one.
+        """Yield rows of a ragged field as a user gets them, by what the field says of itself, one by one.
 
-        Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n, *row_shape]. Pictures of sizes of
-        their own: arrays [h, w, C] or [h, w]. Else the bytes.
+        Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays
+        [n, *row_shape]. Pictures of sizes of their own: arrays [h, w, C] or [h, w]. Else the bytes.
         """
         field = self.pack.header.field(name)
         own = field.own_size
@@ -158,16 +159,20 @@ class PackStore(ArrayStore):
             self.pack.path, field, self._field(name).encoded(placed), placed.rows().tolist()
         )
 
-    def pictures(self, name: str, rows: Runs) -> EncodedImages:
-        """Return rows of pictures of sizes of their own, undecoded, in memory that all of them share."""
+    def pictures(self, name: str, rows: Runs, *, shared: bool = False) -> EncodedImages:
+        """Return rows of pictures of sizes of their own, undecoded.
+
+        shared: as views of memory that all of them share, which are cut before they are decoded: to decode
+            whole files they would be copied twice.
+        """
         field, placed = self.pack.header.field(name), self.place(rows)
         # PNG files say how large they are: to be compared, if blocks are.
         checked = self.verify and field.own_size is not None and field.own_size.codec == "png"
         known = field.codec is None or (checked and any(f.measures for f in self.pack.fields))
         sizes = self.sizes(rows) if known else None
-        return EncodedImages(
-            self.pack, field, self._field(name).encoded(placed), placed.rows().tolist(), sizes
-        )
+        encoded: Sequence[bytes | memoryview] = self._field(name).encoded(placed)
+        encoded = encoded if shared or field.codec is None else list(map(bytes, encoded))
+        return EncodedImages(self.pack, field, encoded, placed.rows().tolist(), sizes)
 
     def sizes(self, rows: Runs) -> NDArray[Any]:
         """Return the fields height and width of rows, [N, 2]."""
@@ -217,7 +222,7 @@ class PackStore(ArrayStore):
 
 
 def key_in_brackets(pack: Pack, row: int) -> str:
-    """Return a row's key for a message, as " ('a/1.png')"; "" if the pack has no keys, or they cannot be read."""
+    """Return a row's key for a message, as " ('a/1.png')"; "" if there is none, or it cannot be read."""
     for f in pack.fields:
         if f.name == "key" and "encoding" in f.about:
             with suppress(Exception):  # it only adorns the message of another error
@@ -228,7 +233,10 @@ def key_in_brackets(pack: Pack, row: int) -> str:
 def plain_rows(
     path: str, field: Field, rows: Sequence[bytes | memoryview], numbers: Sequence[int]
 ) -> Iterator[Any]:
-    """Yield rows of a ragged field that are no pictures; see `PackStore.decoded`. path, numbers: for messages. Raises FormatError."""
+    """Yield rows of a ragged field that are no pictures, as `PackStore.decoded` does.
+
+    path, numbers: for messages. Raises FormatError.
+    """
     about = field.about
     for row, number in zip(rows, numbers, strict=True):
         try:
