@@ -133,9 +133,7 @@ class DrawStep(NamedTuple):
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> dict[str, Tensor]:
         """Draw for the rows of `draws`, by this step's own keys: tensors on the CPU."""
         name = type(self.transform).__name__
-        drawn = self.transform.sample(draws.keyed(self.place, name), shape)
-        check_drawn(name, drawn, len(draws))
-        params = dict(drawn)
+        params = dict(self.transform.sample(draws.keyed(self.place, name), shape))
         if self.gate is not None:
             gated, place, number = self.gate
             params["apply"] = gated.decide(draws.keyed(place, type(gated).__name__), number)
@@ -184,8 +182,10 @@ class DrawPlan:
         self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
         self._shapes = self._shapes_for(*((ANY_SIDES, ANY_SIDES) if self.ragged else shape[1:]))
         self._layouts, self.parts = [], []
+        two = kinds.Draws(np.zeros(2, np.int64), 0, 0)
         for number, (step, before) in enumerate(zip(steps, self._shapes, strict=False)):
-            drawn = step.sample(kinds.Draws(np.zeros(2, np.int64), 0, 0), before)
+            check_drawn(type(step.transform).__name__, step.transform.sample(two, before), len(two))
+            drawn = step.sample(two, before)
             self._layouts.append({key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in drawn.items()})
             self.parts += [(part, number) for part in step.parts(self._layouts[-1])]
 

@@ -84,8 +84,9 @@ class _Padded(kinds.GeometryPart):
     def padded(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
         """Return the padding on the left and the top of images, and their height and width with all of it."""
         left, top, right, bottom = margins = self.margins(height, width)
-        too_far = (np.maximum(top, bottom) >= height) | (np.maximum(left, right) >= width)
-        if self.padding_mode == "reflect" and np.any(too_far):
+        if self.padding_mode == "reflect" and np.any(
+            (np.maximum(top, bottom) >= height) | (np.maximum(left, right) >= width)
+        ):
             raise UsageError(
                 f"{self.name}: padding is {margins} and the images are {height}x{width}; reflect allows less than their "
                 "height and width. Pad less, or with padding_mode='edge'."
@@ -206,8 +207,10 @@ class RandomCrop(_GivenSize, _Padded):
     def margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
         """Return the padding, with what a smaller image lacks on both sides if that is padded."""
         left, top, right, bottom = super().margins(height, width)
+        if not self.pad_if_needed:
+            return left, top, right, bottom
         across, down = self.size[1] - width - left - right, self.size[0] - height - top - bottom
-        across, down = (n * (n > 0) * self.pad_if_needed for n in (across, down))
+        across, down = across * (across > 0), down * (down > 0)
         return left + across, top + down, right + across, bottom + down
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:

@@ -35,7 +35,7 @@ class AffinePlacement:
     count: samples. size: (height, width) of the source, and of the result until it is changed: numbers, or int64 [N] where
     samples differ.
 
-    matrix: float64 [6, N], a to f. taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
+    matrix: float64 [3, 2, N]: (a, d), (b, e), (c, f). taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
     frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
     softness: float64 [2, N], how many source pixels an edge of the frame is wide, across and down.
     support: float64 [2, N], half the filter's width in source pixels, across and down.
@@ -45,7 +45,7 @@ class AffinePlacement:
     def __init__(self, count: int, size: tuple[Any, Any]) -> None:
         height, width = size
         self.size = size
-        self.matrix: Floats = _rows(count, 1, 0, 0, 0, 1, 0)
+        self.matrix: Floats = _rows(count, 1, 0, 0, 1, 0, 0).reshape(3, 2, count)
         self.taps: Floats = _rows(count, 0, 0, width, height)
         self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
         self.softness: Floats = _rows(count, 1, 1)
@@ -55,7 +55,7 @@ class AffinePlacement:
         self._continued = False
 
     def __len__(self) -> int:
-        return int(self.matrix.shape[1])
+        return int(self.matrix.shape[-1])
 
     def copy(self) -> AffinePlacement:
         """Return the same placements, to be changed apart."""
@@ -70,7 +70,7 @@ class AffinePlacement:
     def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
         """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
         height, width = self.size
-        u, v, origin = self._axes()
+        u, v, origin = self.matrix
         for some, axis, length in ((across, u, width), (down, v, height)):
             if some is not None:
                 origin += np.where(some, axis * length, 0)
@@ -80,7 +80,7 @@ class AffinePlacement:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
         if read_only:
             self._read_only(left, top, left + size[1], top + size[0])
-        u, v, origin = self._axes()
+        u, v, origin = self.matrix
         origin += u * left + v * top
         self.size = size
 
@@ -132,25 +132,18 @@ class AffinePlacement:
 
     def columns(self) -> NDArray[np.float32]:
         """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
-        a, b, c, d, e, f = self.matrix
+        u, v, origin = self.matrix
         columns = np.empty((pass_spec.STEPS_AT, len(self)))
-        columns[0:2], columns[2] = (a, b), c + (a + b) / 2 - 0.5
-        columns[3:5], columns[5] = (d, e), f + (d + e) / 2 - 0.5
+        columns[0:6:3], columns[1:6:3], columns[2:6:3] = u, v, origin + (u + v) / 2 - 0.5
         columns[6:8], columns[8:10] = self.taps[:2], self.taps[2:] - 1
         columns[10:12] = self.support
         columns[12:16] = self.frame - 0.5
         columns[16:18] = 1 / self.softness
         return np.ascontiguousarray(columns.T, dtype=np.float32)
 
-    def _axes(self) -> tuple[Floats, Floats, Floats]:
-        """Views of the matrix: steps of u, steps of v, and the origin, in x and y, float64 [2, N] each."""
-        u, v, origin = self.matrix.reshape(2, 3, -1).swapaxes(0, 1)
-        return u, v, origin
-
     def _compose(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
-        u, v, origin = self._axes()
-        made = np.stack([u * a + v * d, u * b + v * e, u * c + v * f + origin], axis=1)
-        self.matrix = made.reshape(6, -1)
+        u, v, origin = self.matrix
+        self.matrix = np.stack([u * a + v * d, u * b + v * e, u * c + v * f + origin])
 
     def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
         """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
@@ -161,12 +154,12 @@ class AffinePlacement:
 
     def _pixel(self) -> Floats:
         """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
-        u, v, _ = self._axes()
+        u, v, _ = self.matrix
         return np.hypot(u, v)
 
     def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
         """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
-        a, _, c, _, e, f = self.matrix
+        (a, _), (_, e), (c, f) = self.matrix
         x1, x2, y1, y2 = a * left + c, a * right + c, e * top + f, e * bottom + f
         return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])
 
