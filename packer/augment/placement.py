@@ -154,8 +154,8 @@ class AffinePlacement:
 
     def _pixel(self) -> Floats:
         """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
-        u, v, _ = self.matrix
-        return np.hypot(u, v)
+        sizes: Floats = np.hypot(self.matrix[0], self.matrix[1])
+        return sizes
 
     def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
         """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
