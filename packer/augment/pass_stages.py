@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -36,25 +36,22 @@ IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
 """Of a pass: the fastest that can do it here, torch_pass.py, native_pass.py, triton_pass.py."""
 
 
+@dataclass(eq=False)
 class PreparedDraws:
     """The numbers that stages need, one row a sample.
 
-    host: float32 [N, P].
+    host: float32 [N, P]. device: the same on a device, once `on` was asked for them.
     """
 
-    def __init__(self, host: Tensor) -> None:
-        self.host = host
-        self._device: Tensor | None = None
+    host: Tensor
+    device: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.host)
 
     def __getitem__(self, samples: slice | tuple[slice, slice]) -> PreparedDraws:
         """Return those of some samples, or with two slices also of some columns alone."""
-        part = PreparedDraws(self.host[samples])
-        if self._device is not None:
-            part._device = self._device[samples]
-        return part
+        return PreparedDraws(self.host[samples], None if self.device is None else self.device[samples])
 
     def on(self, device: torch.device) -> Tensor:
         """Return the same on a device; copied there once, on the current stream, without waiting.
@@ -63,10 +60,10 @@ class PreparedDraws:
         """
         if device.type == "cpu":
             return self.host
-        if self._device is None or self._device.device != device:
+        if self.device is None or self.device.device != device:
             host = self.host.pin_memory() if device.type == "cuda" else self.host
-            self._device = host.to(device, non_blocking=True)
-        return self._device
+            self.device = host.to(device, non_blocking=True)
+        return self.device
 
 
 class PassStage:
@@ -140,9 +137,10 @@ class PassStage:
         placement = AffinePlacement(count, (own[0], own[1]))
         for part, transform in self._geometry:
             part.place_some(placement, draws[transform])
-        pixels = replace(self.source, size=self.result.size)
         pieces = [placement.columns()]
-        pieces += [_columns(part, draws[transform], count, pixels) for part, transform in self._drawn]
+        for part, transform in self._drawn:
+            pixels = replace(self.source, size=self.result.size)
+            pieces.append(_columns(part, draws[transform], count, pixels))
         if self.what.ragged:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import kinds
+from packer.augment import kinds, validation
 from packer.augment.annotations import (
     mixed_labels,
     move_layers,
@@ -28,27 +28,8 @@ from packer.augment.annotations import (
 )
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.mixing import MixPart
-from packer.augment.pass_stages import (
-    IMPLEMENTATIONS,
-    PassStage,
-    PreparedDraws,
-    Stage,
-    run_stages,
-    staged,
-)
-from packer.augment.validation import (
-    Number,
-    Parameter,
-    Whole,
-    Word,
-    check_images,
-    check_range,
-    check_tensor,
-    checked,
-    number,
-    one_of,
-    whole,
-)
+from packer.augment.pass_stages import IMPLEMENTATIONS, PassStage, PreparedDraws, Stage, run_stages, staged
+from packer.augment.validation import Number, Parameter, Whole, Word, check_tensor, checked
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
@@ -76,11 +57,11 @@ class Pipeline:
     transforms: Sequence[kinds.Transform] | str
     shape: Any = None
     _: KW_ONLY
-    seed: Whole = Parameter(whole, 0)
+    seed: Whole = Parameter(validation.whole, 0)
     dtype: torch.dtype = torch.uint8
-    mask_fill: Whole = Parameter(whole, 0)
-    soft_fill: Number = Parameter(number, 0.0)
-    implementation: Word = Parameter(one_of, "auto", IMPLEMENTATIONS)
+    mask_fill: Whole = Parameter(validation.whole, 0)
+    soft_fill: Number = Parameter(validation.number, 0.0)
+    implementation: Word = Parameter(validation.one_of, "auto", IMPLEMENTATIONS)
     split: bool = False
 
     def __post_init__(self) -> None:
@@ -179,8 +160,8 @@ class Pipeline:
         Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
         """
         self._known()
-        epoch = checked("Pipeline", "epoch", epoch, whole, 0)
-        seed = self.seed if seed is None else checked("Pipeline", "seed", seed, whole)
+        epoch = checked("Pipeline", "epoch", epoch, validation.whole, 0)
+        seed = self.seed if seed is None else checked("Pipeline", "seed", seed, validation.whole)
         found = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
             raise UsageError(
@@ -217,7 +198,7 @@ class Pipeline:
             if sizes is not None or self.ragged:
                 sizes = self._plan.checked_sizes(sizes, found)
             pieces = [stage.columns(draws, found, sizes) for stage in self._stages]
-            joined = np.concatenate([np.zeros((found, 0), np.float32), *pieces], axis=1)
+            joined = np.concatenate(pieces or [np.zeros((found, 0), np.float32)], axis=1)
             prepared = PreparedDraws(torch.from_numpy(joined))
         if count is not None and found != count:
             raise UsageError(
@@ -323,11 +304,14 @@ class Pipeline:
     ) -> Tensor:
         """Mix labels as the images.
 
-        labels: whole numbers [N], or shares floating point [N, K], in the order of the batch that `apply` gets.
-        num_classes: K; the mixing operation's if None. Returns: float32 [N, K] if images are mixed, else the labels.
+        labels: whole numbers [N], shares floating point [N, K], or other floating-point numbers [N], in the order of the batch that
+            `apply` gets. num_classes: K; the mixing operation's if None.
+        Returns: float32 [N, K], of other numbers [N], if images are mixed, else the labels.
         """
         if not self.mixes:
             return labels
+        if isinstance(labels, Tensor) and labels.ndim == 1 and labels.is_floating_point():
+            return self.apply_labels(labels[:, None], params)[:, 0]
         soft = soft_labels(labels, self.num_classes or num_classes)
         columns = self.prepare(params, len(labels)).on(labels.device)
         return mixed_labels(self._stages, columns, soft)
@@ -361,11 +345,11 @@ class Pipeline:
         """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
         self._known()
         who = type(self.transforms[0]).__name__ if self.transforms and not self.ragged else "Pipeline"
-        check_images(who, images, self._taken.shape, self._taken.dtype)
+        validation.check_images(who, images, self._taken.shape, self._taken.dtype)
         if self.ragged or not self.dtype.is_floating_point:
             return
         if images.device.type == "cpu" or not self._checked:
-            check_range(who, images)
+            validation.check_range(who, images)
             self._checked = len(images) > 0
 
     def _moved(self, what: str, places: Tensor, params: Drawn | PreparedDraws, width: int) -> Tensor:

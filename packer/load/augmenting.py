@@ -69,7 +69,7 @@ class Augmenter:
             "mask": first.apply_masks,
             "soft": first.apply_soft,
             "points": first.apply_keypoints,
-            "label": lambda labels, draws: mixed_labels(first, labels, draws, num_classes),
+            "label": lambda labels, draws: first.apply_labels(labels, draws, num_classes),
         }
         self._moves = {name: moves[kind] for name, kind in kinds.items() if kind in moves}
 
@@ -188,18 +188,6 @@ def follows(field: Field, pipeline: Pipeline) -> str:
     if field.name == "keypoints" and (field.shape or ())[1:] == (2,) and field.dtype[1] == "f":
         return "points"
     return "label" * (field.name == "label" and pipeline.mixes)
-
-
-def mixed_labels(
-    pipeline: Pipeline, labels: torch.Tensor, draws: PreparedDraws, num_classes: int | None
-) -> torch.Tensor:
-    """Return labels mixed like the images.
-
-    Class numbers [N] become shares, float32 [N, classes]; float labels [N] or [N, K] keep their shape.
-    """
-    if labels.ndim == 1 and labels.is_floating_point():
-        return pipeline.apply_labels(labels[:, None], draws)[:, 0]
-    return pipeline.apply_labels(labels, draws, num_classes)
 
 
 def seed_of(seed: int, view: int) -> int:

@@ -14,17 +14,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import lru_cache, partial
 from itertools import pairwise
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.pass_spec import DTYPES, Outside, Pass, Sampling
 from packer.starting import ForkSafeThreads
 
-_SAMPLINGS = ("shift", "nearest", "linear", "cubic")
-_OUTSIDES = ("fill", "edge", "reflect", "symmetric")
-_DTYPES = ("uint8", "float32", "float16", "bfloat16")
 _SOURCES = (torch.uint8, torch.float32)
 _MOST_STEPS = 64
 _MOST_PIXELS = 2**31 - 1  # of an image: C counts them in 32 bits
@@ -43,7 +41,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         native.COMPILED
         and images.device.type == out.device.type == "cpu"
         and images.dtype in _SOURCES
-        and what.dtype in _DTYPES
+        and what.dtype in DTYPES
         and out.dtype == getattr(torch, what.dtype)
         and what.in_loops
         and 0 <= what.steps <= _MOST_STEPS
@@ -146,8 +144,8 @@ _threads = lru_cache(maxsize=1)(ForkSafeThreads)
 @lru_cache(maxsize=64)
 def _packed(what: Pass, dtype: str, pixel: int) -> bytes:
     """Pack what augment_loops.h reads as What. dtype: of the source. pixel: numbers of a source's pixel."""
-    words = [_SAMPLINGS.index(what.sampling), _OUTSIDES.index(what.outside), what.framed, what.steps]
-    words += [what.contrast, what.scaled, what.boxes, what.noise]
-    words += [_DTYPES.index(what.dtype), _DTYPES.index(dtype), *what.strides, what.ragged, pixel]
+    words = [get_args(Sampling).index(what.sampling), get_args(Outside).index(what.outside)]
+    words += [what.framed, what.steps, what.contrast, what.scaled, what.boxes, what.noise]
+    words += [DTYPES.index(what.dtype), DTYPES.index(dtype), *what.strides, what.ragged, pixel]
     numbers = [number for colour in what.colours for number in colour]
     return struct.pack("17i17f", what.channels, *what.size, *words, what.limit, *numbers)

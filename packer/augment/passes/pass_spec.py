@@ -80,6 +80,9 @@ OUTSIDES: dict[str, Outside] = {
 }
 """What torchvision calls a padding mode -> what a pass does."""
 
+DTYPES = ("uint8", "float32", "float16", "bfloat16")
+"""Of results that the passes in C and in Triton make."""
+
 TIE = 2.0**-12
 MOST_CHANNELS = 4
 """That the passes in C and in Triton take."""

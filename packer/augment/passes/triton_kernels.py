@@ -228,13 +228,11 @@ def flat(
     column = number.to(tl.uint32) // C  # unsigned: a division by a constant is then one multiplication
     channel = (number.to(tl.uint32) - column * C).to(tl.int32)
     u = column.to(tl.int32).to(tl.float32)
-    fill = _chosen(channel, fill, C)
-    scale = _chosen(channel, scale, C)
-    shift = _chosen(channel, shift, C)
-    box = _chosen(channel, box, C)
     begin = (tile // TILES_ACROSS) * LINES
     where = result, image, at, row_stride
     block = begin, within, number, channel, u
+    fill, scale = _chosen(channel, fill, C), _chosen(channel, scale, C)
+    shift, box = _chosen(channel, shift, C), _chosen(channel, box, C)
     numbers = fill, scale, shift, box
     if (b == 0) & (d == 0):
         _lines(where, block, geometry, numbers, WHAT, SHAPE, STRAIGHT=True)
@@ -512,12 +510,9 @@ def pixels(
                 if WHAT.noise:
                     number = pixel.to(tl.uint32) * C
                     red = tl.where(inside, _noise(seed, number), red)
-                    if C > 1:
-                        green = tl.where(inside, _noise(seed, number + 1), green)
-                    if C > 2:
-                        blue = tl.where(inside, _noise(seed, number + 2), blue)
-                    if C > 3:
-                        alpha = tl.where(inside, _noise(seed, number + 3), alpha)
+                    green = tl.where(inside, _noise(seed, number + 1), green)
+                    blue = tl.where(inside, _noise(seed, number + 2), blue)
+                    alpha = tl.where(inside, _noise(seed, number + 3), alpha)
                 else:
                     red, green = tl.where(inside, box[0], red), tl.where(inside, box[1], green)
                     blue, alpha = tl.where(inside, box[2], blue), tl.where(inside, box[3], alpha)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from packer.augment.passes import torch_pass
-from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.pass_spec import DTYPES, Pass
 
 _LOG = logging.getLogger("packer.augment")
-_DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.uint8, torch.float16, torch.bfloat16, torch.float32)}
+_DTYPES = {name: getattr(torch, name) for name in DTYPES}
 _LARGEST = 2**31
 """Numbers an image may have, as offsets within one are 32 bits wide; a batch or a field may have any number."""
 
@@ -74,14 +74,11 @@ def run(
         torch_pass.run(what, images, columns, rows, out)
         return
     plan = _plan(what, images.dtype, rows is not None, shape)
-    if plan.launched:
-        _launch(plan, images, columns, rows, out)
-        return
     try:
         _launch(plan, images, columns, rows, out)
-    except torch.cuda.OutOfMemoryError:
-        raise
     except Exception as error:  # Triton raises what its compiler, ptxas, the C compiler or the driver raise
+        if plan.launched or isinstance(error, torch.cuda.OutOfMemoryError):
+            raise
         _failed.add((what, images.dtype))
         _LOG.warning(
             "augment: Triton did not compile a pass (%s: %s); plain torch operations make it, more slowly.",
