@@ -133,14 +133,14 @@ class PassStage:
 
         sizes: int64 [count, 2], (h, w) of each image of a ragged pass. Where they lie is left to be filled in.
         """
-        own = sizes.T if sizes is not None and self.what.ragged else self.source.size
-        placement = AffinePlacement(count, (own[0], own[1]))
+        sides = sizes.T if sizes is not None and self.what.ragged else self.source.size
+        placement = AffinePlacement(count, (sides[0], sides[1]))
         for part, transform in self._geometry:
             part.place_some(placement, draws[transform])
         pieces = [placement.columns()]
-        for part, transform in self._drawn:
+        for own, transform in self._drawn:
             pixels = replace(self.source, size=self.result.size)
-            pieces.append(_columns(part, draws[transform], count, pixels))
+            pieces.append(_columns(own, draws[transform], count, pixels))
         if self.what.ragged:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
