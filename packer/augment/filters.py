@@ -364,7 +364,8 @@ class CustomPart(kinds.WholeImagePart):
 
     def _made(self, images: Tensor, columns: Tensor) -> Tensor:
         # By one dimension: an empty tensor's last stride may be 0.
-        memory, params = columns.reshape(-1).view(torch.uint8).view(len(columns), 4 * self.width), {}
+        numbers = columns.reshape(-1).contiguous()  # of one column among others they lie apart
+        memory, params = numbers.view(torch.uint8).view(len(columns), 4 * self.width), {}
         for name, (dtype, at) in self._fields.items():
             drawn = memory[:, at : at + dtype.itemsize].reshape(-1).clone()  # at a place that suits its type
             like = torch.from_numpy(np.empty(0, dtype.base)).dtype

@@ -57,6 +57,12 @@ def test_it_gets_what_it_drew() -> None:
     assert stack.stages == ("pass", "Dim")
 
 
+def test_one_that_draws_nothing_stands_among_others() -> None:
+    images = noise_images(9, *SHAPE)
+    stack = Pipeline([RandomHorizontalFlip(1.0), Negative(), RandomHorizontalFlip(1.0)], SHAPE)
+    assert torch.equal(stack(images, np.arange(9)), 255 - images)
+
+
 @pytest.mark.parametrize("own", [Dim(), Negative()], ids=["draws", "draws nothing"])
 @pytest.mark.parametrize("p", [0.0, 0.4, 1.0])
 def test_random_apply_spares_images(own: Transform, p: float) -> None:
