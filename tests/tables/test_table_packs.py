@@ -254,7 +254,7 @@ def test_rows_can_be_compressed(tmp_path: Path, columns: int):
     whole = opened(tmp_path / "t.h5").read("features")
     for name in ("z.h5", "c.h5", "again.h5"):
         reader = PackStore(compressed := opened(tmp_path / name), compressed.fields)
-        assert np.array_equal(reader.array(compressed.header.field("features"), one_run(0, 120)), whole)
+        assert np.array_equal(reader.array("features", one_run(0, 120)), whole)
         reader.close()
     merge_packs([tmp_path / "z.h5", tmp_path / "again.h5"], tmp_path / "m.h5", duplicates="keep")
     assert opened(tmp_path / "m.h5").rows == 240
