@@ -82,10 +82,12 @@ class RandomChoice(GatedTransforms):
 
     def __post_init__(self) -> None:
         count, shares = len(self.transforms), self._shares
-        if not count or len(shares) != count or not sum(shares):
+        if not count:
+            raise UsageError("RandomChoice: there are no transforms; at least one is needed. Pass some.")
+        if len(shares) != count or not sum(shares):
             raise UsageError(
-                f"RandomChoice: p is {list(shares)} for {count} transforms; one number each, not all 0, and a transform at "
-                "least, are allowed. Pass as many."
+                f"RandomChoice: p is {list(shares)} for {count} transforms; one number each, not all 0, is allowed. "
+                "Pass as many."
             )
 
     @property

@@ -1,8 +1,8 @@
 """PackedBatchDataset: a pack as batches for a training loop.
 
-Positions of the epoch's sequence are this rank's (epochs), stand for rows (row_orders, runs), are read by threads into
-slots ahead of the loop (prefetcher), and handed out as batches; on a GPU copied on a side stream and augmented there. No
-worker processes, no pickling, no collating.
+A batch takes some positions of the epoch's sequence, those of this rank (orders/epochs.py). The order says which rows stand
+there, threads read them into slots ahead of the loop (batch_engine.py), and on a GPU they are copied on a side stream and
+augmented there. No worker processes, no pickling, no collating.
 """
 
 from __future__ import annotations

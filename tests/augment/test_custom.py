@@ -153,12 +153,10 @@ def test_mistakes_are_sentences() -> None:
         "Keep its type, and sample the batch's rows."
     )
     assert refusal(lambda: RandomChoice([])) == (
-        "RandomChoice: p is [] for 0 transforms; one number each, not all 0, and a transform at least, are allowed. "
-        "Pass as many."
+        "RandomChoice: there are no transforms; at least one is needed. Pass some."
     )
     assert refusal(lambda: RandomChoice([Negative()], p=[0])) == (
-        "RandomChoice: p is [0.0] for 1 transforms; one number each, not all 0, and a transform at least, are allowed. "
-        "Pass as many."
+        "RandomChoice: p is [0.0] for 1 transforms; one number each, not all 0, is allowed. Pass as many."
     )
     assert refusal(lambda: RandomApply(Negative())) == (  # type: ignore[arg-type]
         "RandomApply: transforms is Negative(); a list of transforms is allowed. Put it in brackets."
