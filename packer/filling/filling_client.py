@@ -156,13 +156,15 @@ class FillingClient(Service):
         with self._lock:
             idle, self._idle = self._idle, []
             made, self._open = self._open, weakref.WeakKeyDictionary()
-        last = idle.pop()[0] if idle else connect(self._socket)
+        own = [connection for connection, age in idle if age[0] == os.getpid()]  # not those of a parent
+        last = own.pop() if own else connect(self._socket)
         for connection, process in list(made.items()):
             if connection is not last and process == os.getpid():
                 with suppress(OSError):  # it is closed
                     connection.shutdown(socket.SHUT_RDWR)
         for connection, _ in idle:
-            connection.close()
+            if connection is not last:
+                connection.close()
         if last is not None:
             last.settimeout(_END_SECONDS)
             with last, suppress(EOFError, OSError):

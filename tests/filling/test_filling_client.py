@@ -125,6 +125,25 @@ def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: 
     reader.close()
 
 
+def test_a_forked_child_that_closes_leaves_its_parents_connections_alone(
+    images: Path, tmp_path: Path, slow: None
+) -> None:
+    """A connection that both use would give one's answer to the other, or end the process that fills."""
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
+    assert isinstance(pack, FillingPack)
+    pack.units.wait(np.array([3]))
+    before, connections = alive(tmp_path), [*pack.units._idle]
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        pack.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    pack.units.wait(np.array([70]))
+    assert alive(tmp_path) == before and pack.units._idle == connections
+    pack.close()
+
+
 def test_a_forked_child_is_ready_before_its_threads_begin(images: Path, tmp_path: Path, slow: None) -> None:
     pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
     assert isinstance(pack, FillingPack)
