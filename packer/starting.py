@@ -125,7 +125,9 @@ class ForkSafeLock:
 
     def __enter__(self) -> None:
         if self._pid != os.getpid():
-            self._lock, self._pid = threading.RLock(), os.getpid()
+            with _renewing:  # two threads of a forked child that come first together get the same lock
+                if self._pid != os.getpid():
+                    self._lock, self._pid = threading.RLock(), os.getpid()
         self._lock.acquire()
 
     def __exit__(self, *exc: object) -> None:
@@ -135,6 +137,13 @@ class ForkSafeLock:
         return ForkSafeLock, ()
 
 
+def _after_fork() -> None:
+    global _renewing
+    _renewing = threading.Lock()
+
+
+_renewing = threading.Lock()
+os.register_at_fork(after_in_child=_after_fork)
 _STARTING = ForkSafeLock()
 
 

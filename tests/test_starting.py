@@ -284,6 +284,33 @@ def gone(seconds: float = 120) -> bool:
     return not alive()
 
 
+def test_threads_of_a_forked_child_that_come_first_together_hold_a_lock_one_after_the_other():
+    found = run("""
+import time
+from packer.starting import ForkSafeLock
+lock, made, inside = ForkSafeLock(), threading.RLock, []
+def slow():
+    time.sleep(0.1)
+    return made()
+def enter():
+    with lock:
+        inside.append("in")
+        time.sleep(0.2)
+        inside.append("out")
+child = os.fork()
+if not child:
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    threading.RLock = slow
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os._exit(inside != 4 * ["in", "out"])
+print(os.waitpid(child, 0)[1])
+""")
+    assert (found.stdout, found.stderr) == ("0\n", "")
+
+
 def test_it_ends_when_told_to():
     owner = Owner(lambda ending: ending.wait() and None)
     assert alive()
