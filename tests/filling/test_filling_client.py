@@ -140,7 +140,8 @@ def test_a_forked_child_that_closes_leaves_its_parents_connections_alone(
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     pack.units.wait(np.array([70]))
-    assert alive(tmp_path) == before and pack.units._idle == connections
+    assert alive(tmp_path) == before
+    assert pack.units._idle == connections
     pack.close()
 
 
