@@ -147,9 +147,12 @@ class FillingClient(Service):
         self._leave()
 
     def _seal(self) -> None:
-        """Wait until the pack has its name, if all units are there."""
+        """Wait until the pack has its name, if all units are there; warn if it cannot get it: rows are read as before."""
         if self._states is not None and self._states[:-1].all() and not self.sealed:
-            self._ask("wait", [len(self._states) - 1])
+            try:
+                self._ask("wait", [len(self._states) - 1])
+            except PackerError as error:
+                _LOG.warning("%s", error)
 
     def _leave(self) -> None:
         """End the waits of this process, and say so on a connection that is idle."""
@@ -286,13 +289,14 @@ class FillingClient(Service):
         """Start the process that fills; the socket that it gets makes this process its first client."""
         try:
             connection = start(self._module, self.folder, cwd=self._cwd if os.path.isdir(self._cwd) else None)
-            send(connection, self.job)
-            return connection
         except OSError as error:
             raise PackerError(
                 f"{self.job['out']}: the process that fills it cannot be started ({error.strerror or error}). Raise the limits of files"
                 " and processes (ulimit -n, ulimit -u)."
             ) from None
+        with suppress(OSError):  # it was killed already, which who greets it sees
+            send(connection, self.job)
+        return connection
 
     def _died(self, request: Any, error: BaseException) -> PackerError:
         return PackerError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -112,6 +113,38 @@ def test_closing_in_the_middle_leaves_no_process(
     for loop in loops:
         with pytest.raises(PackerError, match="closed"):
             list(loop)
+
+
+def test_a_process_that_is_killed_as_it_starts_is_started_again(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def killed(*arguments: Any, **options: Any) -> socket.socket:
+        started.append(service.start(*arguments, **options))
+        if len(started) > 1:
+            return started[-1]
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        return ours
+
+    monkeypatch.setattr(filling_client, "start", killed)
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
+    assert pack.rows == ROWS
+    assert len(started) > 1
+    started[0].close()
+    pack.close()
+
+
+def test_a_pack_that_cannot_be_sealed_is_closed_with_a_warning(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.unsealing_process")
+    dataset = PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 8, shuffle=True)
+    for _ in range(2):
+        assert sum(len(labels) for _, labels in dataset) == ROWS
+        dataset.close()
+        assert "cannot be sealed (No space left on device)" in caplog.text
 
 
 def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: None) -> None:
