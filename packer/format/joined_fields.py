@@ -172,13 +172,14 @@ def _names(pack: Pack, chosen: Any) -> Mapping[str, str]:
             f"{pack.path}: its fields are chosen by {chosen!r}. Pass a list of names, or a mapping such as"
             f" {{{own[0]!r}: 'other'}}."
         )
-    names = dict(chosen) if isinstance(chosen, Mapping) else dict(zip(chosen, chosen, strict=True))
-    for name, new in names.items():
+    for name in chosen:
         if name not in own:
             raise UsageError(
                 f"{pack.path}: has no field {name!r}; it has {', '.join(own)}. Pass some of these."
             )
-        if not is_field_name(new):
+    names = dict(chosen) if isinstance(chosen, Mapping) else dict(zip(chosen, chosen, strict=True))
+    for name, new in names.items():
+        if not is_field_name(new) or new == "key" != name:  # rows are found by keys, which are texts
             raise UsageError(f"{pack.path}: {new!r} is no name of a field. Pass one such as {name + '_2'!r}.")
     return names
 

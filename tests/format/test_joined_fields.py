@@ -133,6 +133,8 @@ def test_fields_of_one_name(first: str, tmp_path: Path):
     [
         (["no"], r"has no field 'no'; it has number, key\. Pass some of these\."),
         ({"number": "if"}, r"'if' is no name of a field\. Pass one such as 'number_2'\."),
+        ([["number"]], r"has no field \['number'\]; it has number, key\. Pass some of these\."),
+        ({"number": "key"}, r"'key' is no name of a field\. Pass one such as 'number_2'\."),
         ({"number": 3}, r"3 is no name of a field\. .*"),
         (
             "number",
