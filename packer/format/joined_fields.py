@@ -13,7 +13,7 @@ import numpy as np
 from packer.errors import UsageError
 from packer.format.description import describe
 from packer.format.header import Field, Header, beside_images, is_field_name
-from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne
+from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne, table_of
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.row_keys import RowKeys
@@ -268,7 +268,7 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
         classes=(named or packs[0]).header.classes,
         statistics=statistics,
         provenance=packs[sources.get("image", (0, ""))[0]].header.provenance,
-        table=packs[sources.get("features", sources.get("categories", (0, "")))[0]].header.table,
+        table=table_of(packs[sources.get("features", sources.get("categories", (0, "")))[0]]),
     )
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -104,7 +104,7 @@ def join_packs(
                 if f.name in asked:
                     raise
                 different.add(f.name)
-        if any(one.parts[0].header.table is not None for one in (first, pack)):
+        if any(table_of(one) is not None for one in (first, pack)):
             check_mappings(first, pack)
     for pack in packs:
         if lacking := asked - {f.name for f in pack.fields}:
@@ -141,9 +141,14 @@ def check_fields(first: Pack, own: Field, pack: Pack, other: Field, *, columns: 
         )
 
 
+def table_of(pack: Pack) -> Mapping[str, Any] | None:
+    """Return how columns of a table became fields of a pack; None if it was made of images."""
+    return pack.header.table or pack.parts[0].header.table
+
+
 def check_mappings(first: Pack, pack: Pack) -> None:
     """Raise UsageError, naming the first column that two packs of tables map otherwise, or the one that was made of images."""
-    table, other = (one.parts[0].header.table for one in (first, pack))
+    table, other = table_of(first), table_of(pack)
     if table is None or other is None:
         made = ("a table", "images") if other is None else ("images", "a table")
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer import create, join_fields, merge_packs, open_pack
+from packer import PackedBatchDataset, convert_table, create, join_fields, merge_packs, open_pack
 from packer.errors import FormatError, UsageError
 from packer.format import joined_fields
 from packer.format.header import Extent, Field, Header
@@ -233,6 +233,18 @@ class Pending(Pack):
     @property
     def pending(self) -> bool:
         return True
+
+
+def test_tables_of_joined_packs_in_a_list_are_mapped_alike(tmp_path: Path):
+    packs = []
+    for number, colours in enumerate(("xyxyx", "zxyzx")):
+        table = tmp_path / f"{number}.csv"
+        table.write_text("colour,y\n" + "".join(f"{colour},{y}\n" for y, colour in enumerate(colours)))
+        convert_table(table, tmp_path / f"table{number}.h5", label="y", shuffle=False)
+        images = of(tmp_path / f"images{number}.h5", image=np.zeros((5, 8, 8, 3), np.uint8))
+        packs.append(join_fields([images, tmp_path / f"table{number}.h5"], match="rows"))
+    with pytest.raises(UsageError, match=r"its column 'colour' is mapped otherwise \(categories is x, y in "):
+        PackedBatchDataset(packs, 2)
 
 
 def test_a_pack_in_the_making_is_refused(first: str):
