@@ -28,6 +28,8 @@ from packer.remote import access
 from packer.remote.urls import join
 
 _TOGETHER = 32  # stretches that one read holds at a time
+# Stretches that a step onwards goes at most, and such steps until what follows is asked for.
+_NEAR, _STEPS = 2, 2
 _LOOK = 64  # reads between looks at whether all of an array has come
 
 
@@ -142,6 +144,7 @@ class RemoteArrival:
     def __init__(self, rows: RemoteRows, array: str) -> None:
         self._rows, self._array = rows, array
         self._whole, self._reads = False, 0
+        self._latest, self._steps = -1, 0
 
     def take(self, starts: Numbers, lengths: Numbers, out: NDArray[np.uint8]) -> bool:
         """See Arrival."""
@@ -149,6 +152,7 @@ class RemoteArrival:
         numbers = self._numbers(runs)
         if not len(numbers):
             return False
+        self._go_on(int(numbers[0]), int(numbers[-1]))
         if len(self._rows.wait(numbers)):
             self._gather(runs, out)
             return True
@@ -159,9 +163,21 @@ class RemoteArrival:
 
     def ahead(self, starts: Numbers, lengths: Numbers) -> None:
         """See Arrival."""
-        numbers = self._numbers(Runs(starts, lengths))
+        self._ask(self._numbers(Runs(starts, lengths)))
+
+    def _ask(self, numbers: Numbers) -> None:
         if len(numbers):
             self._rows.window.ahead(numbers[~self._rows.kept(numbers)].tolist())
+
+    def _go_on(self, first: int, last: int) -> None:
+        """Ask for the stretches that follow where reads go from one to the next: who reads row by row asks for nothing."""
+        before, self._latest = self._latest, last
+        if first == before == last:
+            return
+        # Threads read parts of a batch in any order; several small steps onwards are no chance.
+        self._steps = self._steps + 1 if last > before and abs(first - before) <= _NEAR else 0
+        if self._steps >= _STEPS:
+            self._ask(self._rows.map.following(self._array, last, CONNECTIONS))
 
     def _numbers(self, runs: Runs) -> Numbers:
         """Return the stretches that hold these elements; none once all are in the cache."""

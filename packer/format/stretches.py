@@ -75,6 +75,14 @@ class StretchMap:
         c = self._arrays.index(array)
         return Runs(self._firsts[:, c], self._counts[:, c])
 
+    def following(self, array: str, number: int, count: int) -> Numbers:
+        """Return up to so many stretches of an array after one; of a blob those of its part, the others' places may be unknown."""
+        runs = self.numbers(array)
+        part = int(np.searchsorted(runs.starts, number, "right")) - 1
+        last = part + 1 if self._blobs[self._arrays.index(array)] else part + 1 + count
+        numbers = Runs(runs.starts[part:last], runs.lengths[part:last]).rows()
+        return numbers[numbers > number][:count]
+
     def element_bytes(self, array: str) -> int:
         """Return the bytes of an element of an array."""
         c = self._arrays.index(array)

@@ -187,8 +187,11 @@ class PackStore(ArrayStore):
     def keep(self, rows: int) -> None:
         """Keep decoded blocks of compressed fields: those that so many mixed rows come from, twice."""
         self._keep = rows
-        for field in list(self._open.values()):
-            field.keep(rows)
+        if (
+            self._pid == os.getpid()
+        ):  # in a forked child the locks of the parent's fields may be held for ever
+            for field in list(self._open.values()):
+                field.keep(rows)
 
     def close(self) -> None:
         """Close the files, each when the calls that read it now have ended; reading opens them again."""

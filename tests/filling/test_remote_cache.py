@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -473,6 +474,27 @@ def test_processes_of_a_transform_read_it(
     images = open_pack(packs / "raw.h5").read("image")
     expected = images.reshape(ROWS, -1).sum(1, dtype=np.int64)
     assert np.array_equal(np.concatenate([batch.total for batch in found]), np.tile(expected, 2))
+
+
+@pytest.mark.parametrize("size", ["whole", "none"])
+def test_rows_that_follow_are_asked_for_where_reads_go_on(
+    store: ObjectServer, packs: Path, tmp_path: Path, size: str
+) -> None:
+    def is_asked(row: int) -> bool:
+        (images,) = open_pack(packs / "raw.h5").header.extents["image"]
+        at = images.offset + row * images.row_bytes
+        return any(key == "bucket/raw.h5" and start <= at < stop for key, start, stop in store.ranges)
+
+    for order in ([400, 0, 200], [0, 200, 400]):  # of three stretches; there is a fourth
+        pack = with_cache("s3://bucket/raw.h5", **cached(tmp_path, size))
+        with contextlib.closing(PackedDataset(pack, fields=["image"])) as rows:
+            for row in order:
+                rows[row]
+            until = time.monotonic() + (0.3 if order[0] else 10)
+            while not is_asked(ROWS - 1) and time.monotonic() < until:
+                time.sleep(0.01)
+        assert is_asked(ROWS - 1) == (order[0] == 0)
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -61,6 +61,10 @@ def test_stretches_hold_the_bytes_that_they_are_asked_for(
     draws = np.random.default_rng(0)
     for array, extents in pack.header.extents.items():
         numbers = stretches.numbers(array).rows().tolist()
+        blob = f"{array}{OFFSETS}" in pack.header.extents
+        for at, number in enumerate(numbers):
+            after = [n for n in numbers[at + 1 :] if not blob or stretches.file(n) == stretches.file(number)]
+            assert stretches.following(array, number, 3).tolist() == after[:3]
         spans = {number: stretches.span(number) for number in numbers}
         size, before = stretches.element_bytes(array), 0
         bounds, stored = [], []

@@ -4,6 +4,7 @@ import mmap
 import os
 import pickle
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from packer.read import gather
 from packer.read.array_store import PackStore
 from packer.read.gather import shared_bytes
 from tests.open_files import listed_files, open_files
-from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, use_way
+from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, make_stored, use_way
 
 ROW_BYTES = int(np.prod(SHAPE))
 
@@ -218,6 +219,20 @@ def test_a_forked_process_closes_whatever_another_thread_was_doing(pack: Pack):
     read(reader, "label", runs_of((7, 2)), 8)
     with reader._lock:
         reader.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_keeps_blocks_whatever_another_thread_was_doing(tmp_path: Path):
+    pack = make_stored(tmp_path, "h5", "gzip", None)
+    reader = PackStore(pack, pack.fields)
+    read(reader, "image", runs_of((7, 2)), ROW_BYTES)
+    with reader._field("image")._keeping:  # type: ignore[attr-defined]
+        if not (child := os.fork()):
+            signal.alarm(10)
+            reader.keep(16)
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
