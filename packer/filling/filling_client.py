@@ -266,11 +266,13 @@ class FillingClient(Service):
         (done, told), _ = exchange(connection, self._request("open"), progress=moved)
         if not done:
             raise error_of(told)
-        if told.get("cleared"):
+        if (cleared := told.get("cleared")) and cleared != self.ready.get(
+            "cleared"
+        ):  # not for each connection
             _LOG.warning(
                 "%s: what had been done of it was cleared, since it is made of others now: %s",
                 self.job["out"],
-                told["cleared"],
+                cleared,
             )
         self._hear(told)
 

@@ -147,6 +147,19 @@ def test_a_pack_that_cannot_be_sealed_is_closed_with_a_warning(
         assert "cannot be sealed (No space left on device)" in caplog.text
 
 
+def test_what_was_cleared_is_told_once_however_many_threads_ask(
+    images: Path, tmp_path: Path, slow: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for options in ({"size": 64}, {}):
+        pack = open_filling(str(images), str(tmp_path / "p.h5"), options)
+        assert isinstance(pack, FillingPack)
+        pack.units.wait(np.array([3]))
+        pack.units._connect().close()
+        pack.units.own().open(lambda done, total: None)
+        pack.close()
+    assert caplog.text.count("was cleared, since it is made of others now") == 1
+
+
 def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: None) -> None:
     pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
     reader = PackStore(pack, pack.fields)
