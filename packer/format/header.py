@@ -96,6 +96,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -214,7 +215,7 @@ class Field:
         """True if it is loaded unless fields are named: it is neither text nor the height or width of another field."""
         return "encoding" not in self.about and not self.measures
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row of a fixed field; of one element of a ragged one's blob."""
         return prod(self.shape or ()) * np.dtype(self.dtype).itemsize

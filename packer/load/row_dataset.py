@@ -154,13 +154,7 @@ class PackedDataset(BaseDataset):
 
     def __getitems__(self, indices: Sequence[int] | Sequence[str]) -> list[Any]:
         """Return a list of rows that are read together; DataLoader collates them. Raises as __getitem__."""
-        rows = self._numbers(indices).astype(np.int64)
-        if (
-            rows.ndim != 1
-        ):  # as of batches that accelerate's skip_first_batches takes for lists of row numbers
-            shape = list(rows.shape)
-            raise IndexError(f"rows are picked by a list of whole numbers, not by an array {shape}")
-        return self._each(rows)
+        return self._each(self._numbers(indices).astype(np.int64))
 
     def _each(self, rows: NDArray[np.int64]) -> list[Any]:
         columns = self._transformed(self._read(rows))
@@ -170,6 +164,11 @@ class PackedDataset(BaseDataset):
     def _numbers(self, index: Any) -> NDArray[Any]:
         """Return an index as an array, with row numbers for keys."""
         numbers = np.asarray(index)
+        if (
+            numbers.ndim > 1
+        ):  # as of batches that accelerate's skip_first_batches takes for lists of row numbers
+            shape = list(numbers.shape)
+            raise IndexError(f"rows are picked by a list of whole numbers, not by an array {shape}")
         keys = as_keys(index, numbers)
         return numbers if keys is None else self._row_keys.rows(keys).reshape(numbers.shape)
 

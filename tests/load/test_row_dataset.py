@@ -64,7 +64,7 @@ def test_many_rows(pack: Pack, way: str, index: object, rows: list[int]):
     assert batch.image.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("index", [ROWS, -ROWS - 1, [0, ROWS], [0.5], np.array([True])])
+@pytest.mark.parametrize("index", [ROWS, -ROWS - 1, [0, ROWS], [0.5], np.array([True]), [[0, 1], [2, 3]]])
 def test_wrong_rows_are_index_errors(pack: Pack, index: object):
     with pytest.raises(IndexError):
         PackedDataset(pack)[index]
