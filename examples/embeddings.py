@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from packer import Pack, PackedBatchDataset, create, join_fields, open_pack
+from packer import Pack, PackedBatchDataset, PackerError, create, join_fields, open_pack
 
 
 class Filters(nn.Module):
@@ -49,7 +49,7 @@ def embed(pack: str, out: str, network: nn.Module, device: str) -> None:
         augment="Normalize()",
     )
     began = time.perf_counter()
-    with images, create(out, shuffle=False, overwrite=True) as embeddings:
+    with images, create(out, shuffle=False) as embeddings:
         for batch in images:
             embeddings.write_rows(embedding=network(batch.image).cpu().numpy(), key=batch.key)
     print(f"{images.rows:,} images embedded, {images.rows / (time.perf_counter() - began):,.0f} images/s")
@@ -106,4 +106,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PackerError as error:
+        sys.exit(str(error))

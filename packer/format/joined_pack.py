@@ -28,6 +28,12 @@ CLASS_FIELDS = ("label", "box_label")  # fields of numbers that stand for classe
 class PacksAsOne(Pack):
     """Packs, its shards, that are loaded as one."""
 
+    def __fspath__(self) -> str:
+        """Raise UsageError: it is no file."""
+        raise UsageError(
+            f"{self.path}: are packs that were joined to be loaded; files are needed here. Pass each pack by itself."
+        )
+
     @property
     def packs(self) -> tuple[Pack, ...]:
         """See Pack."""

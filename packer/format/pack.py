@@ -8,7 +8,7 @@ import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -210,6 +210,10 @@ class Pack:
         """The packs whose rows are loaded one after the other as its own (joined_pack.py); () for others."""
         return ()
 
+    def __fspath__(self) -> str:
+        """Return its path: functions of paths take an open pack, too."""
+        return self.path
+
     @property
     def packs(self) -> tuple[Pack, ...]:
         """The packs that it was joined of (joined_pack.py, joined_fields.py), or itself."""
@@ -372,6 +376,8 @@ class Pack:
         Raises UsageError if the pack has no keys, for a key that no row has, and for one that several rows have.
         """
         self.check_keyed()
+        if isinstance(keys, str) or not isinstance(keys, Iterable):
+            raise UsageError(f"{self.path}: {keys!r} is no list of keys. Pass one such as ['cat/1.jpg'].")
         return self._row_keys.rows(keys)
 
     def check_keyed(self) -> None:

@@ -39,3 +39,8 @@ def test_it_learns_from_embeddings_beside_the_images(script: Script, tmp_path: P
     run = script("examples/embeddings.py", bare, out)
     assert run.returncode == 1
     assert "needs the splits train and val" in run.stderr
+    before = pack.read_bytes()
+    run = script("examples/embeddings.py", pack, pack)  # the images must not be lost
+    assert run.returncode == 1
+    assert re.fullmatch(r".*pack\.h5: exists; nothing is overwritten unasked\. .*\n", run.stderr)
+    assert pack.read_bytes() == before

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer import PackedBatchDataset, convert_table, create, join_fields, merge_packs, open_pack
+from packer import (
+    PackedBatchDataset,
+    convert_table,
+    create,
+    join_fields,
+    merge_packs,
+    open_pack,
+    repack,
+    verify_pack,
+)
 from packer.errors import FormatError, UsageError
 from packer.format import joined_fields
 from packer.format.header import Extent, Field, Header
@@ -253,3 +262,21 @@ def test_a_pack_in_the_making_is_refused(first: str):
         [Pending(first, pack.header, b""), first],
         rf"{first}: its rows are still being made\. Join it once it is whole\.",
     )
+
+
+def test_functions_of_files_take_an_open_pack_but_none_that_was_joined(first: str, tmp_path: Path):
+    assert verify_pack(open_pack(first)).ok
+    repack(open_pack(first), tmp_path / "again.h5")
+    assert open_pack(tmp_path / "again.h5").keys() == KEYS
+    joined = join_fields([first, of(tmp_path / "other.h5", score=np.arange(5.0))])
+    with pytest.raises(
+        UsageError, match=r"joined to be loaded; files are needed here\. Pass each pack by itself"
+    ):
+        repack(joined, tmp_path / "one.h5")
+    assert not (tmp_path / "one.h5").exists()
+
+
+@pytest.mark.parametrize("keys", ["a", 5])
+def test_rows_are_asked_for_by_a_list_of_keys(first: str, keys: Any):
+    with pytest.raises(UsageError, match=r"is no list of keys\. Pass one such as"):
+        open_pack(first).rows_of(keys)
