@@ -18,7 +18,7 @@ from packer.cli import cli
 from packer.errors import MissingDependencyError
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guides").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("[!_]*/*.md")])
 OPTIONS = [
     (name, option)
     for name, command in cli.commands.items()
@@ -73,18 +73,25 @@ def test_links_lead_somewhere(page: Path):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
+def listed(page: str) -> set[str]:
+    """Pages in the lists of a page of the site, as paths below docs/ without their suffix."""
+    lists = re.findall(r"^```{toctree}\n(.*?)^```", (ROOT / "docs" / page).read_text(), flags=re.M | re.S)
+    lines = [line for found in lists for line in found.splitlines()]
+    return {str(Path(page).parent / line) for line in lines if line and line[0] != ":"}
+
+
 def test_every_page_is_reachable_from_the_readme():
-    """In the lists of the site's first page, which the README names, stand all others."""
+    """In the lists of the site's first page, which the README names, and of its page of decisions, stand all others."""
     assert "docs/index.md" in (ROOT / "README.md").read_text()
-    index = (ROOT / "docs/index.md").read_text()
-    listed = {
-        line
-        for found in re.findall(r"^```{toctree}\n(.*?)^```", index, flags=re.M | re.S)
-        for line in found.splitlines()
-        if line and line[0] != ":"
-    }
     pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")}
-    assert listed == {page for page in pages if not page.startswith("_build")} - {"index"}
+    assert listed("index.md") | listed("decisions/index.md") == {
+        page for page in pages if not page.startswith("_build")
+    } - {"index"}
+
+
+def test_a_decision_has_at_most_200_words():
+    words = {page.stem: len(page.read_text().split()) for page in (ROOT / "docs/decisions").glob("*.md")}
+    assert [name for name, count in words.items() if count > 200 and name != "index"] == []
 
 
 def setup() -> configparser.ConfigParser:

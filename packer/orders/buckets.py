@@ -20,7 +20,7 @@ from packer.orders.epochs import Context, Order, RowOrder, order_key
 from packer.orders.runs import Subset, digest_of
 from packer.orders.sampling import keys_of, permute_each
 
-# Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions.md.
+# Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions/padding.md.
 BATCHES = 16
 BUCKETS = 8
 

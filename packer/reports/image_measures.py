@@ -11,7 +11,7 @@ A batch is two matrix products: 1.5 us an image on one core; ``cv2.dct`` image b
 
 Hashes alone are not enough for large packs, as pairs grow with the square of the rows: of 3,068 clothing photos 11 pairs are within 8
 bits, one of which is a duplicate. So a pair also has to agree in its traits: 63 lowest coefficients as a direction, and the
-colours of the four quarters. docs/decisions.md has the figures.
+colours of the four quarters. docs/decisions/near-duplicates.md has the figures.
 """
 
 from __future__ import annotations
