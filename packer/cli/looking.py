@@ -52,6 +52,7 @@ def info(pack: str, *, as_json: bool) -> None:
     option("--epoch", "N", "Whose draws, the first of --repeat.", 0),
     option("--order", "NAME", "Which rows: the first that this order of the loader gives.", "sequential"),
     "--split",
+    option("--overwrite", None, "Replace FILE even if it is no earlier sheet."),
     OUTPUT,
 )  # fmt: skip
 def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:

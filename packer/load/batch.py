@@ -11,6 +11,7 @@ out of the slot when it is handed out (SlotLayout.small).
 from __future__ import annotations
 
 import mmap
+import reprlib
 import threading
 import weakref
 from collections import deque, namedtuple
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import PackerError
+from packer.errors import PackerError, UsageError
 from packer.format.header import Field
 from packer.units import size
 
@@ -49,6 +50,8 @@ def batch_type(fields: tuple[str, ...], base: type) -> type[tuple[Any, ...]]:
     """
     fields_of = namedtuple("Batch", fields)  # type: ignore[misc]
     named = {"__slots__": (), "__reduce__": _reduce, "__module__": __name__}
+    named |= {"__repr__": _repr, "__getitem__": _getitem}
+    named |= {} if "to" in fields else {"to": _to}
     return type("Batch", (fields_of, base), named)
 
 
@@ -59,6 +62,52 @@ def make_batch(fields: tuple[str, ...], values: Iterable[Any], base: type = obje
 
 def _reduce(self: Any) -> tuple[Any, ...]:
     return make_batch, (self._fields, tuple(self), type(self).__bases__[1])
+
+
+def _getitem(self: Any, index: Any) -> Any:
+    """Return the value of a field by its name, or by its number as of any tuple. Raises KeyError, IndexError."""
+    if not isinstance(index, str):
+        return tuple.__getitem__(self, index)
+    if index not in self._fields:
+        raise KeyError(f"{index!r} is no field; the fields are {', '.join(self._fields)}")
+    return getattr(self, index)
+
+
+def _repr(self: Any) -> str:
+    return f"Batch({', '.join(f'{n}={_shown(v)}' for n, v in zip(self._fields, self, strict=True))})"
+
+
+def _shown(value: Any) -> str:
+    """Return a value in a few words: of an array or a tensor with axes its dtype, shape and device."""
+    if isinstance(value, list) and value:
+        return f"list of {len(value):,}, first {_shown(value[0])}"
+    if not getattr(value, "shape", ()):
+        return reprlib.repr(value)
+    device = getattr(value, "device", "cpu")  # NumPy's since 2.0
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" + f" on {device}" * (
+        str(device) != "cpu"
+    )
+
+
+def _to(self: Any, device: Any, *, non_blocking: bool = False) -> Any:
+    """Return the batch with its tensors on a device, as ``Tensor.to`` puts them there.
+
+    device: "cuda", 0, a torch.device. non_blocking: as torch has it. Lists of tensors move too; texts stay. What is there already
+    is not copied, and shares the memory of this batch, which stays valid as long as either is held. Raises UsageError for a batch
+    of NumPy arrays.
+    """
+    import torch
+
+    where = torch.device(device)  # a dtype, which would change the labels too, is none
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(moved, value))
+        if isinstance(value, np.ndarray):
+            raise UsageError("to: the batch holds arrays of NumPy; tensors can move. Pass output='torch'.")
+        return value.to(where, non_blocking=non_blocking) if isinstance(value, torch.Tensor) else value
+
+    return type(self)(*map(moved, self))
 
 
 def as_tensor(row: Any, field: Field) -> Any:

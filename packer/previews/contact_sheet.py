@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.previews.drawing import arrange_tiles, draw_sheet, words_height
+from packer.previews.drawing import MARK, arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import (
     OVERLAYS,
     PreviewBatch,
@@ -30,6 +31,7 @@ from packer.previews.preview_batch import (
     pictures,
     read_batch,
 )
+from packer.sentence import Option
 
 if TYPE_CHECKING:
     from packer.load.augmenting import One
@@ -56,6 +58,13 @@ class Preview(NamedTuple):
     transforms: tuple[str, ...]
     overlaid: tuple[str, ...]
     text: str
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """Return the sheet, as notebooks show it; the text alone if its file is gone."""
+        shown: dict[str, Any] = {"text/plain": repr(self)}
+        with suppress(OSError), open(self.path, "rb") as file:
+            shown[f"image/{_format(self.path).lower()}"] = base64.b64encode(file.read()).decode()
+        return shown
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,7 @@ def preview(
     epoch: int = 0,
     order: str = "sequential",
     split: str | None = None,
+    overwrite: bool = False,
 ) -> Preview:
     """Write a contact sheet of the rows that a PackedBatchDataset with these arguments hands out first.
 
@@ -94,20 +104,26 @@ def preview(
     are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and CutMix mix
     the rows of the sheet, as they mix those of a batch.
 
-    out: .png, .jpg or .jpeg; replaced if it is there. augment: transforms of packer.augment, a Pipeline, or a text that names them,
-        ``"RandomCrop(32, padding=4), Normalize()"``; Normalize() without arguments means what it does in PackedBatchDataset, and
-        is undone to be seen. None: the images as stored.
+    out: .png, .jpg or .jpeg; an earlier sheet is replaced, another file only with overwrite.
+    augment: transforms of packer.augment, a Pipeline, or a text that names them, ``"RandomCrop(32, padding=4), Normalize()"``;
+        Normalize() without arguments means what it does in PackedBatchDataset, and is undone to be seen. None: the images as stored.
     rows: at most; columns: images side by side, at most, None: so that the sheet is about square. repeat: draws of so many
         epochs, from `epoch` on, next to each other.
     seed, epoch, order, split: as PackedBatchDataset has them.
-    Raises UsageError (an argument is wrong, or the pack has no images), FormatError, MissingDependencyError (augment needs torch),
-    PackerError (out cannot be written).
+    Returns a Preview, which notebooks show as its picture.
+    Raises UsageError (an argument is wrong, out is another file, or the pack has no images), FormatError, MissingDependencyError
+    (augment needs torch), PackerError (out cannot be written).
     """
     out = os.fspath(out)
-    format = FORMATS.get(os.path.splitext(out)[1].lower())
-    if format is None:
+    format = _format(out)
+    if not format:
         raise UsageError(
             f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
+        )
+    if not overwrite and os.path.lexists(out) and not _is_sheet(out):
+        raise UsageError(
+            f"{out}: exists, and is no contact sheet of packer's; only such are replaced unasked. Pass "
+            f"{Option('overwrite', True)}, or another name."
         )
     for name, value, least in (("rows", rows, 1), ("repeat", repeat, 1), ("epoch", epoch, 0)):
         whole(name, value, least, _MOST_ROWS)
@@ -171,6 +187,19 @@ def show(
     first, alike = batch.images[0], len({one.shape for one in batch.images}) == 1
     shape = "x".join(map(str, first.shape)) if alike else "of their own sizes"
     return Shown(png, f"{len(drawn)} images {shape} {first.dtype}; {said}")
+
+
+def _format(path: str) -> str:
+    """Return Pillow's name of a sheet's format, "" for another ending."""
+    return FORMATS.get(os.path.splitext(path)[1].lower(), "")
+
+
+def _is_sheet(path: str) -> bool:
+    """Return True for a file that `draw_sheet` made."""
+    if os.path.isfile(path):
+        with suppress(OSError), open(path, "rb") as file:
+            return MARK.encode() in file.read(1024)
+    return False
 
 
 def augmented(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from packer.errors import UsageError
 from packer.previews.preview_batch import PreviewBatch, class_name
@@ -20,6 +21,8 @@ MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
 MARGIN, GAP = 20, 10
 PAPER, FRAME, INK = (246, 246, 246), (228, 228, 228), (32, 32, 32)
 LINE = 18  # pixels from one line of text to the next
+MARK = "contact sheet by packer"
+"""A text in each sheet's file, within its first 1,024 bytes."""
 _LEAST_TILE = 24  # pixels of the longer side
 _SMALL = 96  # pixels: tiles are not made smaller than this to make room for more columns
 _TINY = 110  # images of less than about this are enlarged
@@ -122,7 +125,10 @@ def draw_sheet(
                 place = (left, top + height + _PAD + number * LINE)
                 pen.text(place, shortened(line, width), fill=INK, font=_font(_FONT))
     memory = io.BytesIO()
-    options: dict[str, Any] = {"compress_level": 4} if format == "PNG" else {"quality": 92, "subsampling": 0}
+    options: dict[str, Any] = {"quality": 92, "subsampling": 0, "comment": MARK}
+    if format == "PNG":
+        options = {"compress_level": 4, "pnginfo": PngInfo()}
+        options["pnginfo"].add_text("Software", MARK)
     sheet.save(memory, format, **options)
     return memory.getvalue()
 

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from packer.errors import PackerError
+from packer.errors import PackerError, UsageError
 from packer.format.header import Field
 from packer.load.batch import ALIGNMENT, Batched, SlotLayout, Slots, allocate, batch_type, make_batch
 
@@ -140,3 +140,46 @@ def test_it_can_be_pickled_and_keeps_its_type():
     assert type(batch) is batch_type(("image", "key"), object)
     whole = batch_type(("image",), Batched)(1)
     assert type(pickle.loads(pickle.dumps(whole))) is type(whole)
+
+
+def test_its_repr_names_shapes_not_numbers():
+    torch = pytest.importorskip("torch")
+    names = ("image", "label", "boxes", "key", "none", "number")
+    values = [
+        torch.zeros(2, 3, 8, 8),
+        np.zeros(2, "<i8"),
+        [torch.zeros(1, 4)] * 2,
+        ["a" * 99, "b"],
+        [],
+        np.int64(7),
+    ]
+    assert repr(make_batch(names, values)) == (
+        "Batch(image=float32[2, 3, 8, 8], label=int64[2], boxes=list of 2, first float32[1, 4], "
+        "key=list of 2, first 'aaaaaaaaaaaa...aaaaaaaaaaaaa', none=[], number=np.int64(7))"
+    )
+    meta = make_batch(("x",), [torch.zeros(2, device="meta")])
+    assert repr(meta) == "Batch(x=float32[2] on meta)"
+
+
+def test_fields_have_names_as_items_too():
+    batch = make_batch(("image", "to"), [1, 2])
+    assert (batch["image"], batch[1], batch["to"], batch[-2:], batch.to) == (1, 2, 2, (1, 2), 2)
+    with pytest.raises(KeyError, match="'_fields' is no field; the fields are image, to"):
+        batch["_fields"]
+
+
+def test_it_moves_to_a_device():
+    """On the CPU already: the same memory, which is valid as long as either is held."""
+    torch = pytest.importorskip("torch")
+    batch = make_batch(("image", "boxes", "key"), [torch.ones(2), [torch.ones(4)], ["a"]], Batched)
+    moved = batch.to(torch.device("meta"), non_blocking=True)
+    assert (type(moved), moved.key) == (type(batch), ["a"])
+    assert {x.device.type for x in (moved.image, *moved.boxes)} == {"meta"}
+    slots = Slots(64, allocate, spare=9)
+    kept = make_batch(("image",), [torch.from_numpy(slots.lend())], Batched).to("cpu")
+    gc.collect()
+    assert address(slots.lend()) != kept.image.data_ptr()
+    with pytest.raises(TypeError, match="dtype"):
+        batch.to(torch.float16)
+    with pytest.raises(UsageError, match=r"^to: the batch holds arrays of NumPy; .* Pass output='torch'\.$"):
+        make_batch(("image",), [np.ones(2)]).to("cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 from pathlib import Path
@@ -388,3 +389,21 @@ def test_no_module_stands_in_the_functions_way() -> None:
     code = "import packer.previews.contact_sheet, packer.cli, packer; print(callable(packer.preview))"
     assert run(code) == "True\n"
     assert packer.preview is preview
+
+
+@pytest.mark.parametrize("name", ["s.png", "s.jpg"])
+def test_only_a_sheet_is_replaced_unasked(photo_folder: Path, tmp_path: Path, name: str) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=8)
+    out = tmp_path / name
+    out.write_bytes(next(photo_folder.rglob("*.jpg")).read_bytes())
+    with pytest.raises(UsageError) as error:
+        preview(tmp_path / "p.h5", out, rows=1)
+    assert str(error.value) == (
+        f"{out}: exists, and is no contact sheet of packer's; only such are replaced unasked. Pass overwrite=True, or another name."
+    )
+    preview(tmp_path / "p.h5", out, rows=1, overwrite=True)
+    made = preview(tmp_path / "p.h5", out, rows=2)
+    mime = {"s.png": "image/png", "s.jpg": "image/jpeg"}[name]
+    assert base64.b64decode(made._repr_mimebundle_()[mime]) == out.read_bytes()
+    out.unlink()
+    assert list(made._repr_mimebundle_()) == ["text/plain"]
