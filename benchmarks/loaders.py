@@ -44,11 +44,11 @@ from lanes import photos, report, residency
 from lanes.client import Interpreter, LaneError, Running, interpreter_of, interpreters
 from lanes.lane import PACK_NPY, Lane, Rows, Setting, files_of
 from lanes.limits import COPY, GATHER
+from lanes.origin import origin
 from lanes.ours import ROWS, SLICES
 from lanes.registry import PIP, STORES, lanes
 
-from packer.bench.hardware_limits import load, machine
-from packer.bench.hardware_limits import versions as bench_versions
+from packer.bench.hardware_limits import load
 from packer.errors import PackerError
 from packer.machine import cores, memory
 
@@ -231,7 +231,7 @@ def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpar
         for module, version in one.modules.items()
         if version and module != "packer"
     }
-    about = machine() | bench_versions() | versions | {"load_before": before, "load_after": load()}
+    about = origin() | versions | {"load_before": before}
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     consumer = "reads every byte once" if options.touch else "takes the batches"
     print(
