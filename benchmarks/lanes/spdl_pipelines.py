@@ -39,9 +39,7 @@ def open_photos(path: str, setting: Setting) -> Epoch:
     media = import_module("spdl.io")
     rows = Rows.of(setting.work)
     size = rows.images.shape[1]
-    to_size = media.get_video_filter_desc(
-        scale_width=size, scale_height=size, scale_mode="crop", crop_width=size, crop_height=size
-    )
+    to_size = f"crop=min(iw\\,ih):min(iw\\,ih),scale={size}:{size}:flags=bilinear,format=pix_fmts=rgb24"
 
     def load(numbers: list[int]) -> Batch:
         files = [f"{path}/{number}.jpg" for number in numbers]
