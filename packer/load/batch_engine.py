@@ -98,6 +98,7 @@ class BatchEngine:
             self._depth = max(self._depth, filler.threads.count)
         self._layout = SlotLayout(fields, self.batches * batch_rows)
         self._slots = Slots(self._layout.nbytes, filler.allocate, spare=self._depth + 2)
+        self.store.begin(self)
 
     def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
         """Yield the batches of the requests in order; add the time of each stage to `stats`."""

@@ -6,6 +6,7 @@ done, however soon the batch is dropped.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -69,11 +70,7 @@ class CudaDevice(Host):
 
     def adopt(self, memory: Bytes) -> Bytes:
         """Pin memory until it is freed. Memory that CUDA refuses to pin works too: copies from it are synchronous."""
-        runtime: Any = torch.cuda.cudart()
-        address = memory.ctypes.data
-        with torch.cuda.device(self._device):
-            if not int(runtime.cudaHostRegister(address, memory.nbytes, _PORTABLE)):
-                weakref.finalize(memory, runtime.cudaHostUnregister, address).atexit = False
+        pin(memory, self._device)
         return memory
 
     def send(self, arrays: Arrays) -> tuple[torch.cuda.Event, Tensors]:
@@ -109,6 +106,21 @@ class CudaDevice(Host):
         for tensor in tensors.values():
             tensor.record_stream(current)
         return tensors
+
+
+def pin(memory: Bytes, device: torch.device | str) -> int:
+    """Pin memory until its last view is gone; return CUDA's error, 0 if it is pinned. memory: on which views of it are based."""
+    runtime: Any = torch.cuda.cudart()
+    with torch.cuda.device(device):
+        code = int(runtime.cudaHostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE))
+    if not code:
+        weakref.finalize(memory, _unpin, runtime, memory.ctypes.data, os.getpid()).atexit = False
+    return code
+
+
+def _unpin(runtime: Any, address: int, pid: int) -> None:
+    if os.getpid() == pid:
+        runtime.cudaHostUnregister(address)
 
 
 def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, torch.Tensor]]]) -> None:

@@ -1,6 +1,7 @@
-"""Fillers: rows of a store into the slot of a request, in parts, by threads (rows of one length) or by a transform's processes.
+"""Fillers: rows of a store into the slot of a request, in parts, by threads.
 
-Crops of pictures that kept their own size (ragged_rows.py) and padded pictures (padded_batches.py) are fillers of the same form.
+Crops of pictures that kept their own size (ragged_rows.py), padded pictures (padded_batches.py) and the processes of a Python
+transform (processes/workers.py) are fillers of the same form.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, Host, LentSlot
@@ -17,9 +18,6 @@ from packer.orders.epochs import ReadRequest
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
 from packer.starting import ForkSafeThreads
-
-if TYPE_CHECKING:
-    from packer.load.processes.workers import Workers
 
 SPLIT_BYTES = 4 << 20  # a request larger than this is read by several threads at once
 SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
@@ -94,26 +92,3 @@ class RowFiller:
         """End its threads and processes, and what the store has in memory."""
         self.threads.close()  # first: they read from the store
         self.store.leave()
-
-
-class TransformFiller(RowFiller):
-    """Rows that the processes of a Python transform make; the store is asked to look ahead for them."""
-
-    slow, ahead = True, 2  # under way, so that a late process holds nobody up
-
-    def __init__(self, reading: Reading, fields: Sequence[Field], workers: Workers) -> None:
-        super().__init__(reading, fields)
-        self._workers, self.processes = workers, workers.processes
-
-    def allocate(self, nbytes: int) -> Bytes:
-        """Return memory that is shared with the processes."""
-        return self.device.adopt(self._workers.allocate(nbytes))
-
-    def tasks(self, request: ReadRequest, slot: LentSlot) -> Sequence[Future[Filled]]:
-        """Have the processes fill a slot."""
-        return self._workers.tasks(request, slot)
-
-    def close(self) -> None:
-        """End the threads and processes."""
-        super().close()
-        self._workers.close()

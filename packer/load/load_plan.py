@@ -14,7 +14,7 @@ from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes
 from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine
-from packer.load.fillers import Reading, RowFiller, TransformFiller
+from packer.load.fillers import Reading, RowFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
 from packer.load.placement_choice import place_rows
 from packer.load.processes.transforms import PythonTransform, adapted
@@ -26,7 +26,7 @@ from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows
 from packer.orders.runs import one_run
 from packer.read.array_store import ArrayStore, PackStore
-from packer.read.row_selection import ROW, stored
+from packer.read.row_selection import stored
 from packer.sentence import Option, Sentence
 from packer.starting import ForkSafeThreads
 
@@ -192,29 +192,23 @@ class LoadPlan:
         batch_rows = self.batch_size
         if self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(batch_rows, self.order.length))
-        fields, workers = self.rows.fields, None
+        reading = Reading(files, self._kept(files), ForkSafeThreads(self.threads), self.host())
+        fields, augmenter = self.rows.fields, None
+        filler = RowFiller(reading, fields)
         if self.transform is not None and files.rows:
-            from packer.load.processes.workers import Workers
+            from packer.load.processes.workers import TransformFiller
 
-            workers = Workers(self.transform, files, stored(fields))
-            fields = workers.probe(one_run(0, 1), seed=self.order.seed, epoch=0)
-            if ROW in self.rows.fields and all(f.name != ROW.name for f in fields):
-                fields = (*fields, ROW)
-        augmenter = None
+            filler = TransformFiller(reading, fields, self.transform)
+            fields = filler.probe(one_run(0, 1), seed=self.order.seed, epoch=0)
         if self.views:
             views = self._fitted(fields)
             augmenter = Augmenter(views, fields, self._classes, batch_rows, self.prefetch + 2)
-        reading = Reading(files, self._kept(files), ForkSafeThreads(self.threads), self.host())
-        if workers is not None:
-            filler: RowFiller = TransformFiller(reading, fields, workers)
-        elif augmenter is not None and augmenter.ragged:
+        if augmenter is not None and augmenter.ragged:
             from packer.load.ragged_rows import CropFiller
 
             filler = CropFiller(reading, fields, augmenter)
         elif self.padding is not None:
             filler = PaddedFiller(reading, fields, self.padding, self.prefetch + 2)
-        else:
-            filler = RowFiller(reading, fields)
         return BatchEngine(filler, augmenter, batch_rows=batch_rows, prefetch=self.prefetch)
 
     def _kept(self, files: PackStore) -> ArrayStore:

@@ -35,7 +35,7 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
     return choose_placement(
         placement,
         device=device,
-        nbytes=size_of([f.loaded for f in store.fields], store.rows),
+        nbytes=size_of(store.fixed, store.rows),
         decoded=any(f.codec for f in store.fields),
         path=next(filter(remote_file_system, paths), paths[0]),
         present=placement != "disk" and in_memory(store),

@@ -26,14 +26,15 @@ _PIECE_BYTES = 32 << 20  # of a field that is read whole
 class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
-    pack, fields: that they are of, as it stores them. ready: True once all are kept in memory, or on the
-    device. viewed: True once `views` has some; gathers: True if `tensors` may have some.
+    pack, fields: that they are of, as it stores them. fixed: fields that are loaded as arrays, as they are loaded. ready: True once all
+    rows are kept in memory, or on the device. viewed: True once `views` has some; gathers: True if `tensors` may have some.
     """
 
     ready = viewed = gathers = False
 
     def __init__(self, pack: Pack, fields: Sequence[Field], rows: int) -> None:
         self.pack, self.fields, self.rows = pack, tuple(fields), rows
+        self.fixed = [f.loaded for f in fields if not f.loaded.ragged]
 
     @property
     def ahead_rows(self) -> int | None:
@@ -60,6 +61,9 @@ class ArrayStore:
     def tensors(self, rows: Runs) -> dict[str, Any] | None:
         """Return rows of all fixed fields as tensors for the current stream; None if not all are there."""
         return None
+
+    def begin(self, owner: object) -> None:
+        """Begin what it does in the background, until `leave` or until its owner has gone."""
 
     def check(self) -> None:
         """Re-raise the error of a thread that fills the store, if any."""

@@ -589,13 +589,13 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
     from packer.load.device import device_of
 
     held = GpuStore(store, (*fields, ROW), device, leave=["image"])
-    assert held.wait(120)
     engine = BatchEngine(
         RowFiller(Reading(store, held, ForkSafeThreads(2), device_of(device)), (*fields, ROW)),
         Augmenter(views, (*fields, ROW), None, 8, 4),
         batch_rows=8,
         prefetch=2,
     )
+    assert held.wait(120)
     bound = order.bind(order_choice.context(store, subset, 8, seed=5))
     request = read_request(bound, 1, Share(16, 8, origin=3), 0, 2)
     tensors = held.tensors(request.within())

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError
 from packer.format.file_io import own_folder, remove, reserve
-from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
@@ -45,7 +44,7 @@ class RowMemory:
 
     def __init__(self, store: PackStore) -> None:
         """store: whose fixed fields it will hold. Raises PackerError if there is no memory."""
-        fields = _kept_fields(store)
+        fields = store.fixed
         self.rows, self.unit_rows = store.rows, _unit_rows(store)
         self.units = -(-self.rows // self.unit_rows)
         self._row_bytes = {f.name: f.row_bytes for f in fields}
@@ -137,10 +136,6 @@ def in_memory(store: PackStore) -> bool:
         return False
 
 
-def _kept_fields(store: PackStore) -> list[Field]:
-    return [f.loaded for f in store.fields if not f.loaded.ragged]
-
-
 def _listing(store: PackStore) -> str:
     """Return the file that lists who has these rows: by the pack's files as they are now, fields, subset, and `verify`.
 
@@ -150,7 +145,7 @@ def _listing(store: PackStore) -> str:
     for part in (part for pack in store.pack.packs for part in pack.parts):
         content.update(part.seal or part.header.to_bytes())
         content.update(repr(_files(part)).encode("utf-8", "surrogateescape"))
-    kept = [(f.name, f.dtype, f.shape, store.pack.origin(f.name)) for f in _kept_fields(store)]
+    kept = [(f.name, f.dtype, f.shape, store.pack.origin(f.name)) for f in store.fixed]
     content.update(repr(kept).encode())
     content.update(f"{store.rows} {_unit_rows(store)} {store.subset.fingerprint} {store.verify}".encode())
     return os.path.join(own_folder(), content.hexdigest())

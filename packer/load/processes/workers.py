@@ -34,13 +34,14 @@ import numpy as np
 from packer.errors import TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, LentSlot, SlotLayout
+from packer.load.fillers import Reading, RowFiller
 from packer.load.processes.calling import said
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, Work, run
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
-from packer.read.array_store import PackStore
+from packer.read.row_selection import ROW, stored
 from packer.starting import held_back, start, start_process
 
 _LOG = logging.getLogger("packer.load")
@@ -54,18 +55,19 @@ _REMEDIES = {
 }
 
 
-class Workers:
-    """The processes of a transform, made when first used, which fill slots.
+class TransformFiller(RowFiller):
+    """Rows that the processes of a Python transform make and write into slots; the store is asked to look ahead for them.
 
-    Made again after close, and after the death of one, which ends them all. For one process; thread-safe. They end with close(), when
-    this object is collected, and when this process ends, however it does.
-
-    processes: how many.
+    Processes are made when first used, again after close, and after the death of one, which ends them all. For one process;
+    thread-safe. They end with close(), when this object is collected, and when this process ends, however it does.
     """
 
-    def __init__(self, transform: PythonTransform, store: PackStore, fields: Sequence[Field]) -> None:
-        """store: of the input rows. fields: the input fields as they are loaded, ragged ones too."""
-        self._work: Work = transform, store, tuple(fields)
+    slow, ahead = True, 2  # under way, so that a late process holds nobody up
+
+    def __init__(self, reading: Reading, fields: Sequence[Field], transform: PythonTransform) -> None:
+        """fields: the input fields as they are loaded, ragged ones too; after `probe` they are those of the batches."""
+        super().__init__(reading, fields)
+        self._work: Work = transform, self.files, stored(fields)
         self.processes = transform.count
         self._lock = threading.Lock()
         self._memory: SharedSlots | None = None
@@ -75,19 +77,21 @@ class Workers:
         self._form: tuple[SlotLayout | None, bytes] = None, b""
 
     def probe(self, rows: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
-        """Run fn on the first of these rows; return the output fields.
+        """Run fn on the first of these rows; return the fields of the batches.
 
         Ragged ones have shape None. Raises what the Futures of `tasks` raise, and UsageError where processes cannot be started.
         """
-        self._outputs = self._started([TransformJob(rows.part(0, 1), seed, epoch)])[0].result()
-        return self._outputs
+        made = self._outputs = self._started([TransformJob(rows.part(0, 1), seed, epoch)])[0].result()
+        numbered = ROW in self.fields and all(f.name != ROW.name for f in made)
+        self.fields = (*made, ROW) if numbered else made
+        return self.fields
 
     def allocate(self, nbytes: int) -> Bytes:
         """Allocate a page-aligned slot, uint8 [nbytes], in memory shared with the processes; freed when its last view is gone.
 
         Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
         """
-        return self._shared().allocate(nbytes)
+        return self.device.adopt(self._shared().allocate(nbytes))
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Fill a slot with the rows of a request, after probe: a part by each process.
@@ -117,7 +121,8 @@ class Workers:
         return self._started(jobs, slot.memory)
 
     def close(self) -> None:
-        """End the processes; slots stay valid."""
+        """End the threads and processes; slots stay valid."""
+        super().close()
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:

@@ -18,7 +18,7 @@ from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs, Subset, consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
-from tests.load.caches.test_row_memory import until
+from tests.load.caches.test_row_memory import Held, until
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of
 
@@ -58,11 +58,11 @@ class Gate(PackStore):
 def upload(pack: Pack, device: str, *, split: str | None = None, reader: PackStore | None = None) -> Any:
     fields = select_fields(pack, None)
     subset = Subset(select_rows(pack, split))
-    return gpu_cache.GpuStore(reader or PackStore(pack, fields, subset), fields, device)
+    return Held(gpu_cache.GpuStore(reader or PackStore(pack, fields, subset), fields, device))
 
 
 def check(held: Any, rows: np.ndarray, pack_rows: np.ndarray, images: np.ndarray) -> bool:
-    found = held.content.gather(consecutive(np.asarray(rows, np.int64)))
+    found = held.tensors(consecutive(np.asarray(rows, np.int64)))
     if found is None:
         return False
     assert found["image"].dtype == torch.uint8
@@ -79,21 +79,21 @@ def test_rows_of_every_kind_of_pack(stored: Pack, expected: dict[str, np.ndarray
     held = upload(stored, device, split="train")
     assert held.wait(30)
     assert held.ready
-    assert held.content.filled[0] == len(rows)
-    assert "key" not in held.content.shapes
-    assert held.content.gather(one_run(0, 1))["image"].device.type == device
+    assert held.filled[0] == len(rows)
+    assert "key" not in held._dtypes
+    assert held.tensors(one_run(0, 1))["image"].device.type == device
     draws = np.random.default_rng(0)
     for count in (1, 2, 40, len(rows)):
         some = draws.permutation(len(rows))[:count]
         assert check(held, some, rows[some], images)
         start = int(draws.integers(0, len(rows) - count + 1))
         assert check(held, np.arange(start, start + count), rows[start : start + count], images)
-    none = held.content.gather(one_run(0, 0))
+    none = held.tensors(one_run(0, 0))
     assert none["image"].shape == (0, *images[0].shape)
     with pytest.raises(IndexError, match="row 70 of 70"):
-        held.content.gather(one_run(69, 71))
+        held.tensors(one_run(69, 71))
     held.leave()
-    assert held.content.gather(one_run(0, 1)) is None
+    assert held.tensors(one_run(0, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_fields_of_every_type(tmp_path: Any, dtype: str, shape: tuple[int, ...],
     held = upload(pack, device)
     assert held.wait(30)
     for rows in (np.arange(3, 9), np.array([9, 2, 2, 3, 19])):
-        found = held.content.gather(consecutive(rows))["x"]
+        found = held.tensors(consecutive(rows))["x"]
         assert found.dtype == torch.from_numpy(values).dtype
         assert found.shape == (len(rows), *shape)
         assert (found.cpu().numpy() == values[rows]).all()
@@ -124,12 +124,12 @@ def test_what_is_there_is_gathered_and_what_is_not_is_said(pack: Pack, device: s
     gate = Gate(pack, select_fields(pack, None))
     held = upload(pack, device, reader=gate)
     for filled in (0, 10, 20):
-        assert until(lambda filled=filled: held.content.filled[0] == filled)
+        assert until(lambda filled=filled: held.filled[0] == filled)
         assert not held.ready
         if filled:
             assert check(held, np.arange(filled)[::-1], np.arange(filled)[::-1], images)
-        assert held.content.gather(one_run(0, filled + 1)) is None
-        assert held.content.gather(one_run(ROWS - 1, ROWS)) is None
+        assert held.tensors(one_run(0, filled + 1)) is None
+        assert held.tensors(one_run(ROWS - 1, ROWS)) is None
         gate.allowed.release()
     gate.allowed.release(20)
     assert held.wait(20)
@@ -142,7 +142,7 @@ def test_a_batch_may_be_written_to(pack: Pack, device: str):
     held = upload(pack, device)
     assert held.wait(20)
     for rows in (np.arange(5, 15), np.array([7, 3, 9])):
-        held.content.gather(consecutive(rows))["image"].zero_()
+        held.tensors(consecutive(rows))["image"].zero_()
         assert check(held, rows, rows, images)
 
 
@@ -159,7 +159,7 @@ def test_rows_that_cannot_be_read_are_left_to_the_disk(
         held = upload(pack, device, reader=Broken(pack, select_fields(pack, None)))
         assert not held.wait(20)
     assert "Input/output error" in caplog.text
-    assert held.content.gather(one_run(0, 1)) is None
+    assert held.tensors(one_run(0, 1)) is None
 
 
 def test_a_device_that_is_full_is_said_and_nothing_is_held(
@@ -173,22 +173,22 @@ def test_a_device_that_is_full_is_said_and_nothing_is_held(
         held = upload(pack, device)
         assert not held.wait(20)
     assert not held.ready
-    assert held.content.failed.startswith("15.7 kB do not fit ")
-    assert caplog.messages == [f"{pack.path}: rows stay off the device ({held.content.failed})"]
-    assert held.content.gather(one_run(0, 1)) is None
+    assert held.failed.startswith("15.7 kB do not fit ")
+    assert caplog.messages == [f"{pack.path}: rows stay off the device ({held.failed})"]
+    assert held.tensors(one_run(0, 1)) is None
 
 
 @pytest.mark.parametrize("how", ["close", "collect"])
 def test_nothing_stays_behind(pack: Pack, device: str, steps: None, how: str):
     def threads() -> int:
-        return sum(t.name == "packer-upload" for t in threading.enumerate())
+        return sum(t.name == "packer-keep" for t in threading.enumerate())
 
     assert upload(pack, device).wait(20)  # what the first use opens stays open
     gc.collect()
     before, gate = open_files(), Gate(pack, select_fields(pack, None))
     held = upload(pack, device, reader=gate)
     gate.allowed.release()
-    assert until(lambda: held.content.filled[0] == 10)
+    assert until(lambda: held.filled[0] == 10)
     assert threads() == 1
     threading.Timer(0.1, gate.allowed.release).start()
     if how == "close":
@@ -216,8 +216,8 @@ def test_gathers_on_slow_streams_see_whole_rows(pack: Pack, steps: None):
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(1_000_000)
-            rows = draws.permutation(max(held.content.filled[0], 1))
-            found = held.content.gather(consecutive(rows))
+            rows = draws.permutation(max(held.filled[0], 1))
+            found = held.tensors(consecutive(rows))
             if found is not None:
                 results.append((stream, rows, found["image"]))
     held.leave()

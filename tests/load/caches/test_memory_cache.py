@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import tempfile
@@ -16,11 +17,10 @@ from packer.errors import FormatError, PackerError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.caches import memory_cache
-from packer.load.caches.memory_cache import MemoryStore
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
-from tests.load.caches.test_row_memory import folder
+from tests.load.caches.test_row_memory import folder, kept
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack, make_stored
 
 __all__ = ["folder"]
@@ -76,7 +76,7 @@ MIXED = Runs(np.array([7, 2, 90]), np.array([3, 1, 13]))
 @pytest.mark.parametrize("rows", [one_run(5, 30), MIXED])
 def test_rows_are_views_once_all_are_there_if_they_lie_as_one_run(pack: Pack, rows: Runs) -> None:
     store = store_of(pack)
-    memory = MemoryStore(store)
+    memory = kept(store)
     assert np.array_equal(read(memory, rows), expected(rows))
     assert memory.wait(120)
     assert memory.ready
@@ -97,7 +97,7 @@ def test_rows_are_asked_for_below_until_they_are_there(pack: Pack) -> None:
     store = store_of(pack)
     asked: list[int] = []
     store.prefetch = lambda rows: asked.extend(rows.rows().tolist())  # type: ignore[method-assign]
-    memory = MemoryStore(store)
+    memory = kept(store)
     assert memory.wait(120)
     asked.clear()
     memory.prefetch(MIXED)
@@ -126,7 +126,7 @@ def test_rows_that_cannot_be_made_come_from_the_disk(pack: Pack, caplog: pytest.
     store = Elsewhere(pack, select_fields(pack, None))
     rows = consecutive(np.random.default_rng(0).permutation(ROWS)[3:])
     with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = MemoryStore(store)
+        memory = kept(store)
         failed = False
         while not failed:
             failed = memory.failed is not None
@@ -176,12 +176,12 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     torch = pytest.importorskip("torch")
     runtime = Runtime()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     return runtime
 
 
 def test_pinned_memory_is_registered_as_long_as_a_view_of_it_lives(pack: Pack, runtime: Runtime) -> None:
-    memory = MemoryStore(store_of(pack), pinned="cuda:0")
+    memory = kept(store_of(pack), pinned="cuda:0")
     assert memory.wait(120)
     views = memory.views(one_run(5, 30))
     assert views is not None
@@ -202,7 +202,7 @@ def test_memory_that_cannot_be_pinned_is_said(
 ) -> None:
     runtime.code = 2
     with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = MemoryStore(store_of(pack), pinned="cuda:0")
+        memory = kept(store_of(pack), pinned="cuda:0")
         assert memory.wait(120)
     assert "CUDA cannot pin" in caplog.text
     assert memory.ready
@@ -215,7 +215,7 @@ def test_memory_that_cannot_be_pinned_is_said(
 def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack) -> None:
     import torch
 
-    two = [MemoryStore(store_of(pack), pinned="cuda") for _ in range(2)]
+    two = [kept(store_of(pack), pinned="cuda") for _ in range(2)]
     assert all(memory.wait(120) for memory in two)
     views = two[0].views(one_run(10, 60))
     assert views is not None
@@ -231,7 +231,7 @@ def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack) -> None:
 def test_closed_at_once_nothing_is_left(pack: Pack) -> None:
     """The fixture of the folder looks for what is."""
     assert tempfile.gettempdir() != "/tmp"
-    MemoryStore(store_of(pack)).leave()
-    memory = MemoryStore(store_of(pack))
+    kept(store_of(pack)).leave()
+    memory = kept(store_of(pack))
     del memory
     gc.collect()

@@ -58,6 +58,21 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> bool:
     return bool(found)
 
 
+class Held:
+    """A store that fills itself for as long as this is held."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        store.begin(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+def kept(below: PackStore, **options: Any) -> Any:
+    return Held(MemoryStore(below, **options))
+
+
 class Gated(PackStore):
     """Reads images only while a file says that so many rows may be read in all; notes in another file which were."""
 
@@ -174,9 +189,9 @@ def _other(path: str, folder: str, results: Any) -> None:
     tempfile.tempdir = folder
     row_memory._COPIED_BYTES = 1
     pack = open_pack(path)
-    rows = MemoryStore(Gated(pack, select_fields(pack, None), Path(folder)))
+    rows = kept(Gated(pack, select_fields(pack, None), Path(folder)))
     assert rows.wait(120)
-    memory = rows._kept.memory
+    memory = rows.memory
     assert memory is not None
     check(memory, np.random.default_rng(1).permutation(ROWS))
     results.put(os.fstat(memory.fd).st_ino)
@@ -190,13 +205,13 @@ def test_processes_that_load_the_same_make_each_row_about_once(pack: Pack, tmp_p
     results = SPAWN.Queue()
     child = SPAWN.Process(target=_other, args=(pack.path, str(tmp_path), results))
     child.start()
-    rows, same = MemoryStore(gated), MemoryStore(gated)
+    rows, same = kept(gated), kept(gated)
     assert until(lambda: len(gated.made()) >= 50)
     gated.allow(10 * ROWS)
     for one in (rows, same):
         assert one.wait(120)
-        check(one._kept.memory, np.arange(ROWS)[::-1])  # type: ignore[arg-type]
-    found = {os.fstat(one._kept.memory.fd).st_ino for one in (rows, same)}  # type: ignore[union-attr]
+        check(one.memory, np.arange(ROWS)[::-1])
+    found = {os.fstat(one.memory.fd).st_ino for one in (rows, same)}
     assert {results.get(timeout=120)} == found
     child.join()
     assert child.exitcode == 0
@@ -209,7 +224,8 @@ def _stuck(path: str, folder: str) -> None:
     tempfile.tempdir = folder
     row_memory._COPIED_BYTES = 1
     pack = open_pack(path)
-    MemoryStore(Gated(pack, select_fields(pack, None), Path(folder))).wait()
+    rows = kept(Gated(pack, select_fields(pack, None), Path(folder)))
+    rows.wait()
 
 
 @linux
@@ -229,7 +245,7 @@ def test_others_go_on_where_a_killed_one_stopped(pack: Pack, tmp_path: Path) -> 
     there = set(np.flatnonzero(memory.states == THERE).tolist())
     (tmp_path / "log").unlink()
     gated.allow(10 * ROWS)
-    rows = MemoryStore(gated)
+    rows = kept(gated)
     assert rows.wait(120)
     check(memory, np.arange(ROWS))
     assert not there & set(gated.made())
@@ -328,9 +344,9 @@ def test_memory_that_cannot_be_had_is_a_sentence(pack: Pack, monkeypatch: pytest
 
 def test_nothing_stays_behind(pack: Pack) -> None:
     reader = PackStore(pack, select_fields(pack, None))
-    MemoryStore(reader).leave()  # what the first use opens stays open
+    kept(reader).leave()  # what the first use opens stays open
     before = open_files()
-    rows = MemoryStore(reader)
+    rows = kept(reader)
     assert rows.wait(120)
     rows.leave()
     del rows
@@ -380,7 +396,7 @@ def test_where_there_is_no_memfd_it_is_a_file_without_a_name(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    rows = MemoryStore(PackStore(pack, select_fields(pack, None)))
+    rows = kept(PackStore(pack, select_fields(pack, None)))
     assert rows.wait(120)
-    check(rows._kept.memory, np.arange(ROWS))  # type: ignore[arg-type]
+    check(rows.memory, np.arange(ROWS))
     rows.leave()

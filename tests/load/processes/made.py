@@ -1,22 +1,30 @@
-"""Workers as a dataset uses them; without pytest, as new processes import it, too."""
+"""A transform's processes as a dataset uses them; without pytest, as new processes import it, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.load.batch import Filled, LentSlot, SlotLayout, Slots
+from packer.load.batch import Filled, Host, LentSlot, SlotLayout, Slots
+from packer.load.fillers import Reading
 from packer.load.processes.transforms import PythonTransform
-from packer.load.processes.workers import Workers
+from packer.load.processes.workers import TransformFiller
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import Sequential
 from packer.orders.runs import Runs, consecutive
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
+from packer.starting import ForkSafeThreads
+
+
+def filler_of(transform: PythonTransform, store: PackStore, fields: Sequence[Field]) -> TransformFiller:
+    reading = Reading(store, store, ForkSafeThreads(1), Host(tensors=False))
+    return TransformFiller(reading, fields, transform)
 
 
 class Asked(NamedTuple):
@@ -57,7 +65,7 @@ class Parts:
 
 
 class Made:
-    """What a dataset does with Workers: slots, and batches of rows."""
+    """What a dataset does with them: slots, and batches of rows."""
 
     def __init__(
         self,
@@ -68,7 +76,7 @@ class Made:
         **options: Any,
     ):
         fields = select_fields(pack, names)
-        self.workers = Workers(
+        self.workers = filler_of(
             PythonTransform(fn, **({"processes": 2} | options)), PackStore(pack, fields), fields
         )
         self.layout: SlotLayout | None = None

@@ -28,11 +28,10 @@ from packer.format.pack import Pack
 from packer.load.batch import LentSlot, SlotLayout, Slots
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
-from packer.load.processes.workers import Workers
 from packer.orders.runs import consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
-from tests.load.processes.made import Made, asked, flipped
+from tests.load.processes.made import Made, asked, filler_of, flipped
 from tests.open_files import open_files
 from tests.read.conftest import image_of, make_pack
 
@@ -192,12 +191,11 @@ sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 import numpy as np
 from packer.format.pack_opening import open_pack
 from packer.load.processes.transforms import PythonTransform
-from packer.load.processes.workers import Workers
 from packer.load.batch import LentSlot, SlotLayout, Slots
 from packer.orders.runs import one_run
 from packer.read.row_selection import select_fields
 from packer.read.array_store import PackStore
-from tests.load.processes.made import asked
+from tests.load.processes.made import asked, filler_of
 
 def fn(s):
     s["image"] += 1
@@ -208,7 +206,7 @@ def fn(s):
 
 pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
-workers = Workers(PythonTransform(fn, processes=2), PackStore(pack, fields), fields)
+workers = filler_of(PythonTransform(fn, processes=2), PackStore(pack, fields), fields)
 layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
 slots = Slots(layout.nbytes, workers.allocate, 8)
 made = {{k: LentSlot(slots, layout, 6) for k in range(0, 48, 6)}}
@@ -243,7 +241,7 @@ def test_long_jobs_do_not_wait_for_long_answers(pack: Pack, monkeypatch: pytest.
     monkeypatch.setattr(multiprocessing.connection, "Pipe", narrow)
     fields = select_fields(pack, ("label",))
     transform = PythonTransform(lambda s: {"text": os.urandom(250).hex()}, processes=2)
-    workers = Workers(transform, PackStore(pack, fields), fields)
+    workers = filler_of(transform, PackStore(pack, fields), fields)
     layout = SlotLayout(workers.probe(one_run(0, 1), seed=0, epoch=0), 3000)
     slot = LentSlot(Slots(layout.nbytes, workers.allocate, 1), layout, 3000)
     request = asked(consecutive(np.tile([5, 3], 1500)))

@@ -1,0 +1,85 @@
+"""Rows of another store, which a thread copies to where they are kept: the base of memory_cache.py and gpu_cache.py."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import ClassVar
+
+from packer.errors import PackerError
+from packer.read.array_store import ArrayStore, PackStore
+from packer.starting import Background
+
+log = logging.getLogger("packer.load")
+
+
+class KeptStore(ArrayStore):
+    """Fixed fields of another store's rows, kept elsewhere; rows that are not there are read from the store below.
+
+    A subclass has `_fill` and `_free`. For one process: it cannot be pickled or used in a forked child.
+
+    failed: why no more rows are kept, else None. closed: no more are.
+    """
+
+    _lost: ClassVar[str]  # the log's words for rows that stay below
+
+    def __init__(self, below: PackStore) -> None:
+        super().__init__(below.pack, below.fields, below.rows)
+        self._below, self._lock, self._settled = below, threading.Lock(), threading.Event()
+        self.failed: str | None = None
+        self.closed = False
+        self._background: Background | None = None
+
+    def begin(self, owner: object) -> None:
+        """See ArrayStore."""
+        self._background = Background(owner, "packer-keep", self._keep)
+
+    def check(self) -> None:
+        """See ArrayStore."""
+        if self._background is not None:
+            self._background.check()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all rows are kept, or no more will be; return True if they are. timeout: seconds."""
+        self._settled.wait(timeout)
+        self.check()
+        return self.ready
+
+    def drop(self) -> None:
+        """See ArrayStore."""
+        self.closed = True
+
+    def leave(self) -> None:
+        """See ArrayStore."""
+        self.drop()
+        if self._background is not None:
+            self._background.end()
+
+    def _keep(self, ending: threading.Event) -> None:
+        """Run the thread: keep all rows, and free them once the owner has gone, or the store is left."""
+        try:
+            self._fill(ending)
+            if self.ready:
+                self._below.keep(0)  # its decoded blocks are not needed again
+        except PackerError as error:
+            self._fail(str(error))
+        finally:
+            self._settled.set()
+        ending.wait()
+        self._free()
+
+    def _fail(self, why: str) -> None:
+        """Keep no more rows; say so once."""
+        with self._lock:
+            if self.failed is not None or self.ready or self.closed:
+                return
+            self.failed = why
+        log.warning("%s: %s (%s)", self.pack.path, self._lost, why)
+
+    def _fill(self, ending: threading.Event) -> None:
+        """Keep all rows. Raises PackerError."""
+        raise NotImplementedError
+
+    def _free(self) -> None:
+        """Free what is kept."""
+        raise NotImplementedError
