@@ -292,11 +292,11 @@ class Filled(NamedTuple):
 class Host:
     """Host memory as the place of batches, where they share the memory of the slots; base class of the devices.
 
-    tensors: batches are tensors, else NumPy arrays. on_host: they share the slots' memory. copy_seconds: seconds spent in copies
-    to the device so far.
+    name: as the user knows it. tensors: batches are tensors, else NumPy arrays. on_host: they share the slots' memory. copy_seconds:
+    seconds spent in copies to the device so far.
     """
 
-    on_host, copy_seconds = True, 0.0
+    name, on_host, copy_seconds = "cpu", True, 0.0
 
     def __init__(self, tensors: bool = True) -> None:
         self.tensors = tensors

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.load.batch import Bytes, Host, IndexedRows
+from packer.load.ranks import local_rank
 
 Arrays = Mapping[str, NDArray[np.generic]]
 if TYPE_CHECKING:
@@ -128,23 +129,41 @@ def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, t
         ended.synchronize()
 
 
-def device_of(device: str | torch.device) -> Host:
-    """Return the place for a torch device. Raises UsageError if this machine has no such device."""
+def device_of(device: str | int | torch.device) -> Host:
+    """Return the place for a torch device, under its name. Raises UsageError if this machine has no such device.
+
+    A number means a CUDA device, as in torch; "auto" see `auto_device`.
+    """
+    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    name = auto_device() if name == "auto" else name
     try:
-        wanted = torch.device(device)
+        wanted = torch.device(name)
     except RuntimeError:
-        raise UsageError(
-            f"device={str(device)!r}: is no torch device. Pass for example 'cpu' or 'cuda'."
-        ) from None
-    if wanted.type == "cpu":
-        return Host()
+        raise UsageError(f"device={name!r}: is no torch device. Pass for example 'cpu' or 'cuda'.") from None
     if wanted.type != "cuda":
-        return CopyingDevice(wanted)
-    if not torch.cuda.is_available():
-        raise UsageError(f"device={str(device)!r}: torch sees no CUDA device here. Pass device='cpu'.")
-    index = torch.cuda.current_device() if wanted.index is None else wanted.index
-    if index >= torch.cuda.device_count():
-        raise UsageError(
-            f"device={str(device)!r}: this machine has {torch.cuda.device_count()} CUDA devices, from cuda:0."
+        host = Host() if wanted.type == "cpu" else CopyingDevice(wanted)
+    elif not torch.cuda.is_available():
+        raise UsageError(f"device={name!r}: torch sees no CUDA device here. Pass device='cpu'.")
+    else:
+        index, count = (
+            torch.cuda.current_device() if wanted.index is None else wanted.index,
+            torch.cuda.device_count(),
         )
-    return CudaDevice(torch.device("cuda", index))
+        if index >= count:
+            raise UsageError(f"device={name!r}: this machine has {count} CUDA devices, from cuda:0.")
+        host = CudaDevice(torch.device("cuda", index))
+    host.name = name
+    return host
+
+
+def auto_device() -> str:
+    """Return the device that "auto" means: "cuda" where torch sees one, else "cpu".
+
+    "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
+    would share the first with all others: there it is that of LOCAL_RANK.
+    """
+    if not torch.cuda.is_available():
+        return "cpu"
+    local = local_rank() or 0
+    chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
+    return "cuda" if chosen else f"cuda:{local}"

@@ -35,22 +35,23 @@ class EpochProgress:
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
         self._lock = ForkSafeLock()
-        self._epoch, self._origin, self._begun = 0, 0, False
+        self._start = 0, 0  # epoch and position where the latest iterator began, or the next will
         self._latest: Mark | None = None
-        self._before: tuple[int, int, bool, Mark | None] = 0, 0, False, None
+        self._before: tuple[tuple[int, int], Mark | None] = self._start, None
 
     @property
     def epoch(self) -> int:
         """The epoch that the latest iterator began, or else the next one will."""
         with self._lock:
-            return self._epoch if self._begun else self.coming()[0]
+            return (self._start if self._latest else self.coming())[0]
 
     def coming(self) -> tuple[int, int]:
         """Return the epoch of the next iterator, and the positions of it that were handed out before."""
         with self._lock:
+            epoch, origin = self._start
             # Every rank has to say the same: the first one has a batch for as long as any has.
-            ended = self._origin and not replace(self.plan.share(self._origin), rank=0).steps
-            return (self._epoch + 1, 0) if self._begun or ended else (self._epoch, self._origin)
+            ended = origin and not replace(self.plan.share(origin), rank=0).steps
+            return (epoch + 1, 0) if self._latest or ended else self._start
 
     def begin(self) -> Mark:
         """Begin the next epoch, or the rest of one; return the iterator's mark.
@@ -58,34 +59,33 @@ class EpochProgress:
         Only what the latest one's mark says counts.
         """
         with self._lock:
-            self._before = self._epoch, self._origin, self._begun, copy(self._latest)
-            self._epoch, self._origin = self.coming()
-            self._begun, self._latest = True, Mark(self._epoch, self._origin)
+            self._before = self._start, copy(self._latest)
+            self._start = self.coming()
+            self._latest = Mark(*self._start)
             return self._latest
 
     def undo(self, mark: Mark) -> None:
         """Undo `begin` for the latest iterator if it failed before it handed anything out."""
         with self._lock:
-            if self._latest is mark and mark.handed == self._origin:
-                self._epoch, self._origin, self._begun, self._latest = self._before
+            if self._latest is mark and mark.handed == self._start[1]:
+                self._start, self._latest = self._before
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the next one; if the rest of it comes next anyway, keep that."""
         with self._lock:
             coming, origin = self.coming()
-            self.go_on(epoch, origin if epoch == coming and not self._begun else 0)
+            self.go_on(epoch, origin if epoch == coming else 0)
 
     def position(self) -> tuple[int, int]:
         """Return epoch, and positions handed out."""
         with self._lock:
             latest = self._latest
-            return (self._epoch, self._origin) if latest is None else (latest.epoch, latest.handed)
+            return self._start if latest is None else (latest.epoch, latest.handed)
 
     def go_on(self, epoch: int, positions: int) -> None:
         """Make the rest of an epoch come next."""
         with self._lock:
-            self._epoch, self._origin = epoch, positions
-            self._begun, self._latest = False, None
+            self._start, self._latest = (epoch, positions), None
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -122,7 +122,7 @@ class EpochProgress:
                 " Pass a state of the same pack, split, classes and subset."
             )
         seed = whole("load_state_dict: seed", state["seed"])
-        order = resumed_order(plan.order, state["order"], seed, chosen=plan.chosen)
+        order = resumed_order(plan.order, state["order"], seed)
         rows = whole("load_state_dict: rows", state["rows"], 0, order.length)
         epoch = whole("load_state_dict: epoch", state["epoch"], 0)
         normalized = plan.normalized(state.get("normalization"))

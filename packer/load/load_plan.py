@@ -18,11 +18,10 @@ from packer.load.fillers import Reading, RowFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
 from packer.load.placement_choice import place_rows
 from packer.load.processes.transforms import PythonTransform, adapted
-from packer.load.ranks import TrainingRanks, local_rank
+from packer.load.ranks import TrainingRanks
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share
-from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows
 from packer.orders.runs import one_run
 from packer.read.array_store import ArrayStore, PackStore
@@ -67,7 +66,7 @@ class BatchArguments(NamedTuple):
 class LoadPlan:
     """The way from the rows of a pack to batches.
 
-    chosen: True if the order was chosen for the pack. threads: that read. views: field name -> pipeline that makes it from "image".
+    threads: that read. views: field name -> pipeline that makes it from "image".
     normalization: mean and std that Normalize() without numbers means, where they are those of a sample. reason: for the placement.
     """
 
@@ -75,7 +74,6 @@ class LoadPlan:
     ranks: TrainingRanks
     batch_size: int
     order: RowOrder
-    chosen: bool
     ends: str
     output: str
     device: str
@@ -100,9 +98,9 @@ class LoadPlan:
         batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
         ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
         about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights, seed)
-        order, given = order_choice.parse_order(epochs.order, shuffle, about), epochs.order
+        order = order_choice.parse_order(epochs.order, shuffle, about)
         ends = order_choice.parse_ends(epochs.ends, epochs.drop_last, ordered=order.fixed)
-        output, device = check_output(batches.output, batches.device)
+        output, device = batches.output, host_of(batches.output, batches.device).name
         transform = parse_transform(batches.transform, rows.fields)
         decoded = any(f.codec for f in store.fields)
         threads = cores() if decoded else min(4, cores())
@@ -113,7 +111,6 @@ class LoadPlan:
             ranks,
             batch_size,
             order,
-            shuffle and (given.order if isinstance(given, Mixture) else given) is None,
             ends,
             output,
             device,
@@ -134,7 +131,7 @@ class LoadPlan:
         return plan
 
     def _placed(self, store: PackStore, placement: str) -> LoadPlan:
-        """Return this plan with a placement; raise what is wrong with the images, or this machine, now."""
+        """Return this plan with a placement; raise what is wrong with the images now."""
         fields, path = self.rows.fields, store.pack.path
         alone = "" if self.transform is None else "transform"
         if self.padding is not None:
@@ -144,7 +141,6 @@ class LoadPlan:
             fitted = self._fitted(fields)
             alone = "augment" if any(one.ragged for one in fitted.values()) else ""
             check_sizes(fitted, store.pack, self.rows.subset)
-        self.host()
         chosen, reason = place_rows(placement, self.device, store, alone)
         return replace(self, placement=chosen, reason=reason)
 
@@ -152,7 +148,7 @@ class LoadPlan:
         """Return a warning of a chosen order that the pack is slow in, None for others."""
         header = self.rows.pack.header
         coded = any(header.field(f.name).compressed for f in stored(self.rows.fields))
-        by_row = self.chosen and any(isinstance(one, Rows) for one in self.order.orders)
+        by_row = any(one.chosen and isinstance(one, Rows) for one in self.order.orders)
         if not (by_row and coded and self.placement == "disk"):
             return None
         return Sentence(
@@ -173,7 +169,7 @@ class LoadPlan:
         steps = self.share(0).steps
         return {
             "batches": f"{steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",
-            "order": f"{order} (shuffle=True)" if self.chosen else order,
+            "order": f"{order} (shuffle=True)" if self.order.orders[0].chosen else order,
             "placement": f"{self.placement!r}: {self.reason}",
             "device": f"{self.device!r}, output {self.output!r}",
             "ranks": str(self.ranks),
@@ -192,7 +188,9 @@ class LoadPlan:
         batch_rows = self.batch_size
         if self.ends != "pad":  # whose batches are full even where there are fewer rows
             batch_rows = max(1, min(batch_rows, self.order.length))
-        reading = Reading(files, self._kept(files), ForkSafeThreads(self.threads), self.host())
+        reading = Reading(
+            files, self._kept(files), ForkSafeThreads(self.threads), host_of(self.output, self.device)
+        )
         fields, augmenter = self.rows.fields, None
         filler = RowFiller(reading, fields)
         if self.transform is not None and files.rows:
@@ -233,16 +231,6 @@ class LoadPlan:
     def _classes(self) -> int | None:
         return len(self.rows.pack.header.classes or ()) or None
 
-    def host(self) -> Host:
-        """Return the place of the batches. Raises UsageError if this machine has none of that name, MissingDependencyError."""
-        if self.output == "numpy":
-            return Host(tensors=False)
-        try:
-            from packer.load.device import device_of
-        except ImportError:
-            raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'") from None
-        return device_of(self.device)
-
 
 def parse_transform(
     transform: Callable[..., Any] | PythonTransform | None, fields: Sequence[Field]
@@ -255,35 +243,20 @@ def parse_transform(
     return made
 
 
-def check_output(output: str, device: str | int | torch.device) -> tuple[str, str]:
-    """Return the output and the name of the device.
+def host_of(output: str, device: str | int | torch.device) -> Host:
+    """Return the place of the batches. Raises UsageError if this machine has none of that name, MissingDependencyError.
 
-    A number means a CUDA device, as in torch. "auto" means this process's CUDA device, or "cpu" without one.
+    device: as torch takes it, or "auto": this process's CUDA device, or "cpu" without one.
     """
-    if isinstance(device, int):
-        device = f"cuda:{device}"
-    if device == "auto":
-        device = auto_device() if output == "torch" else "cpu"
     one_of("output", output, ("torch", "numpy"))
-    if output == "numpy" and str(device) != "cpu":
-        raise UsageError(
-            f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
-        )
-    return output, str(device)
-
-
-def auto_device() -> str:
-    """Return the device that "auto" means: "cuda" where torch sees one, else "cpu".
-
-    "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
-    would share the first with all others: there it is that of LOCAL_RANK.
-    """
+    if output == "numpy":
+        if str(device) not in ("auto", "cpu"):
+            raise UsageError(
+                f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
+            )
+        return Host(tensors=False)
     try:
-        import torch
+        from packer.load.device import device_of
     except ImportError:
-        return "cpu"  # the dataset says what is missing
-    if not torch.cuda.is_available():
-        return "cpu"
-    local = local_rank() or 0
-    chosen = torch.cuda.current_device() != 0 or not 0 < local < torch.cuda.device_count()
-    return "cuda" if chosen else f"cuda:{local}"
+        raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'") from None
+    return device_of(device)

@@ -16,7 +16,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.blocks import WINDOW_BYTES, Blocks
-from packer.orders.epochs import ENDS, Context, Member, RowOrder
+from packer.orders.epochs import ENDS, Context, RowOrder
 from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, Rows, Sequential
@@ -50,7 +50,7 @@ def context(
 
     members = (
         [
-            Member(weight, _facts(member, fields, places, global_batch))
+            replace(_facts(member, fields, places, global_batch), weight=weight)
             for weight, member, places in zip(weights, pack.members, _places(pack, subset), strict=True)
         ]
         if weights
@@ -123,7 +123,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
             " or another order."
         )
     if order is None:
-        return (shuffled_order(about) if shuffle else Sequential()).bind(about)
+        return (shuffled_order(about) if shuffle else Sequential()).bind(about).having(chosen=shuffle)
     if isinstance(order, str) and order in BY_NAME:
         order = BY_NAME[order]()
     if isinstance(order, type) or not isinstance(order, RowOrder):
@@ -138,18 +138,18 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
     return order.bind(about)
 
 
-def resumed_order(bound: RowOrder, record: Mapping[str, Any], seed: int, *, chosen: bool) -> RowOrder:
+def resumed_order(bound: RowOrder, record: Mapping[str, Any], seed: int) -> RowOrder:
     """Return the order to go on with after a state was loaded.
 
-    bound: this dataset's. record, seed: of the state's order. chosen: whether shuffle=True chose it, without an order:
-    then any order that can be chosen so is taken from the state, since another batch size may choose another.
+    bound: this dataset's. record, seed: of the state's order. If shuffle=True chose the dataset's, any order that can be chosen so is
+    taken from the state, since another batch size may choose another.
     Raises UsageError if the state has an order that this dataset cannot have.
     """
     name = record.get("name") if isinstance(record, Mapping) else None
     if isinstance(bound, Mixture):
-        return bound.resumed(record, seed, partial(resumed_order, chosen=chosen))
-    if chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
-        bound = BY_NAME[name]().having(subset=bound.subset)
+        return bound.resumed(record, seed, resumed_order)
+    if bound.chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
+        bound = BY_NAME[name]().having(subset=bound.subset, chosen=True)
     return bound.resumed(record, seed)
 
 

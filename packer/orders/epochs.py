@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,8 @@ class Context:
     block_rows: of the pack. global_batch: rows of a batch on all ranks together. labels: field -> the label of each row of the
     subset, int64 [n]. pack_rows: rows of the whole pack; weights may be given for all of them. shuffled: True if conversion
     shuffled the rows. coded: True if rows are compressed in blocks. remote: True if the pack is at a URL. share: of an epoch that
-    is this order's, in a mixture of packs. members: the packs of a mixture. sizes: height and width of each row's image, [n, 2].
+    is this order's, in a mixture of packs. members: the packs of a mixture, each alone, with its rows as numbers 0..n-1 of all; weight:
+    of a member, as given. sizes: height and width of each row's image, [n, 2].
     """
 
     subset: Subset
@@ -59,15 +60,9 @@ class Context:
     coded: bool = False
     remote: bool = False
     share: float = 1.0
-    members: tuple[Member, ...] = ()
+    weight: float = 1.0
+    members: tuple[Context, ...] = ()
     sizes: Callable[[], NDArray[np.integer[Any]]] | None = None
-
-
-class Member(NamedTuple):
-    """One of several packs that are mixed. weight: as given; about: it alone; its rows are numbers 0..n-1 of all."""
-
-    weight: float
-    about: Context
 
 
 class RowOrder:
@@ -77,7 +72,8 @@ class RowOrder:
     0..length-1. The row at one of them depends on the position, the epoch and what the order is bound to: not on what was asked
     before, nor on who asks. A subclass has `within`, or `rows_at`.
 
-    subset: rows that it is bound to. drawn: what is known of these, and tells them from others; a value for each name.
+    subset: rows that it is bound to. rows: positions of an epoch, of orders that repeat rows. chosen: True if shuffle=True chose it for
+    the pack. drawn: what is known of these, and tells them from others; a value for each name.
     """
 
     name: ClassVar[str]
@@ -89,6 +85,8 @@ class RowOrder:
     lengths: ClassVar[tuple[str, ...]] = ()  # attributes: whole numbers, or None until it is bound
     subset: Subset
     seed: int
+    rows: int | None
+    chosen: bool = False
     drawn: Mapping[str, Any] = MappingProxyType({})
 
     def __post_init__(self) -> None:
@@ -122,8 +120,8 @@ class RowOrder:
 
     @property
     def length(self) -> int:
-        """Number of positions of an epoch; but for samplers and mixtures, each row has one."""
-        return self.subset.rows
+        """Number of positions of an epoch: one for each row, or, where rows repeat, as many as asked for; 0 of no rows."""
+        return (self.rows or 0) if self.repeats and self.subset.rows else self.subset.rows
 
     @property
     def orders(self) -> tuple[RowOrder, ...]:
@@ -403,12 +401,7 @@ def read_requests(
                 # A mixture deals every position that it is asked about: some batches at once, not many more than are read.
                 growth = max(2 * (high - low), PLACED_ROWS // share.batch_size) if windows else share.steps
                 until = min(high + ahead + slack, max(asked, high) + growth, share.steps)
-                soon = share.positions(asked, until)
-                if asked_windows is not None:
-                    # Rows that come again at the end of an epoch are those of its first windows.
-                    new = soon.starts >= share.origin + asked * share.whole
-                    soon = Runs(soon.starts[new], soon.lengths[new])
-                request.soon, request.asked, asked = soon, asked_windows, until
+                request.soon, request.asked, asked = share.positions(asked, until), asked_windows, until
             yield request
 
 

@@ -70,15 +70,20 @@ class Interleaved(RowOrder):
     def upcoming(self, at: Runs, epoch: int, asked: Asked) -> list[Runs]:
         """Return the windows of the parts that the positions are dealt to, part after part, pass after pass."""
         found: list[Runs] = []
-        for number, _, draws in self._dealt(at.rows(), epoch):
-            order, count = self.parts[number]
-            begin, end = epoch * count + int(draws.min()), epoch * count + int(draws.max()) + 1
-            begin = max(begin, end - order.length)  # what comes several times is in memory after the first
-            while begin < end:
-                turn, first = divmod(begin, order.length)
-                last = min(order.length, first + end - begin)
-                found += map(order.subset.place, order.upcoming(one_run(first, last), turn, asked))
-                begin += last - first
+        positions = at.rows()
+        # At the end of an epoch its first positions may come again.
+        for rising in np.split(positions, np.flatnonzero(np.diff(positions) < 0) + 1):
+            for number, _, draws in self._dealt(rising, epoch):
+                order, count = self.parts[number]
+                begin, end = epoch * count + int(draws.min()), epoch * count + int(draws.max()) + 1
+                begin = max(
+                    begin, end - order.length
+                )  # what comes several times is in memory after the first
+                while begin < end:
+                    turn, first = divmod(begin, order.length)
+                    last = min(order.length, first + end - begin)
+                    found += map(order.subset.place, order.upcoming(one_run(first, last), turn, asked))
+                    begin += last - first
         return found
 
     def mixed_rows(self, ranks: int) -> int:

@@ -47,10 +47,10 @@ class Mixture(Interleaved):
     Examples
     --------
     >>> from packer import Rows
-    >>> from packer.orders.epochs import Member, Share
+    >>> from packer.orders.epochs import Share
     >>> from packer.orders.runs import Subset
     >>> first, second, both = Subset([(0, 8)]), Subset([(8, 12)]), Subset([(0, 12)])
-    >>> members = Member(0.75, Context(first, 1, 4, 4)), Member(0.25, Context(second, 1, 4, 4))
+    >>> members = Context(first, 1, 4, 4, weight=0.75), Context(second, 1, 4, 4, weight=0.25)
     >>> mixture = Mixture().of(Context(both, 1, 4, 4, members=members), lambda about: Rows().bind(about))
     >>> mixture.rows_at(np.arange(12), epoch=0).tolist()
     [0, 1, 9, 5, 7, 2, 10, 3, 4, 6, 4, 8]
@@ -92,15 +92,15 @@ class Mixture(Interleaved):
         length = self.rows or about.subset.rows or 1
         draws = _draws([member.weight for member in members], length)
         for number, (member, count) in enumerate(zip(members, draws, strict=True)):
-            if not count or not member.about.subset.rows:
+            if not count or not member.subset.rows:
                 raise UsageError(
                     f"pack {number + 1} of {len(members)}: of {length:,} rows of an epoch its weight of {member.weight:g} gives"
-                    f" {count:,}, and it has {member.about.subset.rows:,} to draw; one at least of each is needed."
+                    f" {count:,}, and it has {member.subset.rows:,} to draw; one at least of each is needed."
                     " Raise its weight, leave the pack out, or pass order=Mixture(rows=...)."
                 )
         shares = [count / length for count in draws]
         parts = tuple(
-            OrderPart(choose(replace(m.about, share=share, global_batch=max(1, round(share * batch)))), count)
+            OrderPart(choose(replace(m, share=share, global_batch=max(1, round(share * batch)))), count)
             for m, share, count in zip(members, shares, draws, strict=True)
         )
         drawn = {"packs": [order.length for order, _ in parts], "weights": draws}
@@ -118,11 +118,6 @@ class Mixture(Interleaved):
             return f"Mixture(order={self.order!r}, rows={self.rows})"
         dealt = ", ".join(f"{draws:,} of {order.length:,} rows by {order!r}" for order, draws in self.parts)
         return f"Mixture({dealt})"
-
-    @property
-    def length(self) -> int:
-        """Rows of an epoch; 0 of no rows."""
-        return (self.rows or 0) if self.subset.rows else 0
 
     def record(self) -> dict[str, Any]:
         """Return what `RowOrder.record` does, and the record of each pack's order."""

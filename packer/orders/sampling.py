@@ -25,21 +25,8 @@ _ROUNDS = 10
 _SORTED = 256  # up to so many classes, a round of them is sorted
 
 
-class _Sampler(RowOrder):
-    """An order whose epochs have as many rows as asked for."""
-
-    rows: int | None
-    repeats: ClassVar[bool] = True
-    lengths: ClassVar[tuple[str, ...]] = ("rows",)
-
-    @property
-    def length(self) -> int:
-        """Rows asked for; 0 of no rows."""
-        return (self.rows or 0) if self.subset.rows else 0
-
-
 @dataclass(frozen=True, eq=False)
-class Weighted(_Sampler):
+class Weighted(RowOrder):
     """Rows with repetitions, each in proportion to its weight.
 
     The weights, put end to end, are cut into as many equal parts as the epoch has rows, and a mark at the same place in each
@@ -68,6 +55,8 @@ class Weighted(_Sampler):
     rows: int | None = None
     _ends: NDArray[np.float64] = field(init=False, repr=False)  # of the rows' weights, put end to end
     name: ClassVar[str] = "weighted"
+    repeats: ClassVar[bool] = True
+    lengths: ClassVar[tuple[str, ...]] = ("rows",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +99,7 @@ class Weighted(_Sampler):
 
 
 @dataclass(frozen=True, eq=False)
-class Balanced(_Sampler):
+class Balanced(RowOrder):
     """Every class equally often, up to one.
 
     An epoch is rounds, and a round holds one row of each class that occurs, in a permutation of its own: so batches are balanced
@@ -140,6 +129,8 @@ class Balanced(_Sampler):
     _firsts: NDArray[np.int64] = field(init=False, repr=False)
     _sizes: NDArray[np.int64] = field(init=False, repr=False)
     name: ClassVar[str] = "balanced"
+    repeats: ClassVar[bool] = True
+    lengths: ClassVar[tuple[str, ...]] = ("rows",)
 
     def bind(self, about: Context) -> Balanced:
         """Return the order with the rows by class. Raises UsageError if the field has not one whole number a row."""

@@ -13,7 +13,7 @@ import pytest
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.load_plan import auto_device
+from packer.load.device import auto_device
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")

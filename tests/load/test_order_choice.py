@@ -139,7 +139,7 @@ def test_slices_were_not() -> None:
 def test_a_chosen_order_gives_way_to_the_state_s() -> None:
     for there in (Slices(77), Blocks(500, 5), Blocks(64, 8), Rows()):
         for here in (Slices(256), Blocks(900, 9), Rows()):
-            assert resumed_order(here.over(9), there.record(), 0, chosen=True) == there
+            assert resumed_order(here.over(9).having(chosen=True), there.record(), 0) == there
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_a_chosen_order_gives_way_to_the_state_s() -> None:
 )
 def test_an_order_that_was_named_does_not(here: RowOrder, there: RowOrder, chosen: bool) -> None:
     with pytest.raises(UsageError) as error:
-        resumed_order(here.over(9), there.record(), 0, chosen=chosen)
+        resumed_order(here.over(9).having(chosen=chosen), there.record(), 0)
     assert str(error.value) == (
         f"state_dict: was taken in the order {there.name!r}; this dataset has {here.name!r}."
         " Pass the order that it was taken in."
     )
-    assert resumed_order(Slices(256).over(9), Slices(7).record(), 0, chosen=False) == Slices(7)
+    assert resumed_order(Slices(256).over(9), Slices(7).record(), 0) == Slices(7)
 
 
 @pytest.mark.parametrize("record", [None, {}, {"name": ["slices"]}])
@@ -161,7 +161,7 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(
         UsageError, match=r"^state_dict: the order in it is .*; a name and lengths are allowed\."
     ):
-        resumed_order(Slices(8).over(9), record, 0, chosen=True)
+        resumed_order(Slices(8).over(9).having(chosen=True), record, 0)
 
 
 # --- packs at a URL -----------------------------------------------------------------------------------------
@@ -173,9 +173,8 @@ def test_packs_at_a_url_are_read_in_regions(facts: dict[str, Any]) -> None:
     assert isinstance(shuffled_order(about), Regions)
     assert parse_order(None, True, about) == Regions().bind(about)
     assert parse_order("regions", True, context()) == Regions().bind(context())
-    assert resumed_order(
-        Rows().bind(about), Regions().bind(about).record(), 0, chosen=True
-    ) == Regions().bind(about)
+    chosen = Rows().bind(about).having(chosen=True)
+    assert resumed_order(chosen, Regions().bind(about).record(), 0) == Regions().bind(about)
 
 
 def test_sequence_stays_the_default_of_packs_at_a_url() -> None:

@@ -323,6 +323,7 @@ class Copies(CopyingDevice):
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
+        self.name = "mps"
         self.sent: dict[str, set[tuple[str, int]]] = {}
 
     def send(self, arrays: Any) -> Any:
