@@ -145,11 +145,8 @@ def device_of(device: str | int | torch.device) -> Host:
     elif not torch.cuda.is_available():
         raise UsageError(f"device={name!r}: torch sees no CUDA device here. Pass device='cpu'.")
     else:
-        index, count = (
-            torch.cuda.current_device() if wanted.index is None else wanted.index,
-            torch.cuda.device_count(),
-        )
-        if index >= count:
+        index = torch.cuda.current_device() if wanted.index is None else wanted.index
+        if index >= (count := torch.cuda.device_count()):
             raise UsageError(f"device={name!r}: this machine has {count} CUDA devices, from cuda:0.")
         host = CudaDevice(torch.device("cuda", index))
     host.name = name

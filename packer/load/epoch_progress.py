@@ -11,7 +11,6 @@ from typing import Any
 from packer.arguments import whole
 from packer.errors import UsageError
 from packer.load.load_plan import LoadPlan
-from packer.load.order_choice import resumed_order
 from packer.starting import ForkSafeLock
 
 STATE_VERSION = 1
@@ -122,7 +121,7 @@ class EpochProgress:
                 " Pass a state of the same pack, split, classes and subset."
             )
         seed = whole("load_state_dict: seed", state["seed"])
-        order = resumed_order(plan.order, state["order"], seed)
+        order = plan.order.resumed(state["order"], seed)
         rows = whole("load_state_dict: rows", state["rows"], 0, order.length)
         epoch = whole("load_state_dict: epoch", state["epoch"], 0)
         normalized = plan.normalized(state.get("normalization"))

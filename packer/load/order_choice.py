@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from packer.orders.runs import Subset, cut, one_run
 from packer.read.array_store import PackStore
 from packer.sentence import Option
 
+_CHOSEN = {name: make for name, make in BY_NAME.items() if name != Sequential.name}
 # Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
 # 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
 SMALL_BYTES = 16 << 10
@@ -123,7 +124,11 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
             " or another order."
         )
     if order is None:
-        return (shuffled_order(about) if shuffle else Sequential()).bind(about).having(chosen=shuffle)
+        return (
+            (shuffled_order(about) if shuffle else Sequential())
+            .bind(about)
+            .having(chosen=_CHOSEN if shuffle else {})
+        )
     if isinstance(order, str) and order in BY_NAME:
         order = BY_NAME[order]()
     if isinstance(order, type) or not isinstance(order, RowOrder):
@@ -136,21 +141,6 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
             f"shuffle=True with order={order.name!r}: they contradict each other. Pass one of them."
         )
     return order.bind(about)
-
-
-def resumed_order(bound: RowOrder, record: Mapping[str, Any], seed: int) -> RowOrder:
-    """Return the order to go on with after a state was loaded.
-
-    bound: this dataset's. record, seed: of the state's order. If shuffle=True chose the dataset's, any order that can be chosen so is
-    taken from the state, since another batch size may choose another.
-    Raises UsageError if the state has an order that this dataset cannot have.
-    """
-    name = record.get("name") if isinstance(record, Mapping) else None
-    if isinstance(bound, Mixture):
-        return bound.resumed(record, seed, resumed_order)
-    if bound.chosen and isinstance(name, str) and name in BY_NAME and not BY_NAME[name]().fixed:
-        bound = BY_NAME[name]().having(subset=bound.subset, chosen=True)
-    return bound.resumed(record, seed)
 
 
 def shuffled_order(about: Context) -> RowOrder:

@@ -12,7 +12,15 @@ from packer.arguments import as_whole
 from packer.errors import UsageError
 
 
-def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
+class Ranks(NamedTuple):
+    """Rank and world size of a process, and their source in words."""
+
+    rank: int
+    world_size: int
+    source: str
+
+
+def check_ranks(rank: int | None, world_size: int | None) -> Ranks | None:
     """Return the rank and world size that the user passed, None if neither. Raises UsageError."""
     if rank is None and world_size is None:
         return None
@@ -22,15 +30,7 @@ def check_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | N
         raise UsageError(
             f"rank={rank!r}, world_size={world_size!r}: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither."
         )
-    return number, size
-
-
-class Ranks(NamedTuple):
-    """Rank and world size of a process, and their source in words."""
-
-    rank: int
-    world_size: int
-    source: str
+    return Ranks(number, size, "as given")
 
 
 ALONE = "no process group, Ray Train or torchrun"
@@ -78,13 +78,12 @@ class TrainingRanks:
     def __init__(self, path: str, rank: int | None, world_size: int | None) -> None:
         """path: path of the pack, for messages. Raises UsageError for wrong ranks."""
         self._path, self._given = path, check_ranks(rank, world_size)
-        self._source = "as given"
         self._warned = False
 
     def __str__(self) -> str:
         """Return rank, world size and where they come from."""
         if self._given is not None:
-            return f"rank {self._given[0]} of {self._given[1]}, {self._source}"
+            return "rank {} of {}, {}".format(*self._given)
         rank, world_size, source = found_ranks()
         if (ignored := ignored_ranks()) is not None:
             return f"rank 0 of 1: RANK={ignored[0]} and WORLD_SIZE={ignored[1]} count for nothing, as there is {source}"
@@ -93,7 +92,7 @@ class TrainingRanks:
 
     def now(self) -> tuple[int, int]:
         """Return rank and world size."""
-        return self._given or found_ranks()[:2]
+        return (self._given or found_ranks())[:2]
 
     def check_own(self, dataset: object) -> None:
         """Raise UsageError where accelerate has one process read for all of them, and that would read its own share."""
@@ -115,9 +114,8 @@ class TrainingRanks:
         If this process trains alone, the copy looks its ranks up: processes started for training have their own.
         """
         kept = copy(self)
-        ranks = self.now()
-        if self._given is None and not ranks == found_ranks()[:2] == (0, 1):
-            kept._given, kept._source = ranks, "found by the process that it came from"
+        if self._given is None and (ranks := self.now()) != (0, 1):
+            kept._given = Ranks(*ranks, "found by the process that it came from")
         return kept
 
     def warn(self, rows: int, stacklevel: int) -> None:

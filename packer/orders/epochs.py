@@ -72,8 +72,9 @@ class RowOrder:
     0..length-1. The row at one of them depends on the position, the epoch and what the order is bound to: not on what was asked
     before, nor on who asks. A subclass has `within`, or `rows_at`.
 
-    subset: rows that it is bound to. rows: positions of an epoch, of orders that repeat rows. chosen: True if shuffle=True chose it for
-    the pack. drawn: what is known of these, and tells them from others; a value for each name.
+    subset: rows that it is bound to. rows: positions of an epoch, of orders that repeat rows. chosen: name -> order, of those that
+    shuffle=True chooses from, if it chose this one. drawn: what is known of the rows, and tells them from others; a value for each
+    name.
     """
 
     name: ClassVar[str]
@@ -86,7 +87,7 @@ class RowOrder:
     subset: Subset
     seed: int
     rows: int | None
-    chosen: bool = False
+    chosen: Mapping[str, Callable[[], RowOrder]] = MappingProxyType({})
     drawn: Mapping[str, Any] = MappingProxyType({})
 
     def __post_init__(self) -> None:
@@ -155,8 +156,15 @@ class RowOrder:
         """Return name, lengths and what tells the rows from others, for JSON: what resuming needs beside seed, epoch and position."""
         return {"name": self.name} | {name: getattr(self, name) for name in self.lengths} | dict(self.drawn)
 
-    def resumed(self: Order, record: Mapping[str, Any], seed: int) -> Order:
-        """Return this order with a recorded one's lengths, and a seed. Raises UsageError for another order's record, or other rows."""
+    def resumed(self, record: Mapping[str, Any], seed: int) -> RowOrder:
+        """Return this order with a recorded one's lengths, and a seed. Raises UsageError for another order's record, or other rows.
+
+        Where shuffle=True chose this order, the recorded one may be another that it chooses: for another batch size it may.
+        """
+        name = record.get("name") if isinstance(record, Mapping) else None
+        if isinstance(name, str) and name != self.name and name in self.chosen:
+            other = self.chosen[name]().having(subset=self.subset, chosen=self.chosen)
+            return other.resumed(record, seed)
         lengths = recorded(record, self.name, *self.lengths)
         for what, here in self.drawn.items():
             if here != (there := record.get(what)):

@@ -123,26 +123,16 @@ class Mixture(Interleaved):
         """Return what `RowOrder.record` does, and the record of each pack's order."""
         return super().record() | {"orders": [order.record() for order in self.orders]}
 
-    def resumed(
-        self,
-        record: Mapping[str, Any],
-        seed: int,
-        resume: Callable[[RowOrder, Mapping[str, Any], int], RowOrder] = lambda order, *record: order.resumed(
-            *record
-        ),
-    ) -> Mixture:
-        """Return the mixture with the recorded lengths. Raises UsageError for other packs or weights, or the record of another order.
-
-        resume: returns a pack's order with the lengths of a recorded one.
-        """
+    def resumed(self, record: Mapping[str, Any], seed: int) -> RowOrder:
+        """See RowOrder; the packs and weights have to be the same."""
         mixture, orders = super().resumed(record, seed), record.get("orders")
         if not isinstance(orders, list) or len(orders) != len(self.parts):
             raise UsageError(
                 f"state_dict: the orders of its packs are {orders!r}; one for each is needed. Pass what state_dict() gave."
             )
         parts = tuple(
-            OrderPart(resume(order, inner, order.seed), draws)
-            for (order, draws), inner in zip(mixture.parts, orders, strict=True)
+            OrderPart(part.order.resumed(inner, order.seed), part.draws)
+            for part, order, inner in zip(self.parts, mixture.orders, orders, strict=True)
         )
         return mixture.having(parts=parts)
 

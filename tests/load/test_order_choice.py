@@ -11,7 +11,8 @@ import pytest
 from benchmarks import order_quality
 from benchmarks.order_quality import measure
 from packer.errors import UsageError
-from packer.load.order_choice import parse_order, resumed_order, shuffled_order
+from packer.load.order_choice import _CHOSEN as CHOSEN
+from packer.load.order_choice import parse_order, shuffled_order
 from packer.orders.blocks import BLOCK_BYTES, WINDOW_BYTES, Blocks
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
@@ -136,10 +137,14 @@ def test_slices_were_not() -> None:
 # --- resuming ----------------------------------------------------------------------------------------------
 
 
+def having(order: RowOrder, chosen: Any) -> RowOrder:
+    return order.over(9).having(chosen=chosen)
+
+
 def test_a_chosen_order_gives_way_to_the_state_s() -> None:
     for there in (Slices(77), Blocks(500, 5), Blocks(64, 8), Rows()):
         for here in (Slices(256), Blocks(900, 9), Rows()):
-            assert resumed_order(here.over(9).having(chosen=True), there.record(), 0) == there
+            assert having(here, CHOSEN).resumed(there.record(), 0) == there
 
 
 @pytest.mark.parametrize(
@@ -148,12 +153,12 @@ def test_a_chosen_order_gives_way_to_the_state_s() -> None:
 )
 def test_an_order_that_was_named_does_not(here: RowOrder, there: RowOrder, chosen: bool) -> None:
     with pytest.raises(UsageError) as error:
-        resumed_order(here.over(9).having(chosen=chosen), there.record(), 0)
+        having(here, CHOSEN if chosen else {}).resumed(there.record(), 0)
     assert str(error.value) == (
         f"state_dict: was taken in the order {there.name!r}; this dataset has {here.name!r}."
         " Pass the order that it was taken in."
     )
-    assert resumed_order(Slices(256).over(9), Slices(7).record(), 0) == Slices(7)
+    assert Slices(256).over(9).resumed(Slices(7).record(), 0) == Slices(7)
 
 
 @pytest.mark.parametrize("record", [None, {}, {"name": ["slices"]}])
@@ -161,7 +166,7 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(
         UsageError, match=r"^state_dict: the order in it is .*; a name and lengths are allowed\."
     ):
-        resumed_order(Slices(8).over(9).having(chosen=True), record, 0)
+        having(Slices(8), CHOSEN).resumed(record, 0)
 
 
 # --- packs at a URL -----------------------------------------------------------------------------------------
@@ -173,8 +178,7 @@ def test_packs_at_a_url_are_read_in_regions(facts: dict[str, Any]) -> None:
     assert isinstance(shuffled_order(about), Regions)
     assert parse_order(None, True, about) == Regions().bind(about)
     assert parse_order("regions", True, context()) == Regions().bind(context())
-    chosen = Rows().bind(about).having(chosen=True)
-    assert resumed_order(chosen, Regions().bind(about).record(), 0) == Regions().bind(about)
+    assert having(Rows(), CHOSEN).resumed(Regions().bind(about).record(), 0) == Regions().bind(about)
 
 
 def test_sequence_stays_the_default_of_packs_at_a_url() -> None:
