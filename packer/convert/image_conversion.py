@@ -72,8 +72,8 @@ def convert_images(
     channels: str | int | None = None,
     dtype: str | None = None,
     format: str | None = None,
-    store: str = "raw",
-    quality: int = 90,
+    store: str | None = None,
+    quality: int | None = None,
     labels: PathLike | Labels | None = None,
     classes: Classes | None = None,
     like: PathLike | None = None,
@@ -120,16 +120,17 @@ def convert_images(
         images times 257 and those of TIFF files of 9 to 15 bits stretched, so that white is 65,535 in all; bands of another type than
         dtype are refused. Raw rows; rgb, gray or a number of bands.
     store, quality
-        "raw" pixels; "jpeg": each row a JPEG file of that quality, decoded while loading; or blocks of rows compressed without loss by
-        "gzip", "zstd" or another codec (HDF5 only): `packer convert --help` has all, at ``--compress``.
+        "raw" pixels, the default; "jpeg": each row a JPEG file of that quality (90), decoded while loading; or blocks of rows
+        compressed without loss by "gzip", "zstd" or another codec (HDF5 only): `packer convert --help` has all, at ``--compress``.
     labels
         A file of images and labels, such as a CSV (``Labels`` tells the forms), or
         ``Labels("labels.csv", column="species", separator="|")``, which says more: columns of labels,
         boxes and keypoints, and how they are read. Default: the folders are the classes.
     classes, like
         The classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped). like is a pack
-        whose classes these are to be, and whose size, fit and channels are taken where none are given; its mean and std are
-        recorded, and ``augment="Normalize()"`` of the new pack means them.
+        whose classes these are to be, and whose size, fit, channels, dtype, store, quality and shards are taken where none are given
+        (its shards unless out is called as one HDF5 file is); its mean and std are recorded, and ``augment="Normalize()"`` of the
+        new pack means them.
     pairs
         Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
         ``Soft("mattes/")``: no classes but mattes, depth and the like, resampled linearly, here and by ``augment=``.
@@ -203,7 +204,15 @@ def convert_images(
         seed=seed,
         pairs=pairs,
         shuffle=shuffle,
-        storing=RowStorage.parse(run.out, format, store, quality, shards),
+        storing=RowStorage.like(
+            match and match.pack,
+            run.out,
+            format=format,
+            store=store,
+            quality=quality,
+            shards=shards,
+            layout=True,
+        ),
     )
     run.check_shards(options.storing)
     run.check_output()
@@ -331,7 +340,8 @@ def _notes(
     """Yield what a user should see before the work begins, a sentence each."""
     size, store = options.size, options.storing.store
     if like is not None:
-        yield like.note(size.option, options.fit, options.channels, options.dtype, classes)
+        pixels = size.option, options.fit, options.channels, options.dtype
+        yield like.note(*pixels, options.storing, classes)
     elif not size.ragged:
         yield from note_on_size(size.height, size.width)
     yield from opened.findings.notes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from operator import eq
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from packer.channels import COLORS
+from packer.convert.row_storage import RowStorage
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -81,9 +83,16 @@ class ReferencePack(NamedTuple):
         return {name: list(recorded[name]) for name in ("mean", "std")}
 
     def note(
-        self, size: Any, fit: str, channels: str | int, dtype: str, classes: Sequence[str] | None
+        self,
+        size: Any,
+        fit: str,
+        channels: str | int,
+        dtype: str,
+        storing: RowStorage,
+        classes: Sequence[str] | None,
     ) -> str:
         """Say what was taken, and what differs. The arguments: as they are used."""
+        stored = RowStorage.like(self.pack, "", format=self.pack.format, layout=True).described
         side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
         own = self.pack.header.classes
         shown = {
@@ -92,7 +101,10 @@ class ReferencePack(NamedTuple):
             f"fit {fit}": fit == self.fit,
             f"channels {channels}": channels == self.channels,
             f"dtype {dtype}": dtype == self.dtype,
+            **dict(zip(storing.described, map(eq, storing.described, stored), strict=True)),
         }
+        if storing.described[1] == stored[1] == "one file":
+            del shown["one file"]  # goes without saying
         alike, others = ([words for words, same in shown.items() if same is kind] for kind in (True, False))
         taken = f"As in {self.pack.path}: {', '.join(alike) or 'nothing'}."
         if others:

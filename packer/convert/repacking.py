@@ -42,7 +42,7 @@ from packer.format.file_io import InputFile, newest_file, remove
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, check_output, check_space, format_of
+from packer.format.working_folder import WorkingFolder, check_output, check_space
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
@@ -244,7 +244,7 @@ def split_pack(
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
         said = {"part": {"name": name, "shares": shares, "seed": seed}}
         dealt = {split: own[np.isin(own, samples)] for split, own in splits.items()}
-        order, storing = arrange(dealt, shuffle=False, seed=seed), _storing(rows.pack, to)
+        order, storing = arrange(dealt, shuffle=False, seed=seed), RowStorage.like(rows.pack, to)
         task = _task(rows, storing, order, said, rows.pack.header.seed)
         # Before an interruption some may have been finished: these are left.
         if not overwrite and (found := _finished(to, task)) is not None:
@@ -562,13 +562,15 @@ def _opened(
 ) -> tuple[PackRows, RowStorage]:
     """Return the rows of several packs as one, and how they are stored under a name.
 
-    spec, rule: the new size; quality, given: as for `_storing`.
+    spec, rule: the new size; quality, given: as for RowStorage.like.
     """
     if is_table(opened[0]):
         pack = tables_together(opened)
-        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), _storing(pack, out, **given)
+        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), RowStorage.like(
+            pack, out, **given
+        )
     pack, numbers = together(opened)
-    storing = _storing(pack, out, quality=quality, **given)
+    storing = RowStorage.like(pack, out, quality=quality, **given)
     image = next((f for f in pack.fields if f.name == "image"), None)
     passes = storing.store == "jpeg" and quality in (None, ((image and image.codec) or {}).get("quality"))
     whole = None
@@ -595,36 +597,6 @@ def _whole(
     spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
     masks = any("sampling" in f.about for f in pack.fields)
     return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, anew=anew)
-
-
-def _storing(
-    pack: Pack,
-    out: str,
-    *,
-    format: str | None = None,
-    store: str | None = None,
-    quality: int | None = None,
-    shards: int | str | None = None,
-) -> RowStorage:
-    """Return the storage that was asked for, else the pack's own."""
-    image = next((f for f in pack.fields if f.name == "image"), None)
-    main = image or next((f for f in pack.fields if f.compressed), None)
-    codec = dict((main and main.codec) or {})
-    pixels = (
-        image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
-    )
-    format = format or format_of(out, sharded=shards is not None)
-    if store is None:
-        kept = main is not None and main.compressed and format == "h5"
-        store = str(codec["name"]) if kept else "raw" if pixels else "jpeg"
-    if quality is None:
-        quality = int(codec.get("quality", 90))
-    elif store != "jpeg":
-        raise UsageError(
-            f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass "
-            f"{Option('store', 'jpeg')}, or leave it out."
-        )
-    return RowStorage.parse(out, format, store, quality, shards)
 
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.arguments import as_bytes, as_whole, choice, whole
 from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import block_codec, codec_record
@@ -16,6 +17,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
+from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
 from packer.sentence import Option
@@ -62,6 +64,46 @@ class RowStorage:
         return cls(format or format_of(out, sharded=sharded), store, whole("quality", quality), rows, nbytes)
 
     @classmethod
+    def like(
+        cls,
+        pack: Pack | None,
+        out: str,
+        *,
+        format: str | None = None,
+        store: str | None = None,
+        quality: int | None = None,
+        shards: int | str | None = None,
+        layout: bool = False,
+    ) -> RowStorage:
+        """Return the storage that is asked for, else a pack's own; without a pack raw rows. Raises UsageError.
+
+        layout: the pack's shards are taken, too, where the output is not called as one HDF5 file is.
+        """
+        record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
+        if layout and pack is not None and pack.shards and shards is None and format_of(out) != "h5":
+            shards = int(record.get("shard_rows") or max(shard.rows for shard in pack.shards))
+            format = format or pack.format
+        fields = () if pack is None else pack.fields
+        image = next((f for f in fields if f.name == "image"), None)
+        main = image or next((f for f in fields if f.compressed), None)
+        codec = dict((main and main.codec) or {})
+        pixels = (
+            image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
+        )
+        format = format or format_of(out, sharded=shards is not None)
+        if store is None:
+            kept = main is not None and main.compressed and format == "h5"
+            store = str(codec["name"]) if kept else "raw" if pixels else "jpeg"
+        if quality is None:
+            quality = int(codec.get("quality") or record.get("quality") or 90)
+        elif store != "jpeg":
+            raise UsageError(
+                f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass "
+                f"{Option('store', 'jpeg')}, or leave it out."
+            )
+        return cls.parse(out, format, store, quality, shards)
+
+    @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowStorage:
         """Read options as a pack records them. Raises UsageError."""
         quality = options.get("quality")
@@ -82,6 +124,12 @@ class RowStorage:
     def sharded(self) -> bool:
         """True if the pack has shards."""
         return self.shard_rows is not None or self.shard_bytes is not None
+
+    @property
+    def described(self) -> tuple[str, str]:
+        """The store and the shards in words: ("store jpeg of quality 90", "shards of 1,000 rows"), "one file" without shards."""
+        shards = "one file" if self.shard_rows is None else f"shards of {units.count(self.shard_rows, 'row')}"
+        return f"store {self.store}{f' of quality {self.quality}' * (self.store == 'jpeg')}", shards
 
     @property
     def gathered(self) -> bool:

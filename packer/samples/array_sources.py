@@ -18,6 +18,7 @@ from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.format.header import Extent
 from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
+from packer.samples.sample_layout import default_names
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option, Sentence
 from packer.source_kinds import is_array_file
@@ -70,6 +71,9 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
     elif isinstance(source, tuple):
         found = [_given(str(number), value) for number, value in enumerate(source)]
         _check_lengths("arrays", {one.name: one for one in found})
+        if names is None and not rename:
+            named = default_names([_looks(one) for one in found], "arrays: are a tuple")
+            rename = {one.name: name for one, name in zip(found, named, strict=True)}
         return _chosen("arrays", found, names, rename, ordered=True)
     elif isinstance(source, list) or is_array_file(source):
         paths = [os.fspath(path) for path in (source if isinstance(source, list) else [source])]
@@ -233,11 +237,7 @@ def _chosen(
         )
     fields = _names_of(members)
     source = _named(subject, members, None, fields)
-    renamed = [
-        f"{old} is {new!r}"
-        for old, new in fields.items()
-        if old != new and old != "array" and not old.isdigit()
-    ]
+    renamed = [f"{old} is {new!r}" for old, new in fields.items() if old != new and old != "array"]
     if renamed or others:
         told = ", ".join(renamed) or f"fields are {', '.join(fields.values())}"
         left_out = f"; left out: {_list(others)}" if others else ""
@@ -252,17 +252,15 @@ def _chosen(
 
 def _names_of(members: Sequence[Column]) -> dict[str, str]:
     """Return the field's name of each array: image and label where one array alone looks like it, else its own, made a name."""
-    images = [
-        one
-        for one in members
-        if not isinstance(one, ListColumn) and looks_like_image(one.dtype, one.shape[1:])
-    ]
+    images = [one for one in members if _looks(one) == IMAGE]
     flat = [
         one
         for one in members
-        if len(one.shape) == 1 and (not isinstance(one, ListColumn) or one.dtype.kind == "i")
+        if one.shape[1:] in ((), (1,)) and (not isinstance(one, ListColumn) or one.dtype.kind == "i")
     ]
-    labels = [one for one in flat if _LABELS.fullmatch(_base(one.name))]
+    called = [one for one in members if _LABELS.fullmatch(_base(one.name))]
+    # One value a row, or else several: one-hot, or as many numbers.
+    labels = [one for one in flat if one in called] or [one for one in called if len(one.shape) == 2]
     if not labels and len(members) == 2:
         labels = [one for one in flat if one.dtype.kind in "iu"]
     names: dict[str, str] = {}
@@ -271,14 +269,21 @@ def _names_of(members: Sequence[Column]) -> dict[str, str]:
             name = IMAGE
         elif labels == [one]:
             name = LABEL
-        elif one.name == "array" or one.name.isdigit():
-            name = "features" if len(members) - len(labels) == 1 else f"field{one.name}"
+        elif one.name == "array":
+            name = "features"
         else:
             name = _safe(one.name)
         if name in names.values():
             raise UsageError(f"{one.where}: would be called {name!r}, as another array. Name them by rename.")
         names[one.name] = name
     return names
+
+
+def _looks(one: Column) -> str:
+    """Return what an array probably holds, as default_names takes it."""
+    if isinstance(one, ListColumn):
+        return "number" if one.dtype.kind == "i" else ""
+    return IMAGE if looks_like_image(one.dtype, one.shape[1:]) else "number" if len(one.shape) == 1 else ""
 
 
 def _base(name: str) -> str:

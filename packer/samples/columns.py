@@ -268,12 +268,12 @@ class ColumnSamples(RowMaker):
         return f"sample {sample}"
 
     def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample, where there is one whole number; else None."""
+        """Return the label of each sample, where there is one whole number or boolean; else None."""
         column = self._columns.get(LABEL)
         if (
             column is None
             or column.plan.field.shape != ()
-            or np.dtype(column.plan.field.dtype).kind not in "iu"
+            or np.dtype(column.plan.field.dtype).kind not in "iub"
         ):
             return None
         return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)

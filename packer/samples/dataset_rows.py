@@ -107,7 +107,7 @@ class DatasetRows(RowMaker):
         if targets is None or not hasattr(targets, "__len__") or len(targets) != len(self._dataset):
             return None
         found = np.asarray(targets)
-        return found.astype(np.int64) if found.ndim == 1 and found.dtype.kind in "iu" else None
+        return found.astype(np.int64) if found.ndim == 1 and found.dtype.kind in "iub" else None
 
     def name(self, sample: int) -> str:
         """Return the dataset and the number."""

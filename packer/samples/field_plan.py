@@ -73,14 +73,15 @@ class FieldPlan:
     """A field, and how a sample's value becomes its row.
 
     color: of Pillow images, a key of CHANNELS, else ""; asked: it was chosen by the user. channels_first: values are [C, H, W] and
-    stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. sized: how images of any size are brought to one. rounds: the
-    dtype was declared, and floats are rounded to it.
+    stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. single: values are [1] and stored as numbers. sized: how images of
+    any size are brought to one. rounds: the dtype was declared, and floats are rounded to it.
     """
 
     field: Field
     color: str = ""
     channels_first: bool = False
     gray: bool = False
+    single: bool = False
     sized: Sized | None = None
     asked: bool = False
     rounds: bool = False
@@ -119,6 +120,8 @@ class FieldPlan:
             rows = rows.transpose(0, 2, 3, 1)
         elif self.gray and rows.ndim == 3:
             rows = rows[..., None]
+        elif self.single and given == (1,):
+            rows = rows[:, 0]
         if self.sized is not None:
             channels = (self.field.shape or ())[-1]
             dtype = np.dtype(self.field.dtype)
@@ -319,12 +322,16 @@ def plan_rows(
 ) -> FieldPlan:
     """Return the plan of a fixed field whose values have this dtype and shape.
 
-    Those called image, of 8 or 16 bits, are stored [H, W, C]: [H, W] and [C, H, W] are turned so. declared: the shape it is to have.
+    Those called image, of 8 or 16 bits, are stored [H, W, C]: [H, W] and [C, H, W] are turned so. Whole numbers and booleans called
+    label, [1] as Keras has them, are stored as numbers. declared: the shape it is to have.
     """
     about: dict[str, Any] = {}
     channels_first = gray = False
     row = shape
-    if (name == IMAGE or color) and np.dtype(dtype).str in _PIXELS:
+    single = name == LABEL and shape == (1,) and np.dtype(dtype).kind in "iub" and declared != shape
+    if single:
+        row = ()
+    elif (name == IMAGE or color) and np.dtype(dtype).str in _PIXELS:
         if len(shape) == 2:
             gray, row = True, (*shape, 1)
         elif is_channels_first(shape):
@@ -339,7 +346,7 @@ def plan_rows(
         )
     if any(side < 1 for side in row):
         raise ValueRefusedError(f"has the shape {list(shape)}, and holds nothing. Leave it out")
-    return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray)
+    return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray, single)
 
 
 def is_channels_first(shape: Sequence[int]) -> bool:

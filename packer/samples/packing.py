@@ -162,8 +162,8 @@ class PackingOptions:
         )
         if self.classes is not None and not numbers:
             raise UsageError(
-                "classes: number the labels, and there is no field 'label' of one whole number a sample. Leave them out, or name the"
-                " labels by rename."
+                "classes: number the labels, and there is no field 'label' of one whole number a sample. Leave them out, name the"
+                " labels by rename, or convert them to int64."
             )
         return self if self.classes is not None or not numbers else replace(self, classes=found)
 

@@ -152,7 +152,10 @@ def _layout(
             fields = {name: fields[name] for name in forms}
         return SampleLayout(fields, forms is None, True), _notes(fields, known)
     if values is not None:
-        names = [*forms] if forms is not None else _default_names(values, subject)
+        if forms is not None:
+            names = [*forms]
+        else:
+            names = default_names([_looks(value) for value in values], f"{subject}: its samples are tuples")
         if len(names) != len(values):
             raise UsageError(
                 f"fields: the samples of {subject} have {len(values)} values, and {len(names)} fields are named. Name each."
@@ -196,15 +199,23 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     ]
 
 
-def _default_names(values: Sequence[Any], subject: str) -> list[str]:
-    """Return the names of a tuple's values where nobody gave them: (image or features, label)."""
-    if len(values) > 2:
+def default_names(looks: Sequence[str], said: str) -> list[str]:
+    """Return the names of values in order where nobody gave them: (image or features, label); or (label, image).
+
+    looks: of each value "image", "number" for a single one, or ""; said: what they are, the beginning of a sentence. Raises UsageError.
+    """
+    if len(looks) > 2:
         raise UsageError(
-            f"{subject}: its samples are tuples of {len(values)} values without names. Pass fields, for example"
-            f" {['image', 'label', 'mask', 'weight'][: len(values)]}."
+            f"{said} of {len(looks)} values without names. Pass fields, for example"
+            f" {['image', 'label', 'mask', 'weight'][: len(looks)]}."
         )
-    names = ["image" if is_image_like(values[0]) else "features", "label"]
-    return names[: len(values)]
+    if list(looks) == ["number", IMAGE]:
+        return ["label", IMAGE]
+    return [IMAGE if looks[0] == IMAGE else "features", "label"][: len(looks)]
+
+
+def _looks(value: Any) -> str:
+    return IMAGE if is_image_like(value) else "number" if np.ndim(value) == 0 else ""
 
 
 def _mapping(sample: Any) -> Mapping[Any, Any] | None:

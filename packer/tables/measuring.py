@@ -22,6 +22,7 @@ from packer.tables.transform.table_transform import TableTransform
 
 TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # rows whose quantiles stand for all
+_EXACT = 1 << 53  # from here on float64 holds some whole numbers only
 _STEP = 4 * BLOCK  # rows read at once; statistics depend on BLOCK alone
 
 
@@ -29,13 +30,14 @@ class MeasuredRows(NamedTuple):
     """Statistics of staged rows.
 
     sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of plan.numeric], NaN for missing; missing: column
-    number -> missing cells of numbers, among all rows.
+    number -> missing cells of numbers, among all rows; whole_label: the label of all rows is whole numbers that float64 tells apart.
     """
 
     sums: ColumnSums
     sample: NDArray[np.float64]
     fit: str
     missing: dict[int, int]
+    whole_label: bool
 
 
 def measure(
@@ -61,6 +63,8 @@ def measure(
     counts[order.samples[first:stop]] = True
     sums = ColumnSums(plan)
     dtype = staged.dtype
+    labels = [w.name for w in plan.numeric if w.column.role == "label" and plan.whole_label]
+    fractions: list[str] = []  # labels that are not whole
 
     def part(start: int) -> tuple[PartialSums, NDArray[np.float64], list[int]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))
@@ -68,6 +72,7 @@ def measure(
         mask = None if fit == "all" else counts[rows]
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
         missing = [int(is_missing(records[w.name]).sum()) for w in counted]
+        fractions.extend(name for name in labels if not fractions and not _are_whole(records[name]))
         return sums.part(records, mask), plan.sample(records[sampled[low:high] - start]), missing
 
     # Where all rows are measured, the sums tell.
@@ -83,7 +88,12 @@ def measure(
     lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
         w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
     }
-    return MeasuredRows(sums, np.asfortranarray(np.concatenate(samples)), fit, lacking)
+    sample = np.asfortranarray(np.concatenate(samples))
+    return MeasuredRows(sums, sample, fit, lacking, bool(labels) and not fractions)
+
+
+def _are_whole(x: NDArray[np.float64]) -> bool:
+    return bool(((x == np.trunc(x)) & (np.abs(x) < _EXACT)).all())
 
 
 def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
@@ -95,10 +105,11 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
         dtype = np.dtype(plan.label_dtype if label else plan.dtype)
         if dtype.kind == "f" and column.standardize is not None:
             dtype = np.dtype(np.float64)  # what is told apart in float64 stays apart
-        if column.type not in ("number", "integer") or dtype.kind != "f" or column.log1p or not found.whole:
+        if column.type not in ("number", "integer") or dtype.kind != "f" or column.log1p:
             continue
         limit, most = 1 << (np.finfo(dtype).nmant + 1), max(-found.least, found.most)
-        if most < limit or not (label or column.role == "feature"):
+        whole = found.whole or (label and found.least >= limit // 2)  # from there on the dtype has no others
+        if not whole or most < limit or not (label or column.role == "feature"):
             continue
         ways = f"{Option('keep', column.name)}, {Option('drop', column.name)} or {as_category(column.name)}"
         if label:

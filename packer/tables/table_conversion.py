@@ -71,7 +71,7 @@ def convert_table(
     like: str | os.PathLike[str] | None = None,
     csv: Csv | Mapping[str, Any] | None = None,
     format: str | None = None,
-    store: str = "raw",
+    store: str | None = None,
     split: str | Mapping[str, float | str] | None = None,
     shuffle: bool = True,
     seed: int = 0,
@@ -97,8 +97,8 @@ def convert_table(
     out, format, store, shuffle, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     label : str or sequence of str, optional
-        Column, or columns, to predict: texts become classes (int64 codes, names in the header), whole numbers int64, other numbers
-        float32; several: [N, k].
+        Column, or columns, to predict: texts become classes (int64 codes, names in the header), whole numbers (written as 1.0, too)
+        int64, other numbers float32; several: [N, k].
     label_as : {"auto", "classes", "number"}
         "classes": numbers become classes too; "number": float32.
     features, drop, keep : sequence of str, optional
@@ -117,7 +117,8 @@ def convert_table(
     encode : Encode, optional
         Rarer ways of making features: ``Encode(log1p=, indicators=, max_categories=)``.
     like : path, optional
-        A pack whose mapping, categories and statistics are used; the options above that make one are then refused.
+        A pack whose mapping, categories and statistics are used; the options above that make one are then refused. Its store and
+        shards are taken where none are given.
     csv : Csv, optional
         How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=, skip_rows=,
         comment=)``.
@@ -153,12 +154,20 @@ def convert_table(
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
     choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
-    storing = RowStorage.parse(run.out, format, choice("store", store, _STORES), shards=shards)
+    model = None if like is None else open_pack(os.fspath(like))
+    storing = RowStorage.like(
+        model,
+        run.out,
+        format=format,
+        store=store and choice("store", store, _STORES),
+        shards=shards,
+        layout=True,
+    )
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     parts = None if split is None else parse_parts(split)
     dealt = {"split": parts, "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
-    job = _new_job(run, _names(source), reading, choices, storing, dealt, like)
+    job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
     if (found := run.found(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
     if on_plan is not None:
@@ -179,7 +188,7 @@ def _new_job(
     choices: ColumnChoices,
     storing: RowStorage,
     dealt: Mapping[str, Any],
-    like: Any,
+    like: Pack | None,
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
@@ -187,10 +196,10 @@ def _new_job(
     """
     transform, digested = None, None
     if like is not None:
-        transform = _transform_of(open_pack(os.fspath(like)), "like ")
+        transform = _transform_of(like, "like ")
         if given := sorted(choices.record()) or (["types"] if reading.types else []):
             raise UsageError(
-                f"like {os.fspath(like)}: says what becomes of the columns; {given[0]} is given, too."
+                f"like {like.path}: says what becomes of the columns; {given[0]} is given, too."
                 " Leave one of them out."
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()

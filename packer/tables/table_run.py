@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,7 +77,15 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             written = {c.name: c.notation for c in job.table.columns if c.notation}
             reading = {"types": written} if written else {}
         transform = fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
-        notes += notes_on_rounding(job.plan, found.sums)
+        if found.whole_label:
+            transform = replace(transform, label_dtype="<i8")
+            notes.append(
+                Sentence(
+                    f"column {job.plan.label[0]!r} holds whole numbers alone, as classes do: "
+                    f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
+                )
+            )
+        notes += notes_on_rounding(transform, found.sums)
         features = [c for c in transform.columns if c.role == "feature"]
         fitted = any(c.coded or c.standardize or c.missing in ("mean", "median") for c in features)
         if order.splits and found.fit != TRAIN and fitted:

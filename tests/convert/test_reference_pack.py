@@ -49,7 +49,7 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     assert test.header.field("image") == train.header.field("image")
     path = tmp_path / "train.h5"
     assert (
-        f"As in {path}: classes 3, size 16x32, fit pad, channels gray, dtype uint8. "
+        f"As in {path}: classes 3, size 16x32, fit pad, channels gray, dtype uint8, store raw. "
         f"Normalize() as text means {path}'s mean and std." in plans[0].notes
     )
     train.check_classes(test)
@@ -62,7 +62,7 @@ def test_the_note_says_what_is_other_than_in_the_other_pack(
     given: dict[str, Any] = {"classes": ["red", "blue"], "size": 8, "fit": "stretch"}
     report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", **given)
     assert report.notes[0].startswith(
-        f"As in {tmp_path / 'train.h5'}: channels rgb, dtype uint8."
+        f"As in {tmp_path / 'train.h5'}: channels rgb, dtype uint8, store raw."
         " Other than there: classes 2, size 8x8, fit stretch. Normalize() as text means"
     )
 
@@ -81,6 +81,41 @@ def test_the_rule_of_whole_pictures_is_taken(photo_folder: Path, test_folder: Pa
     convert_images(photo_folder, tmp_path / "train.h5", size="max=24", store="jpeg")
     convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", store="jpeg")
     assert open_pack(tmp_path / "test.h5").read("height").tolist() == [20, 20]
+
+
+@pytest.mark.parametrize(
+    ("options", "out", "made"),
+    [
+        ({"store": "jpeg", "quality": 77}, "made.h5", ("h5", "jpeg", 77, None)),
+        ({"store": "zstd"}, "made.h5", ("h5", "zstd", None, None)),
+        ({"store": "zstd"}, "made", ("npy", "raw", None, None)),  # .npy files are never compressed
+        ({"shards": 2}, "made", ("h5", "raw", None, 2)),
+        ({"shards": 2, "format": "npy"}, "made", ("npy", "raw", None, 2)),
+        ({"shards": 2, "store": "jpeg"}, "made.h5", ("h5", "jpeg", 90, None)),  # it is called as one file
+        ({"size": "max=24", "store": "jpeg", "quality": 66}, "made.h5", ("h5", "jpeg", 66, None)),
+        ({"size": "max=24"}, "made.h5", ("h5", "raw", None, None)),
+    ],
+)
+def test_the_store_is_taken(
+    options: Any, out: str, made: tuple[Any, ...], photo_folder: Path, test_folder: Path, tmp_path: Path
+):
+    convert_images(photo_folder, tmp_path / "train.h5", **{"size": 32} | options)
+    report = convert_images(test_folder, tmp_path / out, like=tmp_path / "train.h5")
+    record = open_pack(tmp_path / out).parts[0].header.provenance["options"]
+    assert tuple(record.get(name) for name in ("format", "store", "quality", "shard_rows")) == made
+    assert f"store {made[1]}" in report.notes[0]
+    # What is given stands above it.
+    convert_images(test_folder, tmp_path / "own.h5", like=tmp_path / "train.h5", store="raw")
+    assert open_pack(tmp_path / "own.h5").header.provenance["options"]["store"] == "raw"
+
+
+def test_the_store_of_a_table_is_taken(tmp_path: Path):
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(400)))
+    convert_table(tmp_path / "t.csv", tmp_path / "train", label="y", store="zstd", shards=150)
+    convert_table(tmp_path / "t.csv", tmp_path / "test", like=tmp_path / "train")
+    test = open_pack(tmp_path / "test")
+    assert [shard.rows for shard in test.shards] == [150, 150, 100]
+    assert test.parts[0].header.provenance["options"]["store"] == "zstd"
 
 
 def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -24,7 +24,9 @@ from packer.format.pack import Pack
 from packer.orders.runs import one_run
 from packer.read.array_store import PackStore
 from packer.samples import array_sources
+from packer.samples.field_plan import form_of, plan_rows
 from packer.samples.packing import Fields
+from packer.samples.values import ValueRefusedError
 
 ROWS = 60
 draws = np.random.default_rng(0)
@@ -220,6 +222,70 @@ def test_any_dtype_and_shape(kind: str, way: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, expected)
         if isinstance(expected, np.ndarray):
             assert found.dtype == expected.dtype
+
+
+CLASSES = np.arange(ROWS) % 3
+
+
+@pytest.mark.parametrize("way", ["arrays", "samples"])
+@pytest.mark.parametrize(
+    ("y", "form"),
+    [
+        (LABELS / 4, "float64[]"),
+        (CLASSES.astype("f4"), "float32[]"),
+        (CLASSES > 1, "bool[]"),
+        (np.eye(3)[CLASSES], "float64[3]"),
+        (CLASSES[:, None].astype("u1"), "uint8[]"),  # as Keras' data sets have them
+        (CLASSES[:, None] / 2, "float64[1]"),  # a target of regression, as a network gives it
+    ],
+)
+def test_a_pair_is_features_and_label(way: str, y: NDArray[Any], form: str, tmp_path: Path) -> None:
+    x = np.arange(3 * ROWS, dtype="f4").reshape(ROWS, 3)
+    given = (x, y) if way == "arrays" else list(zip(x, y, strict=True))
+    pack_dataset(given, tmp_path / "p.h5", shuffle=False)
+    features, label = open_pack(tmp_path / "p.h5").fields
+    assert (form_of(features), form_of(label)) == ("float32[3]", form)
+    assert (features.name, label.name) == ("features", "label")
+    stored = open_pack(tmp_path / "p.h5").read("label")
+    assert stored.tolist() == y.reshape(stored.shape).tolist()
+
+
+def test_pairs_of_labels_and_images_and_unnamed_triples(tmp_path: Path) -> None:
+    x = np.zeros((ROWS, 3), "f4")
+    for name, pair in (("a", (LABELS, IMAGES)), ("b", list(zip(LABELS, IMAGES, strict=True)))):
+        pack_dataset(pair, tmp_path / name)
+        assert [f.name for f in open_pack(tmp_path / name).fields] == ["label", "image", "key"]
+    for triple in ((x, LABELS, x), [(x[0], 1, x[0])]):
+        with pytest.raises(UsageError, match=r"of 3 values without names\. Pass fields, for example"):
+            pack_dataset(triple, tmp_path / "c")
+    # Declared shapes are kept, and a label of another shape than the others' is no label of this field.
+    pack_dataset((x, LABELS[:, None]), tmp_path / "c", fields={"features": None, "label": "int64[1]"})
+    assert form_of(open_pack(tmp_path / "c").fields[1]) == "int64[1]"
+    with pytest.raises(ValueRefusedError, match=r"has the shape \[2\], and the field is int64\[\]"):
+        plan_rows("label", np.dtype("<i8"), (1,)).row([1, 2])
+
+
+def test_booleans_are_dealt_out_evenly(tmp_path: Path) -> None:
+    y = np.arange(ROWS) < 6
+    pack_dataset((np.zeros((ROWS, 3), "f4"), y), tmp_path / "p.h5", split="a=0.5,b=0.5")
+    pack = open_pack(tmp_path / "p.h5")
+    label = pack.read("label")
+    assert [label[a:b].sum() for ((a, b),) in pack.header.splits.values()] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("names", "fields"),
+    [
+        (("X", "y"), ["X", "label"]),
+        (("x_train", "y_train"), ["x_train", "label"]),
+        (("data", "labels"), ["data", "label"]),
+    ],
+)
+def test_labels_of_several_numbers_in_a_file(names: Any, fields: list[str], tmp_path: Path) -> None:
+    for y in (np.eye(3)[CLASSES], CLASSES[:, None]):
+        np.savez(tmp_path / "a.npz", **dict(zip(names, (np.zeros((ROWS, 2)), y), strict=True)))
+        pack_dataset(tmp_path / "a.npz", tmp_path / "p", overwrite=True)
+        assert [f.name for f in open_pack(tmp_path / "p").fields] == fields
 
 
 def test_an_image_of_16_bits_is_an_image(tmp_path: Path) -> None:

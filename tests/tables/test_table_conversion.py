@@ -23,6 +23,7 @@ from PIL import Image
 
 from packer.cli.console import in_options
 from packer.convert import staged_rows
+from packer.convert.conversion_task import Report
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.format import working_folder
@@ -93,7 +94,7 @@ def rows_of(path: Path | str, field: str = "features") -> Any:
 def test_values_are_those_of_pandas_to_the_bit(numbers: Path, tmp_path: Path):
     report = convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", shuffle=False)
     expected = pandas.read_csv(numbers, header=None, dtype="float32").to_numpy()
-    found = np.column_stack([rows_of(report.out, "label"), rows_of(report.out)])
+    found = np.column_stack([rows_of(report.out, "label").astype("<f4"), rows_of(report.out)])
     assert found.dtype == np.float32
     assert np.array_equal(found.view("<u4"), expected.view("<u4"))
     assert report.rows == ROWS
@@ -195,7 +196,7 @@ def test_categories_that_only_the_test_split_has_are_unknown(tmp_path: Path):
 
 
 def test_statistics_of_all_rows_are_told_where_there_are_splits(numbers: Path, tmp_path: Path):
-    options: dict[str, Any] = {"csv": Csv(header=False), "label": "0", "overwrite": True}
+    options: dict[str, Any] = {"csv": Csv(header=False), "label": "0", "label_as": "float", "overwrite": True}
     said = "no split is called train (test and training are there): means, deviations and categories are those of all rows."
     for split, more, notes in (
         ("training=0.8,test=0.2", {"standardize": True}, (said,)),
@@ -601,6 +602,39 @@ def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
     assert report.notes == (
         f"{tmp_path / 't.csv'}: 1 column without a name, or with that of another, called 'a.1'.",
     )
+
+
+@pytest.mark.parametrize("form", ["%.1f", "%.18e"])
+def test_labels_of_whole_numbers_with_a_point_are_classes_as_of_images(form: str, tmp_path: Path):
+    def convert(values: Any, **options: Any) -> Report:
+        table = pandas.DataFrame({"x": np.arange(len(values)), "y": values})
+        table.to_csv(tmp_path / "t.csv", index=False, float_format=form)
+        return convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y", overwrite=True, **options)
+
+    numbers = np.arange(20_000) % 3 * 1.0
+    report = convert(numbers)
+    assert in_options(report.notes[0]) == (
+        "column 'y' holds whole numbers alone, as classes do: the label is stored as int64. For float32 pass --label-as float."
+    )
+    whole = open_pack(report.out)
+    assert (whole.read("label").dtype, np.bincount(whole.read("label")).tolist()) == (
+        np.int64,
+        [6667, 6667, 6666],
+    )
+    assert open_pack(convert(numbers, label_as="float").out).read("label").dtype == np.float32
+    # One fraction anywhere, in a row of any split, and numbers that float64 rounds, are none.
+    numbers[-1] = 0.5
+    assert (
+        open_pack(convert(numbers, split="train=first:15000,val=rest").out).read("label").dtype == np.float32
+    )
+    assert open_pack(convert([1.0, 2.0**53]).out).read("label").dtype == np.float32
+    assert open_pack(convert([1.0, 2.0**53 - 1]).out).read("label").max() == 2**53 - 1
+    # As in a pack whose label is of whole numbers, a fraction is a bad row.
+    convert([1.0, 2.0])
+    os.rename(tmp_path / "t.h5", tmp_path / "train.h5")
+    (tmp_path / "t.csv").write_text("x,y\n1,1.0\n2,1.5\n")
+    with pytest.raises(SourceError, match=r"line 3, column 'y': '1.5' is not a whole number"):
+        convert_table(tmp_path / "t.csv", tmp_path / "t.h5", like=tmp_path / "train.h5")
 
 
 def test_labels_and_kept_columns_keep_their_digits(tmp_path: Path):

@@ -103,7 +103,7 @@ def test_labels_and_float16_and_what_even_float64_rounds(tmp_path: Path):
     )
     _, notes = converted(frame, tmp_path, label="y")
     assert notes[1].startswith(
-        "column 'y' holds numbers to about 100,000,752; float32 holds all whole ones only"
+        "column 'y' holds numbers to about 100,000,750; float32 holds all whole ones only"
     )
     assert notes[1].endswith(" pass --label-as classes; --dtype float64 stores them as they are.")
     _, notes = converted(frame, tmp_path, drop=["id"], label="y", dtype="float16")

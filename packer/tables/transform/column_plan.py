@@ -151,6 +151,7 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Tabl
         label_kind,
         label_dtype,
         max_categories=choices.max_categories,
+        whole_label=choices.label_as == "auto" and [own[name].type for name in choices.label] == ["number"],
     )
 
 

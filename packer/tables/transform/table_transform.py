@@ -45,7 +45,8 @@ class TableTransform:
 
     columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind ("classes" or "number") and
     dtype of the field, or None; fit_name: the rows whose statistics are used, "all" or a split's name, "" for a plan; reading: how
-    text files were read, plain JSON; max_categories: of a column that is to be fitted.
+    text files were read, plain JSON; max_categories: of a column that is to be fitted; whole_label: of a plan, the label is stored as
+    int64 if it turns out to hold whole numbers alone.
     """
 
     columns: tuple[TableColumn, ...]
@@ -56,6 +57,7 @@ class TableTransform:
     fit_name: str = ""
     reading: Mapping[str, Any] = field(default_factory=dict)
     max_categories: int = field(default=sys.maxsize, compare=False)
+    whole_label: bool = field(default=False, compare=False)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -217,7 +219,7 @@ class TableTransform:
         if c.type != "number" or c.role == "keep":
             return False
         if c.role == "label":
-            return self.label_kind == "number" and self.label_dtype == "<f4"
+            return self.label_kind == "number" and self.label_dtype == "<f4" and not self.whole_label
         return self.dtype == "<f4" and c.standardize is None and not c.log1p
 
     def _exact(self, c: TableColumn) -> bool:

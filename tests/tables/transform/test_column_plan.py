@@ -86,7 +86,8 @@ def test_only_named_features_are_read():
         ({"dtype": "float64"}, "<f8"),
         ({"dtype": "float16"}, "<f8"),
         ({"dtype": "int8"}, "<f8"),
-        ({"label": ("a",)}, "<f4"),
+        ({"label": ("a",)}, "<f8"),  # whole numbers are stored as such
+        ({"label": ("a",), "label_as": "number"}, "<f4"),
         ({"label": ("a",), "label_as": "classes"}, "<f8"),
         ({"keep": ("a",)}, "<f8"),
     ],
