@@ -1,8 +1,13 @@
 """The CSV in which labels, boxes and keypoints stand beside the names of images; lines of text files that people write.
 
-The first column names the images, unless another one is chosen: each by its path below the images' folder, or by its stem, which
-is its name without folder and extension. Commas stand between cells, tabs in a .tsv. Nothing else is tried: a name that no image
-has, or several have, is an error.
+The first column names the images, unless another one is chosen. Commas stand between cells, tabs in a .tsv. An image cat/1.jpg is
+
+    cat/1.jpg  cat\\1.jpg     its path below the images' folder
+    1.jpg                     the end of its path
+    1                         its name without folder and extension
+    /data/photos/cat/1.jpg    its path behind a prefix that the names of all rows have
+
+where it is the only one that is called so. Nothing else is tried: another name is an error.
 
 Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
 """
@@ -14,7 +19,7 @@ import os
 import stat
 import sys
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from functools import cached_property
@@ -57,6 +62,7 @@ class LabelTable(CheckedRows):
         super().__init__(path, array("q"), findings)
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
+        self._prefix: str | None = None  # of the names of all rows
         self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
         """The cells of each chosen column; "" for the one that was not chosen by name."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
@@ -90,15 +96,15 @@ class LabelTable(CheckedRows):
                 )
             else:
                 name = row[file].strip()
-                image = self._image(name)
+                image = self._image(name, line)
                 if image >= 0:
                     yield line, image, [row[place] for place in places]
                     continue
                 many = "several images are" if image == _AMBIGUOUS else "no image is"
                 found = f"{many} called {shorten(name)}"
                 allowed = (
-                    "paths below the images' folder are read, and names without folder and extension that one image has, in "
-                    f"one of the columns {shorten(', '.join(header))}. Correct the row, pass "
+                    f"paths below the images' folder are read, as {shorten(self._keys[0])}, their ends, and names without "
+                    f"extension that one image has, in one of the columns {shorten(', '.join(header))}. Correct the row, pass "
                     f"{Option('Labels.file_column')} for another column"
                 )
             where = f"line {line}"
@@ -130,18 +136,66 @@ class LabelTable(CheckedRows):
             )
         return file, [header.index(name) for name in chosen] or others
 
-    def _image(self, name: str) -> int:
-        """Return the index of the image called so, _UNKNOWN if there is none, _AMBIGUOUS if there are several."""
-        index = self._paths.get(name.removeprefix("./"))
-        return self._stems.get(name, _UNKNOWN) if index is None else index
+    def _image(self, name: str, line: int = 1) -> int:
+        """Return the index of the image called so, _UNKNOWN if there is none, _AMBIGUOUS if there are several.
+
+        Raises SourceError where the names of some rows have a prefix, and others none, or another one.
+        """
+        path = name.removeprefix("./")
+        if path not in self._paths:
+            path = path.replace("\\", "/").removeprefix("./")
+        index, prefix = self._paths.get(path, _UNKNOWN), ""
+        if index == _UNKNOWN and os.path.splitext(path)[1]:
+            index = self._names.get(path.rpartition("/")[2], _UNKNOWN)
+            if index >= 0 and not f"/{self._keys[index]}".endswith(f"/{path}"):
+                index = _UNKNOWN
+        if index == _UNKNOWN:
+            index = self._stems.get(name, _UNKNOWN)
+        if index == _UNKNOWN and self._prefix != "":
+            index, prefix = self._behind_prefix(path)
+        if index < 0:
+            return index
+        if self._prefix is None:
+            self._prefix = prefix
+            if prefix:
+                shown = f"{name!r} is {self._keys[index]!r}"
+                self.findings.notes.append(
+                    f"{self.subject}: its names begin with {prefix!r}, which is passed over: {shown}."
+                )
+        if prefix != self._prefix:
+            raise SourceError(
+                f"{self.subject} line {line}: {shorten(name)} does not begin with {self._prefix}, as the names before it do; all"
+                " names have one prefix before the paths below the images' folder, or none. Pass the folder that holds all images."
+            )
+        return index
+
+    def _behind_prefix(self, path: str) -> tuple[int, str]:
+        """Return the image whose path is the end of this one, _AMBIGUOUS if there are several, and what is before it."""
+        found: list[str] = []
+        rest = path
+        while "/" in rest:
+            rest = rest.partition("/")[2]
+            found += [rest] if rest in self._paths else []
+        if len(found) != 1:
+            return (_AMBIGUOUS if found else _UNKNOWN), ""
+        return self._paths[found[0]], path.removesuffix(found[0])
 
     @cached_property
     def _stems(self) -> dict[str, int]:
-        """Images by their stems; made when it is needed first: for ten million images it takes two gigabytes."""
+        """Images by their names without extension."""
+        return self._by(lambda name: os.path.splitext(name)[0])
+
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        """Images by their names."""
+        return self._by(lambda name: name)
+
+    def _by(self, called: Callable[[str], str]) -> dict[str, int]:
+        """Return images by what their names say; made when it is needed first: for ten million images it takes two gigabytes."""
         found: dict[str, int] = {}
         for index, key in enumerate(self._keys):
-            stem = os.path.splitext(key.rpartition("/")[2])[0]
-            found[stem] = _AMBIGUOUS if stem in found else index
+            name = called(key.rpartition("/")[2])
+            found[name] = _AMBIGUOUS if name in found else index
         return found
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:

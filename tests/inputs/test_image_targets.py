@@ -421,8 +421,8 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 @pytest.mark.parametrize("chosen", [{}, {"label": "a"}])
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
-        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension that one image has, in one of the columns file, a. Correct the row, pass "
+        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, as cat/1.jpg, their ends, and names "
+        "without extension that one image has, in one of the columns file, a. Correct the row, pass "
         "labels=Labels(file_column=) for another column, or pass on_error='skip'."
     )
 

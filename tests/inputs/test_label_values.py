@@ -240,8 +240,8 @@ def test_chosen_columns_are_found_by_the_header(write: Write) -> None:
 def test_the_file_column_is_the_first_unless_another_is_named(write: Write) -> None:
     path = write(",file,a\n0,cat/2.png,x\n1,dog/3.jpg,y\n")
     assert refused(path, KEYS, "a") == (
-        "labels.csv line 2: no image is called 0; paths below the images' folder are read, and names without folder and extension "
-        "that one image has, in one of the columns , file, a. Correct the row, pass "
+        "labels.csv line 2: no image is called 0; paths below the images' folder are read, as cat/1.jpg, their ends, and names without "
+        "extension that one image has, in one of the columns , file, a. Correct the row, pass "
         "labels=Labels(file_column=) for another column, or pass on_error='skip'."
     )
     assert LabelTable(path, KEYS, ("a",), file_column="file").images.tolist() == [1, 2]
@@ -298,8 +298,8 @@ def test_the_file_column_cannot_be_chosen(write: Write) -> None:
 @pytest.mark.parametrize("chosen", [(), ("label",)])
 def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, ...]) -> None:
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
-        f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, and names without folder "
-        "and extension that one image has, in one of the columns file, label. Correct the row, pass "
+        f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, as cat/1.jpg, their ends, and names "
+        "without extension that one image has, in one of the columns file, label. Correct the row, pass "
         "labels=Labels(file_column=) for another column, or pass on_error='skip'."
     )
 
@@ -307,8 +307,8 @@ def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, .
 def test_an_ambiguous_name_is_refused(write: Write) -> None:
     keys = ["a/1.jpg", "b/1.png", "b/2.png"]
     assert refused(write("2,0\n1,1\n"), keys) == (
-        "labels.csv line 2: several images are called 1; paths below the images' folder are read, and names without folder and "
-        "extension that one image has, in one of the columns 2, 0. Correct the row, pass labels=Labels(file_column=) for "
+        "labels.csv line 2: several images are called 1; paths below the images' folder are read, as a/1.jpg, their ends, and names "
+        "without extension that one image has, in one of the columns 2, 0. Correct the row, pass labels=Labels(file_column=) for "
         "another column, or pass on_error='skip'."
     )
 
@@ -482,13 +482,48 @@ def test_paths_and_stems_find_their_image(write: Write, name: str) -> None:
     keys = ["cat/1.jpg", "cat/2.jpg", "dog/2.jpg", "dog/3.jpg", "dog/3.png"]
     table = LabelTable(write(f"file,x\n{name},a\ndog/3.png,b\n"), keys, ("x",))
     assert table.images.tolist() == [0, 4]
-    for other in ("cat/1", "1.jpg", "1.png"):
+    for other in ("cat/1", "1.png"):
         assert f"no image is called {other};" in refused(write(f"file,x\n{other},a\n"), keys, "x")
     assert refused(write("file,x\n2,a\n"), keys, "x") == (
-        "labels.csv line 2: several images are called 2; paths below the images' folder are read, and names without folder and "
-        "extension that one image has, in one of the columns file, x. Correct the row, pass labels=Labels(file_column=) for "
+        "labels.csv line 2: several images are called 2; paths below the images' folder are read, as cat/1.jpg, their ends, and names "
+        "without extension that one image has, in one of the columns file, x. Correct the row, pass labels=Labels(file_column=) for "
         "another column, or pass on_error='skip'."
     )
+
+
+@pytest.mark.parametrize("prefix", ["photos/", "/home/me/data/photos/", "../input/photos/", "C:\\photos\\"])
+def test_a_prefix_that_all_names_have_is_passed_over(write: Write, prefix: str) -> None:
+    names = [prefix + (key.replace("/", "\\") if "\\" in prefix else key) for key in reversed(KEYS)]
+    for header in ("file,x\n", ""):
+        table = LabelTable(write(header + "".join(f"{name},a\n" for name in names)), KEYS, ())
+        assert table.images.tolist() == [2, 1, 0]
+        shown = prefix.replace("\\", "/")
+        assert table.findings.notes == [
+            f"labels.csv: its names begin with {shown!r}, which is passed over: {names[0]!r} is 'dog/3.jpg'."
+        ]
+
+
+@pytest.mark.parametrize("name", ["cat\\2.jpg", "x/cat/2.jpg", "2.jpg", "./2.jpg"])
+def test_backslashes_and_ends_of_paths_find_their_image(write: Write, name: str) -> None:
+    keys = ["x/cat/1.jpg", "x/cat/2.jpg", "x/dog/3.jpg"]
+    table = LabelTable(write(f"file,a\n{name},1\nx/dog/3.jpg,0\n"), keys, ("a",))
+    assert (table.images.tolist(), table.findings.notes) == ([1, 2], [])
+
+
+def test_ends_of_names_that_may_be_another_image_are_refused(write: Write) -> None:
+    keys = ["1.jpg", "2.jpg", "a/1.jpg"]
+    # One part of a data set, and the names of two: the first row may be of an image that is not there.
+    for names in (("test/2.jpg", "train/2.jpg"), ("test/2.jpg", "2.jpg"), ("test/2.jpg", "2")):
+        with pytest.raises(SourceError) as error:
+            LabelTable(write("".join(f"{name},0\n" for name in names)), keys, (), Findings(skip=True))
+        assert str(error.value) == (
+            f"labels.csv line 2: {names[1]} does not begin with test/, as the names before it do; all names have one prefix before the"
+            " paths below the images' folder, or none. Pass the folder that holds all images."
+        )
+    assert "several images are called x/a/1.jpg;" in refused(write("x/a/1.jpg,0\n"), keys)
+    assert "several images are called 1.jpg;" in refused(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg"])
+    # The image called so, not the one whose name without extension it is.
+    assert LabelTable(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg.png"], ()).images.tolist() == [0]
 
 
 def test_another_folders_image_is_not_taken(write: Write) -> None:
