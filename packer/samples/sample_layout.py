@@ -215,7 +215,9 @@ def default_names(looks: Sequence[str], said: str) -> list[str]:
 
 
 def _looks(value: Any) -> str:
-    return IMAGE if is_image_like(value) else "number" if np.ndim(value) == 0 else ""
+    if is_image_like(value):
+        return IMAGE
+    return "number" if getattr(value, "ndim", 0 if isinstance(value, (int, float)) else 1) == 0 else ""
 
 
 def _mapping(sample: Any) -> Mapping[Any, Any] | None:
