@@ -29,6 +29,7 @@
     join_fields                    packs whose rows have the fields of all         (packer.format)
     fill_pack                      a pack that is made while it is loaded from     (packer.filling)
     PackerError                    base of every error raised on purpose           (packer.errors)
+    Preprocess                     new images as rows of a pack, for a server      (packer.serving)
     packer.augment                 augmentations on the batch's device
     packer.tables                  a pack's mapping of columns, applied to new rows
 

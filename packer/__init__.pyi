@@ -36,6 +36,7 @@ from packer.reports.data_card import report as report
 from packer.samples.pack_builder import PackBuilder as PackBuilder, create as create
 from packer.samples.pack_dataset import pack_dataset as pack_dataset
 from packer.samples.packing import Fields as Fields
+from packer.serving.preprocess import Preprocess as Preprocess
 from packer.tables.table_conversion import (
     append_table as append_table,
     convert_table as convert_table,

@@ -61,6 +61,7 @@ UNITS: dict[str, set[str]] = {
     "packer.codecs": set(),
     "packer.remote": set(),
     "packer.format": {
+        "packer",  # the public names: Pack.preprocess is short for packer.Preprocess
         "packer.remote",
         "packer.codecs",
         "packer.orders",
@@ -182,6 +183,18 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.read",
     },
+    # Both halves: images become rows as they are converted, and batches as they are loaded.
+    "packer.serving": {
+        "packer.augment",
+        "packer.codecs",
+        "packer.convert",
+        "packer.format",
+        "packer.inputs",
+        "packer.load",
+        "packer.orders",
+        "packer.pixels",
+        "packer.read",
+    },
     "packer.doctor": {"packer.bench", "packer.format"},
     "packer.reports": {
         "packer.codecs",
@@ -195,7 +208,6 @@ UNITS: dict[str, set[str]] = {
     "packer.bench": {
         "packer.augment",
         "packer.codecs",
-        "packer.convert",
         "packer.format",
         "packer.inputs",
         "packer.load",
@@ -203,13 +215,14 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.pixels",
         "packer.read",
+        "packer.serving",
         "packer.tables.reading",
     },
 }
 
 # Packages that are heavy, or belong to one half alone -> the units that may import them, wherever in the file.
 PACKAGES: dict[str, set[str]] = {
-    "PIL": {"packer.pixels", "packer.previews"},
+    "PIL": {"packer.pixels", "packer.previews", "packer.serving"},
     "click": {"packer.cli"},
     "cv2": {"packer.opencv"},
     "h5py": {"packer.format"},
@@ -225,6 +238,7 @@ PACKAGES: dict[str, set[str]] = {
         "packer.integrations",
         "packer.load",
         "packer.load.batch_dataset",
+        "packer.serving",
     },
     "tqdm": {"packer.progress"},
     "xxhash": {"packer.format"},

@@ -9,5 +9,6 @@
     diagnosis.py         what limits, what a model needs, and what would help, from the figures
     bench_report.py      medians, ratios and conditions, as a table, as JSON and as a picture
 
-Start with bench.py. Imports: augment, codecs, convert, format, inputs, load, orders, pixels, read, tables.reading.
+Start with bench.py. Imports: augment, codecs, format, inputs, load, orders, pixels, read, serving,
+tables.reading.
 """

@@ -25,9 +25,7 @@ from packer import units
 from packer.augment import RandomHorizontalFlip, RandomResizedCrop
 from packer.bench.hardware_limits import CopyLimit, DecodeLimit
 from packer.bench.lanes import Baseline, held_tensors
-from packer.codecs import jpeg
 from packer.codecs.jpeg import swaps_sides, upright
-from packer.convert.whole_pictures import WholePictures
 from packer.errors import ImageError, PackerError, UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -41,7 +39,7 @@ from packer.opencv import cv2
 from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, decoder_versions, resize
 from packer.pixels.image_decoder import ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
-from packer.read.encoded_images import EncodedImages
+from packer.serving.preprocess import Preprocess, record_of
 from packer.source_kinds import LISTS, PLAIN_ARCHIVES
 
 SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
@@ -241,40 +239,12 @@ def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
     return np.array([known[key] for key in keys], np.int64)
 
 
-def pixels_again(pack: Pack) -> Decode:
-    """Return a function from image files to the pixels that a row of such a pack is loaded as: JPEG rows are encoded and decoded.
-
-    It raises ImageError with the reason, but not the file's name.
-    """
-    image = image_field(pack)
-    own, encoded, quality = image.own_size, image.codec, _options(pack).get("quality", 90)
-    if own is not None:
-        size = RowSize.of_option(image.about.get("size", "keep"))
-        whole = WholePictures(size, pixel_spec(pack, (size.height, size.width)), quality, raw=encoded is None)
-
-        def of_whole(data: bytes) -> NDArray[np.uint8]:
-            picture = whole(data)
-            return EncodedImages(pack, image, [picture.data], [0], np.array([picture.size])).decode(0)
-
-        return of_whole
-    height, width, _ = image.loaded.shape or (0, 0, 0)
-    resized = Resized(pixel_spec(pack, (height, width)))
-
-    def of_one_size(data: bytes) -> NDArray[np.uint8]:
-        pixels = resized(data)
-        if encoded is not None:
-            jpeg.decode_into(jpeg.encode(pixels, encoded.get("quality", 90)), pixels)
-        return pixels
-
-    return of_one_size
-
-
 def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> int:
     """Compare size and pixels of rows spread over the pack, as they are loaded, with the source, byte for byte.
 
     indices: of source_indices. Returns how many rows were compared. Raises PackerError for the first difference.
     """
-    again = pixels_again(pack)
+    again = Preprocess(record_of(pack))
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
     with PackedBatchDataset(pack, 1, fields=("image",), subset=slice(None), output="numpy") as single:
         for row in rows:

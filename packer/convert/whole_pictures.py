@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
-from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.decode_resize import DecodeResize, Encoded, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -72,14 +72,14 @@ class WholePictures:
         self.sizes = SIZES if size.limits or raw or sized else ()
         """Fields that say how large each row is."""
 
-    def __call__(self, data: bytes) -> WholePicture:
+    def __call__(self, data: Encoded) -> WholePicture:
         """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
 
         What follows the end of a file is left out.
         Where a rule makes the sizes, upright JPEG rows get restart markers, so that the loader can decode a part of them.
         Raw rows are the pixels of any file. Raises: ImageError with the reason, but not the file's name.
         """
-        if not self.raw:
+        if not self.raw and isinstance(data, bytes):
             try:
                 file = jpeg.without_trailer(data)
                 height, width, _ = jpeg.size(file)

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from html import escape
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -367,6 +367,12 @@ class Pack:
         """Read the inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
         found = self.read_ragged("key", start, stop) if start < self.rows else []
         return [key.decode("utf-8", "surrogateescape") for key in found]
+
+    def preprocess(self, images: Any, *, augment: Any = None) -> Any:
+        """Return new images as rows, as ``packer.Preprocess(pack, augment)(images)``, which is better kept for several calls."""
+        import packer  # its public names: what is beside the format is imported nowhere in it
+
+        return packer.Preprocess(self, augment)(images)
 
     def rows_of(self, keys: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each key, int64 [len(keys)].

@@ -65,7 +65,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def _getitem(self: Any, index: Any) -> Any:
-    """Return the value of a field by its name, or by its number as of any tuple. Raises KeyError, IndexError."""
+    """Return a field by its name, or by its number as of any tuple. Raises KeyError, IndexError."""
     if not isinstance(index, str):
         return tuple.__getitem__(self, index)
     if index not in self._fields:
@@ -92,9 +92,9 @@ def _shown(value: Any) -> str:
 def _to(self: Any, device: Any, *, non_blocking: bool = False) -> Any:
     """Return the batch with its tensors on a device, as ``Tensor.to`` puts them there.
 
-    device: "cuda", 0, a torch.device. non_blocking: as torch has it. Lists of tensors move too; texts stay. What is there already
-    is not copied, and shares the memory of this batch, which stays valid as long as either is held. Raises UsageError for a batch
-    of NumPy arrays.
+    device: "cuda", 0, a torch.device. non_blocking: as torch has it. Lists of tensors move too; texts stay. What is
+    there already is not copied, and shares the memory of this batch, which stays valid as long as either is held.
+    Raises UsageError for a batch of NumPy arrays.
     """
     import torch
 

@@ -38,7 +38,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import PIL
@@ -53,7 +53,7 @@ from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
 from packer.opencv import cv2
 from packer.pixels.exact_values import decode_deep
-from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, decode
+from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, decode, decode_pillow
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -74,6 +74,9 @@ BANDS = "bands"
 """The meaning of channels that are a number: values of any kind, each channel by itself."""
 
 MAX_BANDS = 1024
+
+Encoded: TypeAlias = bytes | Image.Image
+"""A whole image file, or an image of Pillow, which is what its pixels are in a file that loses nothing."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +158,11 @@ class DecodeResize:
     def __reduce__(self) -> tuple[Any, ...]:
         return DecodeResize, (self.spec, self._rgba)
 
-    def __call__(self, data: bytes, out: NDArray[Any]) -> tuple[int, int]:
+    def __call__(self, data: Encoded, out: NDArray[Any]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``.
 
-        data: a whole image file in one of the formats that image_decoder.py reads, or exact_values.py if ``spec.deep``.
+        data: a whole image file in one of the formats that image_decoder.py reads, or exact_values.py if ``spec.deep``; or, if not,
+            an image of Pillow.
         out: [H, W, C] of the type and shape of ``spec``, rows may lie apart; its contents are undefined after an error.
         Returns: (height, width) of the whole picture, upright.
         Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another shape.
@@ -168,14 +172,14 @@ class DecodeResize:
             raise ValueError(
                 f"out: {out.dtype} {list(out.shape)}; {spec.dtype} {list(spec.shape)} is needed."
             )
-        if self._plain and out.flags.c_contiguous and fill_plain(data, out):
+        if self._plain and isinstance(data, bytes) and out.flags.c_contiguous and fill_plain(data, out):
             self._state.narrowed = False
             return spec.size
         image = self._decode(data, self._ratio)
         self._place(image, spec.fit, out)
         return _upright_size(image)
 
-    def whole(self, data: bytes, size: RowSize) -> tuple[NDArray[Any], tuple[int, int]]:
+    def whole(self, data: Encoded, size: RowSize) -> tuple[NDArray[Any], tuple[int, int]]:
         """Decode ``data`` whole, at the size that its row has; otherwise as a call does.
 
         Returns: [h, w, C], C-contiguous, perhaps in memory that this thread's next picture takes; and (height, width) of the whole
@@ -199,9 +203,11 @@ class DecodeResize:
         image = DecodedImage(pixels, height, width, shrunk=1, orientation=1, transparent=transparent)
         self._place(image, self.spec.fit, out)
 
-    def _decode(self, data: bytes, ratio: Callable[[int, int], float]) -> DecodedImage:
+    def _decode(self, data: Encoded, ratio: Callable[[int, int], float]) -> DecodedImage:
         spec = self.spec
-        if spec.deep:
+        if not isinstance(data, bytes):
+            image = decode_pillow(data, str(spec.channels), spec.max_pixels)
+        elif spec.deep:
             image = decode_deep(data, spec.channels, spec.dtype, spec.max_pixels)
         else:
             image = decode(data, str(spec.channels), spec.max_pixels, ratio, self._state.scratch)

@@ -313,10 +313,25 @@ def _decode_jpeg(
 def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
     """Decode a file of any format with Pillow. Raises: as `opened`."""
     with opened(data, max_pixels, _UNKNOWN) as image:
-        narrowed = loses_bits(image)
-        image.load()
-        orientation = exif_orientation(image)
-        pixels, transparent = _as_bytes(image, channels)
+        return _decode_opened(image, channels)
+
+
+def decode_pillow(image: Image.Image, channels: str, max_pixels: int) -> DecodedImage:
+    """Return an image of Pillow as its file's would be. Raises: ImageError; MemoryError."""
+    check_pixels(image.height, image.width, max_pixels)
+    try:
+        return _decode_opened(image, channels)
+    except (PackerError, MemoryError):
+        raise
+    except Exception:  # what Pillow raises on a damaged file that it has not read yet
+        raise ImageError("a damaged or truncated image.") from None
+
+
+def _decode_opened(image: Image.Image, channels: str) -> DecodedImage:
+    narrowed = loses_bits(image)
+    image.load()
+    orientation = exif_orientation(image)
+    pixels, transparent = _as_bytes(image, channels)
     height, width = pixels.shape[:2]
     return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
@@ -367,12 +382,13 @@ def integer_orientation(value: object) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-def loses_bits(image: ImageFile.ImageFile) -> bool:
+def loses_bits(image: Image.Image) -> bool:
     """Return True if an opened, not yet loaded, image has more than 8 bits a channel, of which the high byte is kept."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         return True
     # Of "RGB;16B" Pillow unpacks 8 bits a channel; the last argument of its PPM decoder is the largest value.
-    arguments = image.tile[0].args if image.tile else ()
+    tile = getattr(image, "tile", ())  # of one from a file, until it is loaded
+    arguments = tile[0].args if tile else ()
     parts = (arguments,) if isinstance(arguments, str) else tuple(arguments or ())
     if image.format == "PPM" and len(parts) > 1 and isinstance(parts[-1], int):
         return parts[-1] > 255
@@ -397,9 +413,9 @@ def _without_pillow_limit(image: Image.Image) -> Iterator[None]:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _as_bytes(image: ImageFile.ImageFile, channels: str) -> tuple[NDArray[np.uint8], bool]:
+def _as_bytes(image: Image.Image, channels: str) -> tuple[NDArray[np.uint8], bool]:
     """Convert any mode of Pillow's to the wanted channels, as the module's table says. Return whether some alpha is not opaque, too."""
-    flat: Image.Image = image
+    flat = image
     if image.mode.startswith("I;16") or (
         image.mode == "I" and image.format == "PPM"
     ):  # PGM's 16 bits come as "I"

@@ -105,14 +105,14 @@ def preview(
     the rows of the sheet, as they mix those of a batch.
 
     out: .png, .jpg or .jpeg; an earlier sheet is replaced, another file only with overwrite.
-    augment: transforms of packer.augment, a Pipeline, or a text that names them, ``"RandomCrop(32, padding=4), Normalize()"``;
-        Normalize() without arguments means what it does in PackedBatchDataset, and is undone to be seen. None: the images as stored.
+    augment: transforms of packer.augment, a Pipeline, or a text, ``"RandomCrop(32, padding=4), Normalize()"``;
+        Normalize() means what it does in PackedBatchDataset, and is undone to be seen. None: the images as stored.
     rows: at most; columns: images side by side, at most, None: so that the sheet is about square. repeat: draws of so many
         epochs, from `epoch` on, next to each other.
     seed, epoch, order, split: as PackedBatchDataset has them.
     Returns a Preview, which notebooks show as its picture.
-    Raises UsageError (an argument is wrong, out is another file, or the pack has no images), FormatError, MissingDependencyError
-    (augment needs torch), PackerError (out cannot be written).
+    Raises UsageError (an argument is wrong, out is another file, or the pack has no images), FormatError,
+    MissingDependencyError (augment needs torch), PackerError (out cannot be written).
     """
     out = os.fspath(out)
     format = _format(out)

@@ -1,4 +1,4 @@
-"""apply: the rows of a data frame, mapped as the rows of a pack were. Frames come in through Arrow, whoever made them."""
+"""apply: rows of a data frame, or one row, mapped as the rows of a pack were. Frames come in through Arrow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.table_record import check_table
@@ -15,8 +14,8 @@ from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
 
-def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
-    """Map the rows of a data frame as the rows of a pack were.
+def apply(header: Any, data: Any) -> dict[str, Any]:
+    """Map the rows of a data frame, or one row, as the rows of a pack were.
 
     Columns are found by name; others than the pack's are passed over.
 
@@ -25,13 +24,14 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     header : Pack, Header or mapping
         A pack that was made from a table, its header, or the header's member `table`.
     data : DataFrame, Table or mapping
-        A pandas DataFrame, whatever hands out an Arrow stream (polars, pyarrow, DuckDB), or a dict of arrays or lists.
+        A pandas DataFrame, whatever hands out an Arrow stream (polars, pyarrow, DuckDB), or a dict of arrays or
+        lists. One row: a dict of single values. Several: a list of such dicts.
 
     Returns
     -------
     dict
-        Field name -> array [n, ...] as in the pack; texts that were kept as a list. Without the columns of the label, or a kept
-        column, its field is left out.
+        Field name -> array [n, ...] as in the pack; texts that were kept as a list. Of one row [...], and a text.
+        Without the columns of the label, or a kept column, its field is left out.
 
     Raises
     ------
@@ -48,6 +48,9 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     are missing, are found again.
     """
     transform = _transform(header)
+    one = hasattr(data, "items") and len(data) > 0 and all(_is_cell(value) for _, value in data.items())
+    if one or isinstance(data, list):
+        data = _columns([data] if one else data)
     try:
         from packer.tables.reading import arrow_frames
     except ImportError:
@@ -68,10 +71,31 @@ def apply(header: Any, data: Any) -> dict[str, NDArray[Any] | list[str]]:
     if mapped.beyond is not None:
         what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
         raise _unfit(*mapped.beyond, what)
-    return {
+    fields = {
         name: [text.decode() for text in found] if isinstance(found, list) else found
         for name, found in mapped.fields.items()
     }
+    return {name: found[0] for name, found in fields.items()} if one else fields
+
+
+def _is_cell(value: Any) -> bool:
+    return isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
+
+
+def _columns(given: list[Any]) -> dict[str, list[Any]]:
+    """Return rows, each a mapping of the same names to single values, as columns. Raises UsageError."""
+    rows: list[dict[Any, Any]] = []
+    for number, row in enumerate(given):
+        if not hasattr(row, "items"):
+            raise UsageError(f"data: row {number} is a {type(row).__name__}; a dict is allowed. Pass such.")
+        rows.append(dict(row.items()))
+        if rows[-1].keys() != rows[0].keys():
+            name = min(rows[-1].keys() ^ rows[0].keys(), key=str)
+            raise UsageError(
+                f"data: row {number} and row 0 do not both have {name!r}; all rows have the same columns. Give"
+                " it, None where it is missing."
+            )
+    return {str(name): [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
 def _unfit(row: int, name: str, what: str) -> UsageError:

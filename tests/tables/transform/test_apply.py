@@ -123,6 +123,32 @@ def test_unknown_categories_are_as_missing_ones():
     assert apply(TABLE, {"x": [1, 2], "c": ["zz", "b"]})["categories"].tolist() == [[0], [2]]
 
 
+def test_one_row_and_a_list_of_rows():
+    fitted = small()
+    cells = as_data(fitted.table)
+    rows = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
+    stored = fitted.map().fields
+    check(apply(TABLE, rows), stored)
+    for number, row in enumerate(rows):
+        found = apply(TABLE, row)
+        assert found["k"] == stored["k"][number].decode()
+        assert {name: value.tolist() for name, value in found.items() if name != "k"} == {
+            name: stored[name][number].tolist() for name in stored if name != "k"
+        }
+    assert apply(TABLE, {"x": np.int64(4), "c": "never seen"})["categories"].tolist() == [0]
+    for wrong, message in [
+        ({"x": 1}, r"'c'"),
+        ({"x": "?", "c": "a"}, r"^row 0, column 'x': '\?' is not a number"),
+        (
+            [{"x": 1, "c": "a"}, {"x": 1}],
+            r"^data: row 1 and row 0 do not both have 'c'; all rows have the same columns\. Give it",
+        ),
+        ([1], r"^data: row 0 is a int; a dict is allowed\. Pass such\.$"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            apply(TABLE, wrong)
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_categories_that_are_no_texts_in_a_frame_are_found(tmp_path, ending):
     pandas = pytest.importorskip("pandas")
