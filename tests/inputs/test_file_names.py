@@ -233,7 +233,8 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["train/cat/1.jpg", "val/1.jpg"],
             ["train", "val", "train/cat"],
             SourceError,
-            "pets/val: holds no class folders, as other splits do; all or none may. Sort its images into classes, or pass labels=Labels(unlabeled='val').",
+            "pets/val: holds no class folders, as other splits do; all or none may. Sort its images into classes, or pass "
+            "labels=Labels(unlabeled='val').",
         ),
         (
             ["train/cat/1.jpg"],
