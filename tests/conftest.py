@@ -33,11 +33,14 @@ class Ran(NamedTuple):
 
 Script = Callable[..., Ran]
 
+_FSYNC = os.fsync
+
 if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` may lack it
     from hypothesis import settings
 
-    # A noisy machine must not fail a property for being slow, and the same commit must test the same examples.
-    settings.register_profile("packer", deadline=None, derandomize=True)
+    # A noisy machine must not fail a property for being slow, and the same commit must test the same examples, so many more
+    # find little more.
+    settings.register_profile("packer", deadline=None, derandomize=True, max_examples=50)
     settings.load_profile("packer")
 
 
@@ -81,17 +84,48 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _little_to_search() -> None:
+    """What tests before this file imported is not searched for garbage again: tests that search would wait a third of a second."""
+    if len(gc.get_objects()) > 30_000:
+        gc.collect()  # or else what is garbage now would stay
+        gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cut() -> Iterator[None]:
+    """Thousands of packs need not outlive one: each would wait for the disk several times, two milliseconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which refuses what is no open file, too
+        yield
+
+
 @pytest.fixture
-def photo_folder(tmp_path: Path) -> Path:
-    """A folder of 3 classes with 8 JPEGs of 48x40 each; every image is noise around its class's own colour."""
-    draws = np.random.default_rng(0)
-    folder = tmp_path / "photos"
+def flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written comes to the disk: only then the system drops it from the page cache."""
+    monkeypatch.setattr(os, "fsync", _FSYNC)
+
+
+@pytest.fixture(scope="session")
+def photos_encoded() -> dict[str, bytes]:
+    """3 classes with 8 JPEGs of 48x40 each; every image is noise around its class's own colour."""
+    draws, files = np.random.default_rng(0), {}
     for label, name in enumerate(("blue", "green", "red")):
-        (folder / name).mkdir(parents=True)
         for number in range(8):
-            pixels = draws.integers(0, 90, (40, 48, 3), dtype=np.uint8)
+            pixels, file = draws.integers(0, 90, (40, 48, 3), dtype=np.uint8), io.BytesIO()
             pixels[..., 2 - label] += 120
-            Image.fromarray(pixels).save(folder / name / f"{number}.jpg", quality=90)
+            Image.fromarray(pixels).save(file, "JPEG", quality=90)
+            files[f"{name}/{number}.jpg"] = file.getvalue()
+    return files
+
+
+@pytest.fixture
+def photo_folder(tmp_path: Path, photos_encoded: dict[str, bytes]) -> Path:
+    """A folder of 24 photos in 3 classes."""
+    folder = tmp_path / "photos"
+    for key, data in photos_encoded.items():
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).write_bytes(data)
     return folder
 
 
@@ -160,6 +194,14 @@ def hdf5_here(monkeypatch: pytest.MonkeyPatch) -> None:
             return {}  # as of a process that ended so
 
     monkeypatch.setattr("packer.format.unsealed_hdf5._ask", ask)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An output that another writes is refused at once: the lock of a maker that was killed is waited for a second."""
+    from packer.format import working_folder
+
+    monkeypatch.setitem(working_folder._lock.__kwdefaults__, "patience", 0.0)  # type: ignore[arg-type]
 
 
 @pytest.fixture

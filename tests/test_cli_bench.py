@@ -15,6 +15,7 @@ from packer import convert_table
 from packer.cli import main
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("flushed")
 
 SHORT = ("--rounds", 1, "--seconds", "0.02", "--workers", "0")
 

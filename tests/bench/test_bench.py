@@ -21,6 +21,7 @@ from packer.errors import PackerError, UsageError
 from packer.inputs.label_options import Labels
 
 pytestmark = [
+    pytest.mark.usefixtures("flushed"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine of one core
     pytest.mark.filterwarnings(
         "ignore:.*use of fork.*:DeprecationWarning"

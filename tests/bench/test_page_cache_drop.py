@@ -9,6 +9,8 @@ import pytest
 
 from packer.bench.hardware_limits import drop, resident_share
 
+pytestmark = pytest.mark.usefixtures("flushed")
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:

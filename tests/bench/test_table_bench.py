@@ -14,6 +14,7 @@ from packer.bench.bench import bench
 from packer.errors import PackerError, SourceError
 
 pytestmark = [
+    pytest.mark.usefixtures("flushed"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine of one core
     pytest.mark.filterwarnings(
         "ignore:.*use of fork.*:DeprecationWarning"

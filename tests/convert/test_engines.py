@@ -182,6 +182,7 @@ def test_shards_that_this_machine_had_begun(photo_folder: Path, tmp_path: Path) 
     assert content(tmp_path / "out") == content(tmp_path / "one")
 
 
+@pytest.mark.usefixtures("hdf5_here")
 def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"size": 32, "shards": 2}
 
@@ -199,6 +200,7 @@ def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tm
     assert content(tmp_path / "out") == content(tmp_path / "one")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_part_that_another_attempt_still_makes(photo_folder: Path, tmp_path: Path) -> None:
     """A process outlived its driver, or the machine that was given up for lost was not."""
     options: dict[str, Any] = {"size": 32, "shards": 2}

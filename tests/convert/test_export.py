@@ -739,6 +739,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, pack: Path, monkeypatch: py
     assert os.listdir(tmp_path) == ["pack.h5"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_exports_to_one_folder_do_not_mix(tmp_path: Path, pack: Path) -> None:
     caught: list[str] = []
 

@@ -100,6 +100,7 @@ def test_parts_of_another_conversion_are_refused(photo_folder: Path, tmp_path: P
     assert merge_shards(tmp_path / "out").rows == 24
 
 
+@pytest.mark.usefixtures("impatient")
 def test_parts_are_made_at_once_but_not_beside_a_whole(photo_folder: Path, tmp_path: Path) -> None:
     convert(photo_folder, tmp_path / "out", "1/2")
     held = os.open(tmp_path / "out.packing", os.O_RDONLY)

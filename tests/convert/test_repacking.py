@@ -371,6 +371,7 @@ def test_parts_older_than_their_pack_are_said_to_be(photo_folder: Path, tmp_path
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_addition_beside_another_and_after_one_of_other_images(
     photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ):

@@ -199,12 +199,6 @@ def test_the_command_killed_while_it_works(slow_photos: Path, tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == ["p", "slow"]
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the workers of a run that was killed."""
-    monkeypatch.setattr("packer.format.working_folder._DYING_SECONDS", 0.05)
-
-
 def test_a_second_run_beside_the_first_is_refused(photos: Path, tmp_path: Path, impatient: None):
     out = tmp_path / "p.h5"
     place = WorkingFolder(str(out), plan={"a": 1})
@@ -679,6 +673,7 @@ def test_a_time_in_the_future_is_mended_at_the_input(photos: Path, tmp_path: Pat
     assert convert(photos, out, resume=True).already
 
 
+@pytest.mark.usefixtures("impatient")
 def test_resuming_beside_a_run_that_replaces_the_pack_is_refused(photos: Path, tmp_path: Path):
     out, told = tmp_path / "p.h5", []
     convert(photos, out)

@@ -21,6 +21,8 @@ from packer.format.pack import Pack
 
 ROWS = 24
 
+pytestmark = pytest.mark.usefixtures("hdf5_here")
+
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
@@ -146,7 +148,6 @@ WRONG: list[tuple[Callable[[Any], None], str]] = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), WRONG)
-@pytest.mark.usefixtures("hdf5_here")
 def test_what_is_no_pack_any_more_is_refused(
     tmp_path: Path, photos: Path, change: Callable[[Any], None], sentence: str
 ):
@@ -159,7 +160,6 @@ def test_what_is_no_pack_any_more_is_refused(
     assert out.read_bytes() == data
 
 
-@pytest.mark.usefixtures("hdf5_here")
 def test_rows_that_moved_are_repacked(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16)
@@ -175,7 +175,6 @@ def test_rows_that_moved_are_repacked(tmp_path: Path, photos: Path):
         repack(out, tmp_path / "no.h5")
 
 
-@pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize("compress", ["gzip"])
 def test_compressed_rows_may_move(tmp_path: Path, photos: Path, compress: str):
     out = tmp_path / "p.h5"
@@ -189,7 +188,6 @@ def test_compressed_rows_may_move(tmp_path: Path, photos: Path, compress: str):
     check_fresh(raw)
 
 
-@pytest.mark.usefixtures("hdf5_here")
 def test_compressed_categories_are_checked(tmp_path: Path):
     rows = [
         f"{','.join('uvw'[(number + k) % 3] for k in range(40))},{'pq'[number % 2]}" for number in range(90)
@@ -215,7 +213,6 @@ def test_a_folder_that_is_no_pack(tmp_path: Path, photos: Path):
         seal_pack(photos)
 
 
-@pytest.mark.usefixtures("hdf5_here")
 def test_what_cannot_be_decoded_is_refused(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16, store="zstd")
@@ -290,7 +287,6 @@ def test_another_shard_is_no_edited_one(tmp_path: Path, photos: Path):
         seal_pack(out)
 
 
-@pytest.mark.usefixtures("hdf5_here")
 def test_a_shard_whose_rows_moved_is_repacked_with_the_others(tmp_path: Path, photos: Path):
     out = tmp_path / "p"
     convert_images(photos, out, size=16, shards=10)
@@ -325,7 +321,8 @@ def test_boxes_have_classes_of_the_pack(tmp_path: Path, photos: Path):
         seal_pack(out)
 
 
-def test_a_file_that_is_open_is_left_alone(tmp_path: Path, photos: Path):
+def test_a_file_that_is_open_is_left_alone(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()  # HDF5 is asked in another process, as the lock is of this one
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16)
     edit(out, relabel)
@@ -340,7 +337,6 @@ def test_what_lies_in_a_store_is_downloaded_first():
 
 
 @pytest.mark.parametrize("kind", ["h5", "npy", "shards"])
-@pytest.mark.usefixtures("hdf5_here")
 def test_killed_at_any_write_it_is_sealed_or_can_be(
     tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ):

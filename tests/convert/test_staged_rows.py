@@ -39,7 +39,7 @@ def shuffled_file(
     return ShuffledFile(path, itemsize, samples, rising=rising, **options)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
 @given(
     rows=st.integers(20, 700),
     itemsize=st.sampled_from([4, 5, 12, 116, 3000, 10_000]),

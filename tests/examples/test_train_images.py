@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from packer import convert_images
 from tests.conftest import Script
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train_images.py"
 EPOCH = re.compile(
     r"epoch (\d): loss (\d\.\d{3}), accuracy (\d+\.\d)%, [\d,]+ images/s, \d+\.\d% of the time waiting for data"
     r", accuracy on .*test\.h5 (\d+\.\d)%"
@@ -56,29 +52,11 @@ def test_packs_of_other_classes_are_refused(script: Script, photo_folder: Path, 
 
 
 def test_of_a_pack_with_splits_it_trains_on_one_and_judges_on_the_other(
-    photo_folder: Path, tmp_path: Path
+    script: Script, photo_folder: Path, tmp_path: Path
 ) -> None:
     pack = tmp_path / "all.h5"
     convert_images(photo_folder, pack, size=16, split="train=0.75,val=0.25")
-    run = subprocess.run(
-        [
-            sys.executable,
-            SCRIPT,
-            pack,
-            "--test",
-            pack,
-            "--epochs",
-            "1",
-            "--batch-size",
-            "6",
-            "--device",
-            "cpu",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        # A checkout need not be installed.
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"},
-    )
+    arguments = ("--test", pack, "--epochs", "1", "--batch-size", "6", "--device", "cpu")
+    run = script("examples/train_images.py", pack, *arguments)
     assert (run.returncode, run.stderr) == (0, "")  # no warning that rows of all splits are loaded
     assert re.search(r"accuracy on .*all\.h5 \d+\.\d%", run.stdout)

@@ -12,7 +12,7 @@ from packer.format.file_io import resident
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page cache is emptied with a Linux call")
-def test_tells_cached_from_uncached_pages(tmp_path: Path):
+def test_tells_cached_from_uncached_pages(tmp_path: Path, flushed: None):
     path = tmp_path / "x"
     path.write_bytes(bytes(64 << 12))
     fd = os.open(path, os.O_RDONLY)

@@ -76,6 +76,7 @@ def test_a_file_in_the_way_is_not_removed(tmp_path: Path, format: str):
     assert Path(f"{out}.packing").read_bytes() == b"mine"
 
 
+@pytest.mark.usefixtures("impatient")
 def test_second_writer_of_one_output_is_refused(tmp_path: Path, format: str):
     out = out_path(tmp_path, format)
     with begin(out, format) as first:

@@ -220,6 +220,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize("section", HDF5_SECTIONS)
 def test_a_bit_of_an_hdf5_file_outside_the_rows(tmp_path: Path, section: str):
     out = tmp_path / "p.h5"
@@ -270,7 +271,7 @@ def test_a_bit_of_a_directorys_header_or_trailer(tmp_path: Path, name: str, kind
         flip(tmp_path / "p" / name, offset)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(data=st.data())
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_bit_holds_nothing(format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):

@@ -90,7 +90,9 @@ def test_a_journal_whose_plan_is_damaged_is_cleared(tmp_path: Path, resume: bool
 
 
 @pytest.mark.parametrize("plan", [None, PLAN])
-def test_a_second_maker_is_refused_until_the_first_ends(tmp_path: Path, plan: dict[str, object] | None):
+def test_a_second_maker_is_refused_until_the_first_ends(
+    tmp_path: Path, plan: dict[str, object] | None, impatient: None
+):
     out = str(tmp_path / "p")
     first = WorkingFolder(out, plan=plan)
     with pytest.raises(PackerError) as error:
@@ -121,6 +123,7 @@ def test_the_lock_of_a_dying_maker_is_waited_for(tmp_path: Path, monkeypatch: py
     assert len(waits) == 3
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_folder_that_vanishes_while_it_is_locked_is_another_makers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -28,7 +28,7 @@ def joined(ranks: list[list[list[int]]]) -> list[int]:
 
 
 @given(CUTS, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_uneven_shares_are_the_sequence_itself(cut: tuple[int, int, int], data: st.DataObject):
     n, batch, world = cut
     origin = data.draw(st.integers(0, n - 1))
@@ -42,7 +42,7 @@ def test_uneven_shares_are_the_sequence_itself(cut: tuple[int, int, int], data: 
 
 
 @given(CUTS, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_dropped_and_padded_shares_have_full_batches_on_every_rank(
     cut: tuple[int, int, int], data: st.DataObject
 ):
@@ -59,7 +59,7 @@ def test_dropped_and_padded_shares_have_full_batches_on_every_rank(
 
 
 @given(CUTS, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_even_shares_have_equally_many_rows_on_every_rank(cut: tuple[int, int, int], data: st.DataObject):
     n, batch, world = cut
     origin = data.draw(st.integers(0, n - 1))
@@ -83,7 +83,7 @@ def test_641_rows_on_two_ranks_and_on_three():
 
 
 @given(CUTS, st.sampled_from(ENDS), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_several_batches_at_once_are_the_same_as_one_by_one(
     cut: tuple[int, int, int], ends: str, data: st.DataObject
 ):
@@ -102,7 +102,7 @@ def test_several_batches_at_once_are_the_same_as_one_by_one(
 
 
 @given(CUTS, st.integers(1, 9), st.integers(1, 64), st.sampled_from(["even", "uneven"]), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_going_on_with_other_ranks_loses_and_repeats_nothing(
     cut: tuple[int, int, int], batch: int, world: int, ends: str, data: st.DataObject
 ):

@@ -75,6 +75,7 @@ def test_the_sequences_are_frozen(
     assert epoch_of(mixture_of(sizes, weights, order), sum(sizes), epoch) == expected
 
 
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(1, 50)), min_size=1, max_size=6),
     st.integers(1, 40),

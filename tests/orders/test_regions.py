@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import order_quality
 from benchmarks.order_quality import measure
 from packer.errors import UsageError
 from packer.orders.blocks import Blocks
@@ -194,8 +195,8 @@ def fetched(order: Regions | Blocks | Slices, n: int, nodes: int, stretch: int) 
         count = 0
         for node in range(nodes):
             share = Share(n, 32, nodes, node, ends="drop")
-            for step in range(share.steps):
-                rows = order.over(n).within(share.positions(step, step + 1), epoch).rows()
+            batches = order.over(n).within(share.positions(0, share.steps), epoch).rows().reshape(-1, 32)
+            for rows in batches:
                 missing = [s for s in np.unique(rows // stretch) if not kept[node, s]]
                 count += len(missing)
                 room = kept.shape[1] // 4 - int(kept[node].sum())
@@ -211,7 +212,9 @@ def test_nodes_fetch_their_share_once() -> None:
         assert fetched(other, n, 8, stretch)[2] > 0.7
 
 
-def test_batches_are_as_mixed_as_a_uniform_shuffles() -> None:
+def test_batches_are_as_mixed_as_a_uniform_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_quality, "_ROWS", 1 << 17)  # fewer batches tell as much here
+    monkeypatch.setattr(order_quality, "_PLACED", 1 << 18)
     n, labels = 102_400, np.arange(102_400) // 1_024
     shuffled = measure(Regions(64, 8, 10, 2_048), n, 2_048)
     assert shuffled.score > 0.99

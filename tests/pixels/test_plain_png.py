@@ -107,7 +107,7 @@ def test_other_kinds_of_png_are_left_to_pillow(encode: Encode, channels: str) ->
     assert plain_png_size(encode(GRAY, "PNG"), "rgba") is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damage_that_opencv_overlooks_pillow_overlooks_alike(encode: Encode, data: st.DataObject) -> None:
     whole = bytearray(encode(RGB, "PNG"))

@@ -52,7 +52,7 @@ def expected(
 
 
 @pytest.mark.parametrize("resample", FORMS)
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     source=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     result=st.tuples(st.integers(1, 40), st.integers(1, 40)),

@@ -267,7 +267,9 @@ def test_shared_bytes_counts_mapped_pages(tmp_path: Path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page cache is emptied with a Linux call")
 @pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
-def test_cold_files_are_read_by_calls_and_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_cold_files_are_read_by_calls_and_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: None
+):
     use_way(monkeypatch, "copies, in C")
     pack = make_pack(tmp_path / "p", rows=ROWS)
     path = str(tmp_path / "p" / "image.npy")

@@ -366,25 +366,23 @@ def test_killed_while_it_made_a_pack_anew_that_is_whole(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["p.h5", "t.csv"]
 
 
-def test_a_killed_conversion_goes_on(tmp_path: Path) -> None:
+def test_a_killed_conversion_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, name = tmp_path / "table.csv", "n" * 900
+    monkeypatch.chdir(tmp_path)
     with table.open("w") as file:
         file.write("x,name,kind\n")
         file.writelines(f'{row / 7},"{name}, {row % 977}",{"ab"[row % 2]}\n' for row in range(50_000))
-    convert = (
-        "import sys; from packer import convert_table as c;"
-        'print(c("table.csv", sys.argv[1], label="kind", keep="name", shards=2000).resumed)'
-    )
-    command, place = [sys.executable, "-c", convert], tmp_path / "out.packing"
-    subprocess.run([*command, "one"], check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    options: dict[str, Any] = {"label": "kind", "keep": "name", "shards": 2000}
+    code = f"from packer import convert_table; convert_table('table.csv', 'out', **{options})"
+    command, place = [sys.executable, "-c", code], tmp_path / "out.packing"
+    convert_table("table.csv", "one", **options)
     for begun in (place / "staging/blob", place / "pack.packing/pack/00002.h5"):
-        run = subprocess.Popen([*command, "out"], stdout=subprocess.DEVNULL, cwd=tmp_path)
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while run.poll() is None and not (begun.exists() and begun.stat().st_size > 1 << 20):
             time.sleep(0.01)
         run.kill()
         assert run.wait() == -9
-    last = subprocess.run([*command, "out"], check=True, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert int(last.stdout) == 50_000
+    assert convert_table("table.csv", "out", **options).resumed == 50_000
     assert content(tmp_path / "out") == content(tmp_path / "one")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "table.csv"]
 

@@ -344,7 +344,7 @@ def test_a_line_of_tabs_is_a_record_of_tabs() -> None:
 
 
 @given(st.text('a,"\n\r', max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_end_of_the_first_record_is_where_a_record_ends(text: str) -> None:
     data, form = text.encode(), ReadOptions().dialect()
     end = first_end(text)

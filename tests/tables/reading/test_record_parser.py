@@ -234,7 +234,7 @@ def test_what_is_no_number() -> None:
 
 
 @given(st.lists(st.text("0123456789.-+eE x", max_size=24), max_size=40), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_number_is_what_float_takes(cells: list[str], single: bool) -> None:
     data = "".join(f"{cell};x\n" for cell in cells)
     parsed = read(data, "number -", single, delimiter=b";")
@@ -576,7 +576,7 @@ def test_not_utf8(type: str) -> None:
 
 
 @given(st.binary(max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_utf8_is_what_python_takes(cell: bytes) -> None:
     cell = b"a" + cell.translate(None, b'\n\r,"')
     try:
@@ -676,7 +676,7 @@ def test_the_end_of_records_without_quotes() -> None:
 
 
 @given(st.text('ab",;#\n\r', max_size=200), st.integers(0, 100), st.sampled_from([b"", b"#"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_ends_there_is_whole(text: str, start: int, comment: bytes) -> None:
     data = text.encode()
     start = min(start, len(data))
@@ -776,7 +776,7 @@ def test_whole_numbers_that_lose_digits_are_bad_cells_of_exact_columns() -> None
     st.booleans(),
     st.sampled_from([{}, {"comment": b"#"}, {"thousands": b","}]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_both_forms_give_the_same(
     pieces: list[str], types: list[str], single: bool, exact: bool, marks: dict[str, bytes]
 ) -> None:

@@ -34,7 +34,7 @@ def test_faults_of_quotes() -> None:
 
 
 @given(st.lists(st.lists(st.text('ab,"\n é', max_size=6), min_size=2, max_size=4), max_size=8), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_the_csv_module_writes_comes_back(rows: list[list[str]], windows: bool) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n" if windows else "\n").writerows(rows)
@@ -44,7 +44,7 @@ def test_what_the_csv_module_writes_comes_back(rows: list[list[str]], windows: b
 
 
 @given(st.text('ab,"\n', max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_text_without_stray_quotes_is_what_the_csv_module_reads(text: str) -> None:
     records = list(plain.records_of(text.encode(), FORM))
     if any(r.fault for r in records):

@@ -38,7 +38,7 @@ def check(found: dict[str, Any], stored: Fields) -> None:
             assert found[name].tobytes() == value.tobytes()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_equal_to_what_conversion_stores_to_the_bit(data):
     table = data.draw(tables())

@@ -76,7 +76,7 @@ def forged(draw: st.DrawFn) -> tuple[Fitted, dict[str, Any]]:
     return fitted, record
 
 
-@settings(max_examples=700)
+@settings(max_examples=300)
 @given(forged())
 def test_records_that_were_changed_are_refused_or_work(case):
     fitted, record = case

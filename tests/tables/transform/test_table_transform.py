@@ -110,7 +110,7 @@ def canonical(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), np.array(np.nan, x.dtype), x) if x.dtype.kind == "f" else x
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_fields_are_those_computed_cell_by_cell(data):
     table = data.draw(tables())
@@ -144,7 +144,7 @@ def test_fields_are_those_computed_cell_by_cell(data):
         assert mapped.beyond[0] == int(np.argmax(infinite))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_the_record_is_plain_json_and_comes_back(data):
     table = data.draw(tables())
