@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from packer import errors
 from packer.errors import PackerError
@@ -38,21 +39,25 @@ class Service:
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
-        self._idle: list[tuple[socket.socket, tuple[int, int]]] = []
+        self._idle: list[socket.socket] = []
+        # Of each connection: the process that has it, and the deaths before it.
+        self._made: WeakKeyDictionary[socket.socket, tuple[int, int]] = WeakKeyDictionary()
         self._deaths = 0
 
     def __del__(self) -> None:
-        for connection, _ in self._idle:
+        for connection in self._idle:
             connection.close()
 
     def ask(self, request: Any, data: Data = b"") -> tuple[Any, bytearray]:
         """Return the answer to a request. Raises PackerError, if that is the answer or the process dies."""
         for _ in range(self.attempts):
-            connection, age = self._take()
+            age, connection = (os.getpid(), self._deaths), None
             try:
+                connection = self._take(age)
                 (done, value), found = exchange(connection, request, data)
             except BaseException as error:  # Ctrl-C: the answer would be taken for that to the next request
-                connection.close()
+                if connection is not None:
+                    connection.close()
                 if not isinstance(error, EOFError | OSError):
                     raise
                 died = error
@@ -60,26 +65,33 @@ class Service:
                     self._deaths = max(self._deaths, age[1] + 1)
                 continue
             with self._lock:
-                self._idle.append((connection, age))
+                self._idle.append(connection)
             if not done:
                 raise error_of(value)
             return value, found
         raise self._died(request, died)
 
-    def _take(self) -> tuple[socket.socket, tuple[int, int]]:
-        """Return an idle or a new connection; the process that has it, and the deaths before it."""
+    def _take(self, age: tuple[int, int]) -> socket.socket:
+        """Return an idle connection of this age, or a new one. Raises as `_connect` does."""
         with self._lock:
-            age, idle = (os.getpid(), self._deaths), self._idle
-            self._idle = [one for one in idle if one[1] == age]
-            for connection, made in idle:
-                if made != age:
+            idle, self._idle = self._idle, []
+            for connection in idle:
+                if self._made.get(connection) == age:
+                    self._idle.append(connection)
+                else:
                     connection.close()
             if self._idle:
                 return self._idle.pop()
-        return self._connect(), age
+        connection = self._connect()
+        with self._lock:
+            self._made[connection] = age
+        return connection
 
     def _connect(self) -> socket.socket:
-        """Return a connection to the process, which is started if there is none. Raises PackerError."""
+        """Return a connection to the process, which is started if there is none.
+
+        Raises PackerError; EOFError or OSError if the process has died.
+        """
         raise NotImplementedError
 
     def _died(self, request: Any, error: BaseException) -> PackerError:
@@ -155,11 +167,11 @@ def error_of(content: list[str]) -> PackerError:
     return made
 
 
-def start(module: str, *arguments: str, cwd: str | None = None) -> socket.socket:
+def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | None = None) -> socket.socket:
     """Start a process that runs the ``main`` of a module; return a socket, whose other end it gets. Raises OSError.
 
-    arguments: to be seen in lists of processes. It is nobody's child, in a session of its own: Ctrl-C is for the asking
-    processes.
+    arguments: to be seen in lists of processes. stderr: as of subprocess. It is nobody's child, in a session of its own:
+    Ctrl-C is for the asking processes.
     """
     ours, theirs = socket.socketpair()
     call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
@@ -170,6 +182,7 @@ def start(module: str, *arguments: str, cwd: str | None = None) -> socket.socket
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=stderr,
             pass_fds=[theirs.fileno()],
             check=False,
         )

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import BusyError, PackerError
+from packer.errors import BusyError, FormatError, PackerError
 from packer.format.file_io import inode_of, locked
+from packer.format.header import PARTIAL_SUFFIX
 from packer.format.unit_states import MISSING, STATES, map_states
 from packer.format.working_folder import is_locked
 from packer.orders.runs import Runs
 from packer.service import Service, connect, error_of, exchange, send, start
 
+MODULE = "packer.filling.filling_process"
 SOCKET = "socket"
 KEYS = "keys"  # the files of the keys, beside the pack: the pack gets them when it is sealed
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
@@ -39,39 +41,29 @@ class _SealedError(Exception):
 class FillingClient(Service):
     """A client of the process that fills one pack. Thread-safe; works again after fork and unpickling.
 
-    folder: where the pack is being filled. job: what it is made of, plain JSON values; module: whose ``main`` the process runs.
-    ready: what the process told of the pack last.
+    out: the pack's name; folder: where it is being filled. job: what it is made of, as `filling_process` unpickles it. cwd: from where
+    names in the job lead. ready: what the process told of the pack, once it has. sealed: True once the pack is whole.
     """
 
-    attempts = 3
+    attempts = 4
     _owned = False  # by a dataset, which may close it
     _warned = False
 
     def __init__(
-        self,
-        folder: str,
-        job: Mapping[str, Any],
-        module: str,
-        cwd: str | None = None,
-        ready: dict[str, Any] | None = None,
-        sealed: bool = False,
+        self, out: str, job: bytes, cwd: str, ready: Mapping[str, Any] | None = None, sealed: bool = False
     ) -> None:
-        """cwd: from where names in the job lead. The others: of a client that this one is a copy of."""
         super().__init__()
-        self.folder, self.job, self._module = folder, dict(job), module
-        self._cwd = os.getcwd() if cwd is None else cwd
-        self.ready: dict[str, Any] = ready or {}
-        self._sealed = sealed
+        self.out, self.folder, self._job, self._cwd = out, out + PARTIAL_SUFFIX, job, cwd
+        self.ready: Mapping[str, Any] = ready or {}
+        self._sealed, self._header = sealed, b""
         # Of each unit, and at the end of the pack: units made by the process that sealed it, and one.
         self._states: NDArray[np.uint64] | None = None
         self._progress: Callable[[int, int], object] = lambda done, total: None
         self._key = secrets.token_hex(8)
-        self._open: weakref.WeakKeyDictionary[socket.socket, int] = weakref.WeakKeyDictionary()  # by process
-        self._closing = 0  # calls of `closing` under way
+        self._closing: Counter[int] = Counter()  # calls of `closing` under way, by process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        of = (self.folder, self.job, self._module, self._cwd, self.ready, self.sealed)
-        return FillingClient, of
+        return FillingClient, (self.out, self._job, self._cwd, self.ready, self.sealed)
 
     @property
     def sealed(self) -> bool:
@@ -93,7 +85,7 @@ class FillingClient(Service):
             return os.path.join(self.folder, file)
         pack = os.path.join(self.folder, "pack")
         if not os.path.lexists(pack):  # it has got its name, and is the same file
-            pack = self.job["out"]
+            pack = self.out
         return os.path.join(pack, file) if file else pack
 
     def own(self) -> FillingClient:
@@ -110,7 +102,8 @@ class FillingClient(Service):
         Raises PackerError.
         """
         self._progress = progress
-        return self._ask("open")
+        self._ask("wait")
+        return self._header
 
     def wait(self, units: NDArray[np.int64]) -> None:
         """Return once all of the units are there. Raises PackerError if one cannot be made, or the process dies again and again."""
@@ -127,19 +120,26 @@ class FillingClient(Service):
 
     def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Ask for rows that will be needed soon; see Arrival."""
-        if self._open and not self.sealed and len(units := self._missing(Runs(starts, lengths).rows())):
+        if self._made and not self.sealed and len(units := self._missing(Runs(starts, lengths).rows())):
             self._ask("ahead", units)
+
+    def check_same(self) -> None:
+        """Raise FormatError if the pack's files are others than those that the process told of."""
+        files = self.ready["files"]
+        if inodes(self.path(""), dict(files)) != files and inodes(self.out, dict(files)) != files:
+            raise self._changed()
 
     @contextmanager
     def closing(self) -> Iterator[None]:
         """Leave, and refuse waits until the end of the block, in which the threads that wait are ended."""
+        process = os.getpid()
         self._seal()
-        self._closing += 1
+        self._closing[process] += 1
         try:
             self._leave()
             yield
         finally:
-            self._closing -= 1
+            self._closing[process] -= 1
 
     def close(self) -> None:
         """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
@@ -158,14 +158,14 @@ class FillingClient(Service):
         """End the waits of this process, and say so on a connection that is idle."""
         with self._lock:
             idle, self._idle = self._idle, []
-            made, self._open = self._open, weakref.WeakKeyDictionary()
-        own = [connection for connection, age in idle if age[0] == os.getpid()]  # not those of a parent
-        last = own.pop() if own else connect(self._socket)
-        for connection, process in list(made.items()):
-            if connection is not last and process == os.getpid():
+            own = [one for one, (process, _) in self._made.items() if process == os.getpid()]
+            self._made.clear()
+        last = next((one for one in idle if one in own), None) or connect(self._socket)
+        for connection in own:
+            if connection is not last:
                 with suppress(OSError):  # it is closed
                     connection.shutdown(socket.SHUT_RDWR)
-        for connection, _ in idle:
+        for connection in idle:
             if connection is not last:
                 connection.close()
         if last is not None:
@@ -174,10 +174,8 @@ class FillingClient(Service):
                 exchange(last, self._request("bye"))
 
     def _check_open(self) -> None:
-        if self._closing:
-            raise PackerError(
-                f"{self.job['out']}: was closed while rows of it were being made. Iterate again."
-            )
+        if self._closing[os.getpid()]:
+            raise PackerError(f"{self.out}: was closed while rows of it were being made. Iterate again.")
 
     def _missing(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         return units if self._states is None else units[self._states[units] == MISSING]
@@ -186,95 +184,37 @@ class FillingClient(Service):
     def _socket(self) -> str:
         return os.path.join(self.folder, SOCKET)
 
-    def _request(self, kind: str) -> list[Any]:
-        return [kind, self.job, f"{os.getpid()}-{self._key}"]
+    def _request(self, kind: str) -> list[str]:
+        return [kind, f"{os.getpid()}-{self._key}"]
 
-    def _ask(self, kind: str, units: NDArray[np.int64] | Sequence[int] = ()) -> bytes:
-        """Have a request answered; return the bytes of the answer, none if the pack is sealed meanwhile."""
+    def _ask(self, kind: str, units: NDArray[np.int64] | Sequence[int] = ()) -> None:
+        """Have a request answered, or find that the pack is whole. Raises PackerError."""
         with suppress(_SealedError):
-            told, data = self.ask(self._request(kind), np.asarray(units, "<i8").tobytes())
-            self._hear(told)
-            return bytes(data)
-        return b""
-
-    def _hear(self, told: dict[str, Any]) -> None:
-        """Take in what the process tells. Raises _SealedError; PackerError if other files are filled than those in use."""
-        before, now = self.ready.get("place"), told.get("place")
-        if before is not None:
-            now = now or {**before, "files": inodes(self.job["out"], dict(before["files"]))}
-            if before != now:
-                raise PackerError(
-                    f"{self.job['out']}: was begun anew while it was in use; its images have changed, or"
-                    f" {self.folder} was removed. Open it again."
-                )
-        if "sealed" in told:
-            self._sealed = True
-            raise _SealedError
-        try:
-            if self._states is None:
-                self._states = map_states(os.path.join(self.folder, STATES), told["units"] + 1, "<u8")
-        except FileNotFoundError:  # sealed meanwhile, and gone
-            raise
-        except (OSError, ValueError) as error:  # a limit of files or memory; cut short
-            raise PackerError(
-                f"{self.folder}: cannot be read ({getattr(error, 'strerror', None) or error})."
-                " Check the permissions, and ulimit -n."
-            ) from None
-        self.ready = told
+            self.ask(self._request(kind), np.asarray(units, "<i8").tobytes())
 
     def _connect(self) -> socket.socket:
         """See Service; the process has the same pack in mind. Raises _SealedError."""
-        deaths, waits, patience = 0, False, time.monotonic() + _PATIENCE_SECONDS
-        while deaths < self.attempts:
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        while True:
             self._check_open()
             if self.sealed:
                 raise _SealedError
             with ExitStack() as turn, suppress(BusyError):
                 mine = self._turn(turn) or time.monotonic() > patience
                 connection = connect(self._socket)
-                if connection is None and mine and not (waits := is_locked(self.folder)):
+                if connection is None and mine and not self._is_locked():
                     connection = self._start()
                 if connection is not None:
-                    try:
-                        self._greet(connection, turn)
-                        return connection
-                    except BaseException as error:
-                        connection.close()
-                        if not isinstance(error, EOFError | OSError):
-                            raise
-                        deaths += 1  # or it was just about to end
-            if waits and not self._warned:
-                self._warned = True
-                _LOG.warning("%s: is being made by another process; waiting for it", self.job["out"])
+                    return self._greeted(connection, turn)
             time.sleep(_TURN_SECONDS)
-        raise PackerError(
-            f"{self.job['out']}: the process that fills it ends at once. See its message on stderr."
-        )
 
-    def _greet(self, connection: socket.socket, turn: ExitStack) -> None:
-        """Hear what a process tells of the pack. turn: closed once it has looked at the source.
-
-        Raises PackerError, EOFError, OSError.
-        """
-
-        def moved(done: int, total: int) -> None:
-            turn.close()
-            self._progress(done, total)
-
-        self._open[connection] = os.getpid()
-        self._check_open()
-        (done, told), _ = exchange(connection, self._request("open"), progress=moved)
-        if not done:
-            raise error_of(told)
-        if (cleared := told.get("cleared")) and cleared != self.ready.get(
-            "cleared"
-        ):  # not for each connection
-            _LOG.warning(
-                "%s: what had been done of it was cleared, since it is made of others now: %s",
-                self.job["out"],
-                cleared,
-            )
-        self._hear(told)
+    def _is_locked(self) -> bool:
+        """Return True if another process makes the pack, and serves nobody, or not yet."""
+        locked = is_locked(self.folder)
+        if locked and not self._warned:
+            self._warned = True
+            _LOG.warning("%s: is being made by another process; waiting for it", self.out)
+        return locked
 
     def _turn(self, turn: ExitStack) -> bool:
         """Return True if it is this client's turn to start the process.
@@ -283,27 +223,75 @@ class FillingClient(Service):
         A pack that is there is looked at by each.
         """
         with suppress(OSError):  # no such folder, or a file system without locks
-            if not os.path.lexists(self.job["out"]):
+            if not os.path.lexists(self.out):
                 return turn.enter_context(locked(os.path.dirname(self.folder), patience=0))
         return True
 
     def _start(self) -> socket.socket:
-        """Start the process that fills; the socket that it gets makes this process its first client."""
-        try:
-            connection = start(self._module, self.folder, cwd=self._cwd if os.path.isdir(self._cwd) else None)
-        except OSError as error:
-            raise PackerError(
-                f"{self.job['out']}: the process that fills it cannot be started ({error.strerror or error}). Raise the limits of files"
-                " and processes (ulimit -n, ulimit -u)."
-            ) from None
+        """Start the process that fills; the socket that it gets makes this process its first client. Raises OSError."""
+        connection = start(MODULE, self.folder, cwd=self._cwd if os.path.isdir(self._cwd) else None)
         with suppress(OSError):  # it was killed already, which who greets it sees
-            send(connection, self.job)
+            send(connection, None, self._job)
         return connection
 
+    def _greeted(self, connection: socket.socket, turn: ExitStack) -> socket.socket:
+        """Return a connection once its process has told of the pack. turn: closed once it has looked at the source.
+
+        Raises _SealedError; PackerError, EOFError, OSError.
+        """
+
+        def moved(done: int, total: int) -> None:
+            turn.close()
+            self._progress(done, total)
+
+        with self._lock:
+            self._made[connection] = os.getpid(), self._deaths  # it can be closed meanwhile
+        try:
+            self._check_open()
+            (done, told), header = exchange(connection, self._request("open"), self._job, moved)
+            if not done:
+                raise error_of(told)
+            self._hear(*told)
+        except BaseException:
+            connection.close()
+            raise
+        self._header = bytes(header)
+        return connection
+
+    def _hear(self, ready: Mapping[str, Any] | None, cleared: str) -> None:
+        """Take in what the process tells of the pack, None if it is whole, and of what it has cleared.
+
+        Raises _SealedError; FormatError if other files are filled than those in use; OSError.
+        """
+        if cleared and not self.ready:
+            _LOG.warning(
+                "%s: what had been done of it was cleared, since it is made of others now: %s",
+                self.out,
+                cleared,
+            )
+        if ready is None:
+            if self.ready:
+                self.check_same()
+            self._sealed = True
+            raise _SealedError
+        if self.ready and self.ready != ready:
+            raise self._changed()
+        if self._states is None:
+            self._states = map_states(os.path.join(self.folder, STATES), ready["units"] + 1, "<u8")
+        self.ready = ready
+
+    def _changed(self) -> FormatError:
+        return FormatError(
+            f"{self.out}: was replaced, or begun anew, after it was opened; its images have changed, or {self.folder}"
+            " was removed. Open it again."
+        )
+
     def _died(self, request: Any, error: BaseException) -> PackerError:
+        why = str(error) or "it died"
         return PackerError(
-            f"{self.job['out']}: the process that fills it died {self.attempts} times. What has been done is kept;"
-            " look at the system's log for the reason, such as a lack of memory."
+            f"{self.out}: the process that fills it could not be asked, {self.attempts} times ({why}). What has been done"
+            " is kept. See its message on stderr, the limits of files and processes (ulimit -n, ulimit -u), and whether"
+            " memory ran out."
         )
 
 

@@ -7,13 +7,14 @@ conversion runs first, and its clients see its progress.
 
 from __future__ import annotations
 
-import errno
 import os
+import pickle
 import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -33,11 +34,8 @@ from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
 from packer.format.unit_states import STATES, map_states
 from packer.format.working_folder import difference
-from packer.inputs.image_pairs import Soft
-from packer.inputs.label_options import Labels
 from packer.remote.urls import is_url
 from packer.service import connect, failure, listen, receive, send
-from packer.tables.table_options import Csv, Encode
 
 _FAR_TASK_SECONDS = 0.25  # of images in a store, which a worker reads over several connections at once
 _PROGRESS_SECONDS = 0.2
@@ -47,23 +45,30 @@ def main(fd: int) -> None:
     """Fill the pack that the client at a socket's descriptor names."""
     first = socket.socket(fileno=fd)
     with suppress(EOFError, OSError):  # it has gone
-        job, _ = receive(first)
-        filling = _Filling(first, job)
+        _, data = receive(first)
+        filling = _Filling(first)
         try:
-            filling.run()
+            filling.run(_job(data))
         except (_LeftError, KeyboardInterrupt):
             pass
         except PackerError as error:
             filling.fail(error)
         except OSError as error:  # a limit; a file system without sockets
-            limit = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-            cure = (
-                "Raise the limits (ulimit -n, -u, -v)"
-                if limit
-                else "Pass a shorter name, or one on another disk"
-            )
-            where = error.filename or filling.folder
+            cure = "Raise the limits (ulimit -n, -u, -v), or pass a name on another disk"
+            where = error.filename or filling.out
             filling.fail(PackerError(f"{where}: cannot be used ({error.strerror or error}). {cure}."))
+
+
+def _job(data: bytearray) -> dict[str, Any]:
+    """Return what a client sent: {"source", "out", "options"}. Raises UsageError."""
+    try:
+        job: dict[str, Any] = pickle.loads(data)
+    except Exception as error:
+        raise UsageError(
+            f"options of fill_pack: another process cannot read them ({error}). Pass text, numbers, and lists and"
+            " mappings of such."
+        ) from None
+    return job
 
 
 class _LeftError(Exception):
@@ -71,31 +76,32 @@ class _LeftError(Exception):
 
 
 class _Filling:
-    """One run of this process. first: the client that has started it; job: {"source", "out", "options"}."""
+    """One run of this process. first: the client that has started it. out: the pack, for messages."""
 
-    def __init__(self, first: socket.socket, job: Mapping[str, Any]) -> None:
-        self._first, self._job = first, job
+    out = "the pack"
+
+    def __init__(self, first: socket.socket) -> None:
+        self._first = first
         self._server: FillingServer | None = None
         self._told = 0.0
-        self.folder = job["out"] + PARTIAL_SUFFIX
 
-    def run(self) -> None:
+    def run(self, job: dict[str, Any]) -> None:
         """Convert, and tell the clients when the pack has its name."""
-        out = self._job["out"]
-        if (other := connect(os.path.join(self.folder, SOCKET))) is not None:
+        self._job, self.out = job, job["out"]
+        if (other := connect(os.path.join(self.out + PARTIAL_SUFFIX, SOCKET))) is not None:
             other.close()
-            raise BusyError(f"{out}: is being filled by another process. Wait for it.")
-        there = os.path.lexists(out)
+            raise BusyError(f"{self.out}: is being filled by another process. Wait for it.")
+        there = os.path.lexists(self.out)
         try:
             report = self._convert(resume=there)
         except UsageError:
-            if there or not os.path.lexists(out):
+            if there or not os.path.lexists(self.out):
                 raise
-            raise BusyError(f"{out}: another process has just made it. Look at it.") from None
+            raise BusyError(f"{self.out}: another process has just made it. Look at it.") from None
         if self._server is not None:
             self._server.finish()
         else:
-            send(self._first, [True, {"sealed": True, "cleared": report.cleared}])
+            send(self._first, [True, [None, report.cleared]])
 
     def fail(self, error: PackerError) -> None:
         """Tell all clients, or the one that there is."""
@@ -106,16 +112,14 @@ class _Filling:
 
     def _convert(self, *, resume: bool) -> Report:
         """Run the conversion. resume: leave a whole pack of the same as it is; else what is left of another is cleared."""
-        source, out, options = self._job["source"], self._job["out"], self._job["options"]
+        source, options = self._job["source"], self._job["options"]
         if _is_table(source):
             from packer.tables.table_conversion import convert_table
 
             _check_options(convert_table, options)
-            return convert_table(
-                source, out, **_with_values(options), resume=resume, on_progress=self._progress
-            )
+            return convert_table(source, self.out, **options, resume=resume, on_progress=self._progress)
         _check_options(convert_images, options)
-        return convert_images(source, out, **_with_values(options), resume=resume, engine=self._write)
+        return convert_images(source, self.out, **options, resume=resume, engine=self._write)
 
     def _progress(self, done: int, total: int = 0) -> None:
         """Tell how far a conversion is that runs before anything can be read; end it if the client has left."""
@@ -129,40 +133,33 @@ class _Filling:
 
     def _write(self, task: ConversionTask, out: str, running: RunOptions) -> Report:
         """Write the planned pack: the engine of the conversion."""
-        if running.skip or not fillable(task):
-            total = len(task.order.samples)
-            return write_pack(task, out, replace(running, progress=lambda done: self._progress(done, total)))
         rows = len(task.order.samples)
+        if running.skip or not fillable(task):
+            return write_pack(task, out, replace(running, progress=lambda done: self._progress(done, rows)))
         with part_writer(task, out, running) as writer:
             writer.record_rows()
             states = map_states(os.path.join(writer.folder, STATES), rows + 1, "<u8", writable=True)
             with RowFilling(task, writer, running.workers, states[:-1]) as source:
                 header = _header(task, writer)
-                ready = {
-                    "units": rows,
-                    "made": sorted(source.made),
-                    "cleared": writer.cleared,
-                    "place": _place(writer, header),
-                }
+                ready = {"units": rows, "made": sorted(source.made), **_place(writer, header)}
                 path = os.path.join(writer.folder, SOCKET)
                 remove(path)
                 with listen(path) as listener:
                     seconds = _FAR_TASK_SECONDS if is_url(self._job["source"]) else TASK_SECONDS
-                    self._server = FillingServer(
-                        states, source, lambda job: self._hello(job, ready), header, task_seconds=seconds
-                    )
+                    describe = partial(self._hello, [ready, writer.cleared])
+                    self._server = FillingServer(states, source, describe, header, task_seconds=seconds)
                     self._server.attend(self._first)
                     if not self._server.run(listener):
                         raise _LeftError
             return seal(task, writer, source.outcome, 0)
 
-    def _hello(self, job: Mapping[str, Any], ready: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _hello(self, told: list[Any], data: bytearray) -> list[Any]:
         """Return what a client is told. Raises UsageError if it wants another pack."""
-        if job != self._job and (differs := difference(self._job, job)):
+        if differs := difference(self._job, _job(data)):
             raise UsageError(
-                f"{self._job['out']}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
+                f"{self.out}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
             )
-        return ready
+        return told
 
 
 def _is_table(source: str) -> bool:
@@ -173,19 +170,6 @@ def _is_table(source: str) -> bool:
     from packer.source_kinds import is_table
 
     return is_table(source) and not holds_images(source)
-
-
-_VALUES: dict[str, type[Any]] = {"Csv": Csv, "Encode": Encode, "Labels": Labels, "Soft": Soft}
-
-
-def _with_values(given: Any) -> Any:
-    """Return options in which {"Soft": {...}} and the like are values of these classes again."""
-    if not isinstance(given, dict):
-        return given
-    for name, members in given.items():
-        if len(given) == 1 and name in _VALUES and isinstance(members, dict):
-            return _VALUES[name](**members)
-    return {name: _with_values(value) for name, value in given.items()}
 
 
 def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -> None:

@@ -8,15 +8,16 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.convert.row_filling import RowFilling
 from packer.errors import PackerError
 from packer.format.unit_states import MISSING
 from packer.service import ended, serve
@@ -31,37 +32,20 @@ _MOST_AHEAD = 64  # lists of units asked for ahead, each client's oldest dropped
 Units = NDArray[np.int64]
 
 
-class UnitSource(Protocol):
-    """A maker of units: rows from images, stretches of a remote file. Called by one thread."""
-
-    workers: int
-
-    def start(self, units: Units) -> Future[Any]:
-        """Begin to make units. Its result is given to `arrived`; a PackerError in it ends the filling."""
-
-    def arrived(self, units: Units, result: Any) -> None:
-        """Note that units have been made, in the states too."""
-
-    def open(self) -> bool:
-        """Return True while there is work of its own under way, after all units are there."""
-
-    def broken(self, error: BaseException) -> PackerError:
-        """Return the error to be told when a worker has died."""
-
-
 class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
     states: of the units, and at the end of the pack (see `finish`). source: makes them. describe: returns the answer
-    to a request with a job, or raises PackerError. header: of the pack, the bytes behind that. task_seconds: that a
-    task takes, about: so long may units that are waited for have to wait for others.
+    to a client that opens the pack, of the bytes that it sent, or raises PackerError. header: of the pack, the bytes
+    behind that answer. task_seconds: that a task takes, about: so long may units that are waited for have to wait for
+    others.
     """
 
     def __init__(
         self,
         states: NDArray[np.uint64],
-        source: UnitSource,
-        describe: Callable[[Any], Mapping[str, Any]],
+        source: RowFilling,
+        describe: Callable[[bytearray], Any],
         header: bytes = b"",
         *,
         task_seconds: float = TASK_SECONDS,
@@ -135,25 +119,25 @@ class FillingServer:
                     self._ahead.pop(name, None)
 
     def _answer(self, connection: socket.socket, request: Any, data: bytearray) -> tuple[Any, bytes]:
-        kind, job, name = request
-        told, units = self._describe(job), np.frombuffer(data, "<i8")
+        kind, name = request
         with self._changed:
             self._clients[connection] = name
             if kind == "bye":
                 self._leave(name)
             elif kind == "ahead":
+                units = np.frombuffer(data, "<i8")
                 self._ahead.setdefault(name, deque(maxlen=_MOST_AHEAD)).append(units)
-            elif kind == "wait":
-                self._waiting[connection] = units, threading.Event()
-                self._release()
-                self._changed.notify_all()
         if kind == "wait":
-            self._wait(connection)
-        return told, self._header if kind == "open" else b""
+            self._wait(connection, np.frombuffer(data, "<i8"))
+        return (self._describe(data), self._header) if kind == "open" else (None, b"")
 
-    def _wait(self, connection: socket.socket) -> None:
+    def _wait(self, connection: socket.socket, units: Units) -> None:
         """Return once the units are there that a connection waits for. Raises PackerError, EOFError."""
-        units, done = self._waiting[connection]
+        done = threading.Event()
+        with self._changed:
+            self._waiting[connection] = units, done
+            self._release()
+            self._changed.notify_all()
         try:
             while not done.wait(_LOOK_SECONDS):
                 if ended(connection):
@@ -191,32 +175,29 @@ class FillingServer:
             except RuntimeError as error:  # a worker has died in this moment
                 raise self._source.broken(error) from None
             self._running[future] = units, time.monotonic()
-            future.add_done_callback(self._ring)
+            future.add_done_callback(lambda done: self._ring())
 
     def _next(self, count: int) -> Units | None:
-        """Return up to so many units that are to be made next: waited for, asked for ahead, any."""
-        for wanted in self._wanted():
+        """Return up to so many units that are to be made next."""
+        for wanted in self._wanted(count):
             missing = wanted[~self._begun[wanted]]
             if len(missing):
                 first, index = np.unique(missing[: 2 * count], return_index=True)
                 chosen: Units = first[np.argsort(index)][:count]
                 return chosen
-        while self._cursor < len(self._begun):
-            stop = min(self._cursor + count, len(self._begun))
-            units = np.arange(self._cursor, stop)
-            self._cursor = stop
-            rest: Units = units[~self._begun[units]]
-            if len(rest):
-                return rest
         return None
 
-    def _wanted(self) -> Iterator[Units]:
+    def _wanted(self, count: int) -> Iterator[Units]:
+        """Yield the units that are waited for, those asked for ahead, and then, so many at a time, all others."""
         for units, _ in self._waiting.values():
             yield units[units < len(self._begun)]
         for lists in self._ahead.values():
             while lists and self._begun[lists[0]].all():
                 lists.popleft()
             yield from list(lists)[:1]
+        while self._cursor < len(self._begun):
+            first, self._cursor = self._cursor, self._cursor + count
+            yield np.arange(first, min(first + count, len(self._begun)))
 
     def _collect(self) -> bool:
         """Take in what workers have done; return False if they have done nothing."""
@@ -237,6 +218,6 @@ class FillingServer:
         self._release()
         return bool(done)
 
-    def _ring(self, future: Future[Any]) -> None:
+    def _ring(self) -> None:
         with self._changed:
             self._changed.notify_all()

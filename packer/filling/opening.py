@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import as_bytes
-from packer.errors import FormatError, UsageError
-from packer.filling.filling_client import FillingClient, inodes
+from packer.errors import UsageError
+from packer.filling.filling_client import FillingClient
 from packer.format import pack_opening
-from packer.format.header import PARTIAL_SUFFIX, Header
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.progress import Progress
 from packer.remote.urls import is_url
 
-MODULE = "packer.filling.filling_process"
 CACHE_BYTES = "100GB"
 _OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
 
@@ -142,7 +141,6 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
             raise UsageError(
                 f"{name}={path!r}: is no path. Pass the name of {'images' if name == 'source' else 'a pack'}."
             )
-    plain = json.loads(json.dumps(options, default=_plain))
     with Progress(True, "rows") as bar:
         total = -1
 
@@ -153,7 +151,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
                 bar.start(rows or None)
             bar.move(done)
 
-        pack = open_filling(os.fspath(source), os.fspath(out), plain, progress)
+        pack = open_filling(os.fspath(source), os.fspath(out), options, progress)
     return replace(pack, filled=True)
 
 
@@ -199,11 +197,7 @@ class FillingPack(Pack):
 
     def check_same(self) -> None:
         """See Pack."""
-        files = self.units.ready["place"]["files"]
-        if inodes(self._path(""), dict(files)) != files and inodes(self.path, dict(files)) != files:
-            raise FormatError(
-                f"{self.path}: was replaced, or begun anew, after it was opened. Open it again."
-            )
+        self.units.check_same()
 
 
 def open_filling(
@@ -214,32 +208,21 @@ def open_filling(
 ) -> Pack:
     """Open the pack `out` of a source: whole if it is there, else one that is filled while it is read.
 
-    source: images or a table, as convert_images and convert_table take them; options: theirs, as plain JSON values.
+    source: images or a table, as convert_images and convert_table take them; options: theirs.
     progress: called with rows done and rows in all where the pack has to be made before anything can be read from it.
     Raises PackerError: the source cannot be packed so, or `out` is another pack.
     """
     out = os.path.abspath(out.rstrip("/"))
-    job = {
-        "source": source if is_url(source) else os.path.abspath(source),
-        "out": out,
-        "options": dict(options),
-    }
-    client = FillingClient(out + PARTIAL_SUFFIX, job, MODULE)
+    source = source if is_url(source) else os.path.abspath(source)
+    try:
+        job = pickle.dumps({"source": source, "out": out, "options": dict(options)})
+    except Exception as error:
+        raise UsageError(
+            f"options of fill_pack: another process cannot be given them ({error}). Pass text, numbers, and lists and"
+            " mappings of such."
+        ) from None
+    client = FillingClient(out, job, os.getcwd())
     header = client.open(progress)
     if not header:
         return pack_opening.open_pack(out)
     return FillingPack(out, Header.from_bytes(header, out), b"", units=client)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON has no form for as one that it has. Raises UsageError."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if is_dataclass(value):
-        return {type(value).__name__: vars(value)}
-    if isinstance(value, np.generic):
-        return value.item()
-    raise UsageError(
-        f"{value!r}: is no option of a conversion in another process; text, numbers, and lists and mappings of such are allowed."
-        " Pass such."
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -26,6 +25,7 @@ from packer.format.stretches import Numbers, StretchMap
 from packer.orders.runs import Runs, one_run
 from packer.remote import access
 from packer.remote.urls import join
+from packer.starting import ForkSafeLock
 
 _TOGETHER = 32  # stretches that one read holds at a time
 # Stretches that a step onwards goes at most, and such steps until what follows is asked for.
@@ -45,25 +45,20 @@ class RemoteRows:
         self, pack: Pack, files: Mapping[str, RemoteFile], cache: StretchCache | None = None
     ) -> None:
         self.pack, self.files, self.cache = pack, files, cache
-        self._renew()
+        self.window = StretchWindow(self._bring)
+        self._lock = ForkSafeLock()
+        self._map: StretchMap | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteRows, (self.pack, self.files, self.cache)
 
-    def _renew(self) -> None:
-        self._pid, self._lock = os.getpid(), threading.Lock()
-        self._map: StretchMap | None = None
-        self.window = StretchWindow(self._bring)
-
     @property
     def map(self) -> StretchMap:
         """The places of the stretches."""
-        if self._pid != os.getpid():
-            self._renew()
-        with self._lock:
-            if self._map is None:
-                self._map = StretchMap(self.pack, self.files)
-            return self._map
+        if self._map is None:
+            with self._lock:
+                self._map = self._map or StretchMap(self.pack, self.files)
+        return self._map
 
     def check(self) -> None:
         """See that the cache can be used; leave it. Raises PackerError."""

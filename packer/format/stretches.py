@@ -7,7 +7,6 @@ a byte of the file, up to the last one of the array. Elements are counted over a
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from packer.format.pack import Pack
 from packer.format.remote_file import ATTEMPTS, RemoteFile
 from packer.format.stretch_window import STRETCH_BYTES
 from packer.orders.runs import Runs, cut
+from packer.starting import ForkSafeLock
 
 Numbers = NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class StretchMap:
         self._before = np.insert(np.cumsum(totals, axis=0), 0, 0, axis=0).T.copy()
         self._bounds: dict[tuple[int, int], _Bounds] = {}
         self._tables: dict[int, NDArray[np.uint64]] = {}
-        self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # read once
+        self._reading: defaultdict[int, ForkSafeLock] = defaultdict(ForkSafeLock)  # read once
 
     def file(self, number: int) -> str:
         """Return the name of the file of the pack in which a stretch lies."""

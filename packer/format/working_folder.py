@@ -294,7 +294,7 @@ def _check_ours(path: str) -> None:
 
 
 def difference(before: Any, now: Any, what: str = "", words: tuple[str, str] = ("was", ", now it is")) -> str:
-    """Return the first difference between two JSON values, in words; "" if there is none.
+    """Return the first difference between two values, JSON's or options, in words; "" if there is none.
 
     before: what was recorded; now: what is asked for; what: the names that lead there, a space between them; words: those
     before each value.
@@ -312,6 +312,8 @@ def difference(before: Any, now: Any, what: str = "", words: tuple[str, str] = (
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 

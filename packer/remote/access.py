@@ -17,13 +17,13 @@ import atexit
 import importlib.util
 import os
 import socket
-from contextlib import suppress
+import subprocess
 from typing import Any
 
-from packer.errors import MissingDependencyError, MissingObjectError, PackerError, RemoteError, UsageError
+from packer.errors import MissingDependencyError, PackerError, RemoteError, UsageError
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import OBSTORE, ObjectUrl
-from packer.service import Data, Service, start
+from packer.service import Service, start
 
 PATIENCE = 30.0
 """Seconds for which a request is tried again; rows that a training run waits for are worth more."""
@@ -69,20 +69,9 @@ def list_objects(url: str, *, patience: float = PATIENCE) -> list[tuple[str, Obj
     return [(name, ObjectInfo(*info)) for name, info in _call("list_objects", url, patience)[0]]
 
 
-def put_bytes(url: str, data: bytes, *, patience: float = PATIENCE) -> None:
-    """Write an object, at once: readers see the whole of it or what was there before."""
-    _call("put", url, patience, data=data)
-
-
 def put_file(url: str, path: str, *, patience: float = PATIENCE) -> None:
     """Write a file's bytes as an object, in parts if it is large: readers see the whole of it or what was there before."""
     _call("put", url, patience, os.path.abspath(path))
-
-
-def delete(url: str, *, patience: float = PATIENCE) -> None:
-    """Remove an object; one that is not there is no error."""
-    with suppress(MissingObjectError):
-        _call("delete", url, patience)
 
 
 def helper_process() -> int:
@@ -91,7 +80,7 @@ def helper_process() -> int:
     return number
 
 
-def _call(method: str, url: str, patience: float, *arguments: Any, data: Data = b"") -> tuple[Any, bytearray]:
+def _call(method: str, url: str, patience: float, *arguments: Any) -> tuple[Any, bytearray]:
     """Have the helper run a method of a store; return its value and bytes."""
     place = ObjectUrl.parse(url)
     library = "obstore" if place.scheme in OBSTORE else "fsspec"
@@ -106,7 +95,7 @@ def _call(method: str, url: str, patience: float, *arguments: Any, data: Data = 
         for name, text in os.environ.items()
         if name.upper().startswith(_PREFIXES) or name in ("HOME", "USERPROFILE")
     }
-    return _HELPER.ask([method, url, place, patience, environment, STALL_SECONDS, arguments], data)
+    return _HELPER.ask([method, url, place, patience, environment, STALL_SECONDS, arguments])
 
 
 class _Helper(Service):
@@ -123,31 +112,25 @@ class _Helper(Service):
 
     def _connect(self) -> socket.socket:
         with self._lock:
-            for _ in range(2):
-                if self._control is None or self._control[1] != self._deaths:
-                    self.close()
-                    try:
-                        self._control = start("packer.remote.helper", cwd="/"), self._deaths
-                    except OSError as error:
-                        why = f"cannot be started ({error.strerror})"
-                        raise RemoteError(f"the helper process for URLs {why}.") from None
-                ours, theirs = socket.socketpair()
-                with theirs:
-                    try:
-                        # One byte a connection: the kernel keeps those with descriptors apart.
-                        socket.send_fds(self._control[0], [b"c"], [theirs.fileno()])
-                        return ours
-                    except OSError:  # it has ended
-                        ours.close()
-                        self.close()
-        raise RemoteError(
-            "the helper process for URLs ends as soon as it is started. Look at memory and limits."
-        )
+            if self._control is None or self._control[1] != self._deaths:
+                self.close()
+                # A pipe of the caller's stderr would stay open for as long as the helper lives.
+                control = start("packer.remote.helper", cwd="/", stderr=subprocess.DEVNULL)
+                self._control = control, self._deaths
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    # One byte a connection: the kernel keeps those with descriptors apart.
+                    socket.send_fds(self._control[0], [b"c"], [theirs.fileno()])
+                except OSError:  # it has ended
+                    ours.close()
+                    raise
+            return ours
 
     def _died(self, request: Any, error: BaseException) -> PackerError:
         return RemoteError(
-            f"{request[1]}: the helper process that reads it ended ({type(error).__name__})."
-            " Look for what ends processes: the system does when memory runs out."
+            f"{request[1]}: the helper process that reads it could not be asked ({str(error) or 'it ended'})."
+            " Look at limits (ulimit -n, ulimit -u), and for what ends processes: the system does when memory runs out."
         )
 
 

@@ -15,10 +15,6 @@ from packer.service import Data, serve
 
 def main(control: int) -> None:
     """Serve the connections that arrive over a socket until all its other ends are closed. Does not return."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(null, standard)
-    os.close(null)
     asked = socket.socket(fileno=control)
     while True:
         byte, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
@@ -36,8 +32,7 @@ def _answer(request: Any, data: bytearray) -> tuple[Any, Data]:
     method, url, place, patience, environment, stall, arguments = request
     try:
         run = getattr(store_of(ObjectUrl(*place), environment, stall), method)
-        given = [url, place[2], *(arguments or ([bytes(data)] if method == "put" else []))]
-        answer: tuple[Any, Data] = patiently(url, patience, lambda: run(*given))
+        answer: tuple[Any, Data] = patiently(url, patience, lambda: run(url, place[2], *arguments))
         return answer
     except PackerError:
         raise

@@ -119,17 +119,11 @@ class ObstoreBucket:
             if len(meta["path"]) > first
         ), b""
 
-    def put(self, url: str, key: str, content: bytes | str) -> Answer:
-        """Write an object of bytes, or of those of the file of a path; in parts if it is large."""
-        file = Path(content) if isinstance(content, str) else None
-        nbytes = len(content) if file is None else file.stat().st_size
-        part = max(PART_BYTES, nbytes // _MOST_PARTS)
-        self._obstore.put(self._store, key, file or content, chunk_size=part, max_concurrency=8)
-        return None, b""
-
-    def delete(self, url: str, key: str) -> Answer:
-        """Remove an object. Some stores raise FileNotFoundError where there is none."""
-        self._obstore.delete(self._store, key)
+    def put(self, url: str, key: str, path: str) -> Answer:
+        """Write an object of the bytes of a file; in parts if it is large."""
+        file = Path(path)
+        part = max(PART_BYTES, file.stat().st_size // _MOST_PARTS)
+        self._obstore.put(self._store, key, file, chunk_size=part, max_concurrency=8)
         return None, b""
 
     def _get(self, key: str, options: dict[str, Any]) -> Any:
@@ -169,19 +163,15 @@ class FsspecStore:
     ) -> Answer:
         """Return None and the bytes [start, stop), or none if a file of that path gets them."""
         check_version(url, ObjectInfo(*version), self._info(url))
-        data = self._files.cat_file(self._path(url), start, stop) if stop > start else b""
+        data = self._files.cat_file(self._files._strip_protocol(url), start, stop) if stop > start else b""
         exactly(data, stop - start)
         if path:
             write_at(path, start, data)
         return None, b"" if path else data
 
-    def _path(self, url: str) -> str:
-        path: str = self._files._strip_protocol(url)
-        return path
-
     def _info(self, url: str) -> ObjectInfo:
         self._files.invalidate_cache()
-        entry = self._files.info(self._path(url))
+        entry = self._files.info(self._files._strip_protocol(url))
         tags = [entry[name] for name in ("ETag", "etag", "sha256", "md5", "oid") if entry.get(name)]
         times = [
             entry[name] for name in ("LastModified", "last_modified", "mtime", "created") if entry.get(name)

@@ -20,7 +20,7 @@ from PIL import Image
 from packer import service
 from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError
-from packer.filling import filling_client, opening
+from packer.filling import filling_client
 from packer.filling.opening import FillingPack, fill_pack, open_filling
 from packer.format.pack import Pack
 from packer.format.working_folder import is_locked
@@ -52,7 +52,7 @@ def kill(folder: Path) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes started in the test fill slowly."""
-    monkeypatch.setattr(opening, "MODULE", "tests.filling.slow_process")
+    monkeypatch.setattr(filling_client, "MODULE", "tests.filling.slow_process")
 
 
 def changed(source: Path, out: Path) -> None:
@@ -85,7 +85,9 @@ def test_rows_of_files_that_are_no_longer_filled_are_not_read(
     reader.array("image", consecutive(np.array([5])))  # its files are open
     kill(tmp_path)
     change(source, out)
-    with pytest.raises(PackerError, match="was begun anew while it was in use"):
+    with pytest.raises(
+        PackerError, match="was replaced, or begun anew, after it was opened; its images have changed, or"
+    ):
         reader.array("image", consecutive(np.arange(ROWS)))
     with pytest.raises(PackerError, match="was replaced, or begun anew, after it was opened"):
         PackStore(pack, ()).array("label", consecutive(np.array([5])))
@@ -139,7 +141,7 @@ def test_a_process_that_is_killed_as_it_starts_is_started_again(
 def test_a_pack_that_cannot_be_sealed_is_closed_with_a_warning(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(opening, "MODULE", "tests.filling.unsealing_process")
+    monkeypatch.setattr(filling_client, "MODULE", "tests.filling.unsealing_process")
     dataset = PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 8, shuffle=True)
     for _ in range(2):
         assert sum(len(labels) for _, labels in dataset) == ROWS
@@ -189,6 +191,21 @@ def test_a_forked_child_that_closes_leaves_its_parents_connections_alone(
     assert alive(tmp_path) == before
     assert pack.units._idle == connections
     pack.close()
+
+
+def test_a_child_forked_while_its_parent_closes_asks(images: Path, tmp_path: Path, slow: None) -> None:
+    pack = open_filling(str(images), str(tmp_path / "p.h5"), {})
+    assert isinstance(pack, FillingPack)
+    with pack.closing():
+        child = os.fork()
+        if not child:
+            with suppress(BaseException):
+                pack.units._check_open()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        with pytest.raises(PackerError, match="was closed"):
+            pack.units.wait(np.array([3]))
 
 
 def test_a_forked_child_is_ready_before_its_threads_begin(images: Path, tmp_path: Path, slow: None) -> None:
@@ -255,11 +272,15 @@ def test_limits_are_told_in_one_sentence(
 
     with monkeypatch.context() as patch:
         patch.setattr(filling_client, "map_states", refused)
-        with pytest.raises(PackerError, match=r"cannot be read \(Too many open files\)"):
+        with pytest.raises(
+            PackerError, match=r"could not be asked, 4 times \(\[Errno 24\] Too many open files\)"
+        ):
             open_filling(str(images), str(tmp_path / "p.h5"), {})
     with monkeypatch.context() as patch:
         patch.setattr(service.subprocess, "run", refused)
-        with pytest.raises(PackerError, match=r"cannot be started \(Too many open files\)"):
+        with pytest.raises(
+            PackerError, match=r"could not be asked, 4 times \(\[Errno 24\] Too many open files\)"
+        ):
             open_filling(str(images), str(tmp_path / "q.h5"), {})
 
 

@@ -24,7 +24,7 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import part_writer
 from packer.convert.row_filling import RowFilling
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
-from packer.filling import opening
+from packer.filling import filling_client
 from packer.filling.opening import FillingPack, open_filling
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -426,7 +426,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
     shutil.copytree(images, source)
     with open(source / "dog" / "7.jpg", "ab") as file:
         file.write(DEADLY)
-    monkeypatch.setattr(opening, "MODULE", "tests.filling.crashing_process")
+    monkeypatch.setattr(filling_client, "MODULE", "tests.filling.crashing_process")
     pack = fill(source, tmp_path / "p.h5", workers=4)
     with pytest.raises(SourceError, match=r"dog/7\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it"):
         rows_of(pack, range(ROWS))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -68,7 +68,9 @@ class Running:
         self.path = str(folder / "socket")
         self.states = map_states(str(folder / "state"), UNITS + 1, "<u8", writable=True)
         self.source = SlowSource(self.states)
-        self.server = FillingServer(self.states, self.source, lambda job: {"job": job}, **options)
+        self.server = FillingServer(
+            self.states, cast("Any", self.source), lambda job: {"job": job.decode()}, **options
+        )
         self.result: Any = None
         self.listener = listen(self.path)
         self.thread = threading.Thread(target=self._run)
@@ -79,7 +81,7 @@ class Running:
     def client(self, name: str = "") -> socket.socket:
         link = connect(self.path)
         assert link is not None
-        assert exchange(link, ["open", {"size": 1}, name])[0] == [True, {"job": {"size": 1}}]
+        assert exchange(link, ["open", name], b"size 1")[0] == [True, {"job": "size 1"}]
         return link
 
     def _run(self) -> None:
@@ -102,7 +104,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def ask(link: socket.socket, kind: str, *units: int, name: str = "") -> None:
-    send(link, [kind, {"size": 1}, name], np.array(units, "<i8").tobytes())
+    send(link, [kind, name], np.array(units, "<i8").tobytes())
 
 
 def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running: Running) -> None:
@@ -112,7 +114,7 @@ def test_units_that_are_waited_for_come_first_then_those_asked_for_ahead(running
         running.source.next() for _ in range(2)
     ]  # handed out before anyone asked: all a worker has at a time
     ask(link, "ahead", 30, 29, 28, 27)
-    assert receive(link)[0] == [True, {"job": {"size": 1}}]
+    assert receive(link)[0] == [True, None]
     ask(link, "wait", 20, 25, 22, 21)
     other = running.client()
     while not running.server._waiting:
@@ -182,7 +184,7 @@ def test_who_waits_for_the_pack_is_told_when_it_has_its_name(running: Running) -
     link = running.client()
     ask(link, "wait", UNITS)
     running.source.make_all()
-    assert receive(link)[0] == [True, {"job": {"size": 1}}]
+    assert receive(link)[0] == [True, None]
     assert running.states[-1] == UNITS + 1
     link.close()
 

@@ -411,7 +411,9 @@ def test_a_helper_that_is_killed_closes_its_connections_one_after_the_other(stor
     for thread in threads:
         thread.start()
     age = os.getpid(), access._HELPER._deaths
-    access._HELPER._idle.extend((ours, age) for ours, _ in ends)
+    for ours, _ in ends:
+        access._HELPER._idle.append(ours)
+        access._HELPER._made[ours] = age
     assert access.stat("s3://bucket/raw.h5").size > 0
     for ours, _ in ends:  # of one, its request; the others were closed with it
         assert ours.fileno() == -1

@@ -95,7 +95,8 @@ def test_a_web_server_is_not_listed(server: ObjectServer) -> None:
 
 
 def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: Path) -> None:
-    access.put_bytes(f"{bucket}/small", DATA)
+    (tmp_path / "small").write_bytes(DATA)
+    access.put_file(f"{bucket}/small", str(tmp_path / "small"))
     assert server.objects["bucket/small"] == DATA
     (tmp_path / "large").write_bytes(DATA * 20)
     access.put_file("s3://bucket/large", str(tmp_path / "large"))
@@ -214,8 +215,8 @@ def test_files_of_this_machine(tmp_path: Path) -> None:
     assert access.read_range(f"{url}/a/x.bin", 5, 99, info) == DATA[5:99]
     assert access.read_end(f"{url}/a/x.bin", 7)[0] == DATA[-7:]
     assert [name for name, _ in access.list_objects(url)] == ["a/x.bin"]
-    access.put_bytes(f"{url}/y.bin", b"abc")
-    assert (tmp_path / "y.bin").read_bytes() == b"abc"
+    access.put_file(f"{url}/y.bin", str(tmp_path / "a" / "x.bin"))
+    assert (tmp_path / "y.bin").read_bytes() == DATA
     with pytest.raises(MissingObjectError, match="is not there"):
         access.stat(f"{url}/z.bin")
 
@@ -233,7 +234,10 @@ def test_other_schemes_are_only_read(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(DATA + b"more")
     with pytest.raises(FormatError, match="was replaced or changed"):
         access.read_range(f"{url}/x.bin", 5, 99, info)
-    for write in (lambda: access.put_bytes(f"{url}/y.bin", b""), lambda: access.list_objects(url)):
+    for write in (
+        lambda: access.put_file(f"{url}/y.bin", str(tmp_path / "x.bin")),
+        lambda: access.list_objects(url),
+    ):
         with pytest.raises(UsageError, match="objects there are only read"):
             write()
 
@@ -319,5 +323,5 @@ def test_sockets_of_connections_are_not_inherited(server: ObjectServer) -> None:
     server.objects["bucket/x"] = b"x"
     access.stat("s3://bucket/x")
     assert access._HELPER._control is not None
-    every = [access._HELPER._control[0], *(idle for idle, _ in access._HELPER._idle)]
+    every = [access._HELPER._control[0], *access._HELPER._idle]
     assert not any(one.get_inheritable() for one in every)

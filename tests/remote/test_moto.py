@@ -21,20 +21,21 @@ def test_moto_understands_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        with pytest.raises(RemoteError, match="there is no such bucket"):
-            access.put_bytes("s3://bucket/x", b"x")
-        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT")).close()
         data = bytes(range(256)) * 200_000
-        (tmp_path / "large").write_bytes(data)
+        for name, content in {"small": b"small", "large": data, "turned": data[::-1]}.items():
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(RemoteError, match="there is no such bucket"):
+            access.put_file("s3://bucket/x", str(tmp_path / "small"))
+        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT")).close()
         access.put_file("s3://bucket/a/large", str(tmp_path / "large"))
-        access.put_bytes("s3://bucket/a/ä b+c", b"small")
+        access.put_file("s3://bucket/a/ä b+c", str(tmp_path / "small"))
         listed = dict(access.list_objects("s3://bucket/a"))
         assert {name: info.size for name, info in listed.items()} == {"large": len(data), "ä b+c": 5}
         assert access.read_all("s3://bucket/a/ä b+c")[0] == b"small"
         end, info = access.read_end("s3://bucket/a/large", 1000)
         assert (end, info) == (data[-1000:], listed["large"])
         assert access.read_range("s3://bucket/a/large", 77, 30_000_000, info) == data[77:30_000_000]
-        access.put_bytes("s3://bucket/a/large", data[::-1])
+        access.put_file("s3://bucket/a/large", str(tmp_path / "turned"))
         with pytest.raises(FormatError, match="was replaced or changed"):
             access.read_range("s3://bucket/a/large", 0, 10, info)
         with pytest.raises(MissingObjectError, match="is not there"):
