@@ -48,7 +48,7 @@ def main(fd: int) -> None:
         _, data = receive(first)
         filling = _Filling(first)
         try:
-            filling.run(_job(data))
+            filling.run(data)
         except (_LeftError, KeyboardInterrupt):
             pass
         except PackerError as error:
@@ -85,9 +85,10 @@ class _Filling:
         self._server: FillingServer | None = None
         self._told = 0.0
 
-    def run(self, job: dict[str, Any]) -> None:
-        """Convert, and tell the clients when the pack has its name."""
-        self._job, self.out = job, job["out"]
+    def run(self, sent: bytearray) -> None:
+        """Convert, and tell the clients when the pack has its name. sent: the job, as the client sent it."""
+        self._sent, self._job = sent, _job(sent)
+        self.out = self._job["out"]
         if (other := connect(os.path.join(self.out + PARTIAL_SUFFIX, SOCKET))) is not None:
             other.close()
             raise BusyError(f"{self.out}: is being filled by another process. Wait for it.")
@@ -146,16 +147,16 @@ class _Filling:
                 remove(path)
                 with listen(path) as listener:
                     seconds = _FAR_TASK_SECONDS if is_url(self._job["source"]) else TASK_SECONDS
-                    describe = partial(self._hello, [ready, writer.cleared])
-                    self._server = FillingServer(states, source, describe, header, task_seconds=seconds)
+                    hello = partial(self._hello, ([ready, writer.cleared], header))
+                    self._server = FillingServer(states, source, hello, seconds)
                     self._server.attend(self._first)
                     if not self._server.run(listener):
                         raise _LeftError
             return seal(task, writer, source.outcome, 0)
 
-    def _hello(self, told: list[Any], data: bytearray) -> list[Any]:
+    def _hello(self, told: tuple[Any, bytes], data: bytearray) -> tuple[Any, bytes]:
         """Return what a client is told. Raises UsageError if it wants another pack."""
-        if differs := difference(self._job, _job(data)):
+        if data != self._sent and (differs := difference(self._job, _job(data))):
             raise UsageError(
                 f"{self.out}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
             )

@@ -36,21 +36,18 @@ class FillingServer:
     """Serves the units of one pack until all are there, or nobody wants them any more.
 
     states: of the units, and at the end of the pack (see `finish`). source: makes them. describe: returns the answer
-    to a client that opens the pack, of the bytes that it sent, or raises PackerError. header: of the pack, the bytes
-    behind that answer. task_seconds: that a task takes, about: so long may units that are waited for have to wait for
-    others.
+    to a client that opens the pack, and the bytes behind it, of the bytes that the client sent, or raises PackerError.
+    task_seconds: that a task takes, about: so long may units that are waited for have to wait for others.
     """
 
     def __init__(
         self,
         states: NDArray[np.uint64],
         source: RowFilling,
-        describe: Callable[[bytearray], Any],
-        header: bytes = b"",
-        *,
+        describe: Callable[[bytearray], tuple[Any, bytes]],
         task_seconds: float = TASK_SECONDS,
     ) -> None:
-        self._states, self._source, self._describe, self._header = states, source, describe, header
+        self._states, self._source, self._describe = states, source, describe
         self._changed = threading.Condition()  # all below
         self._clients: dict[socket.socket, str] = {}  # connections, and whose they are
         self._waiting: dict[socket.socket, tuple[Units, threading.Event]] = {}  # set: no longer
@@ -129,7 +126,7 @@ class FillingServer:
                 self._ahead.setdefault(name, deque(maxlen=_MOST_AHEAD)).append(units)
         if kind == "wait":
             self._wait(connection, np.frombuffer(data, "<i8"))
-        return (self._describe(data), self._header) if kind == "open" else (None, b"")
+        return self._describe(data) if kind == "open" else (None, b"")
 
     def _wait(self, connection: socket.socket, units: Units) -> None:
         """Return once the units are there that a connection waits for. Raises PackerError, EOFError."""
@@ -175,7 +172,7 @@ class FillingServer:
             except RuntimeError as error:  # a worker has died in this moment
                 raise self._source.broken(error) from None
             self._running[future] = units, time.monotonic()
-            future.add_done_callback(lambda done: self._ring())
+            future.add_done_callback(self._ring)
 
     def _next(self, count: int) -> Units | None:
         """Return up to so many units that are to be made next."""
@@ -218,6 +215,6 @@ class FillingServer:
         self._release()
         return bool(done)
 
-    def _ring(self) -> None:
+    def _ring(self, future: Future[Any]) -> None:
         with self._changed:
             self._changed.notify_all()

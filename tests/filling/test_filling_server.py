@@ -69,7 +69,7 @@ class Running:
         self.states = map_states(str(folder / "state"), UNITS + 1, "<u8", writable=True)
         self.source = SlowSource(self.states)
         self.server = FillingServer(
-            self.states, cast("Any", self.source), lambda job: {"job": job.decode()}, **options
+            self.states, cast("Any", self.source), lambda job: ({"job": job.decode()}, b""), **options
         )
         self.result: Any = None
         self.listener = listen(self.path)

@@ -333,7 +333,8 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
         ({"sise": 2}, r"sise=: is no option of convert_images"),
         ({"shard_size": "1GB"}, r"shard_size=: is no option of convert_images; pass shards=\"2GB\""),
         ({"overwrite": True}, r"overwrite=: the pack is filled by and by"),
-        ({"labels": object()}, r"is no option of a conversion in another process"),
+        ({"labels": object()}, r"is no file. Pass its name, or Labels"),
+        ({"labels": lambda: 0}, r"another process cannot be given them"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
