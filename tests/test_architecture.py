@@ -138,10 +138,11 @@ UNITS: dict[str, set[str]] = {
         "packer.progress",
         "packer.remote",
     },
+    "packer.filling.filling_server": {"packer.convert", "packer.format"},
     "packer.filling.filling_process": {
         "packer.convert",
         "packer.convert.image_conversion",
-        "packer.filling",
+        "packer.filling.filling_server",
         "packer.format",
         "packer.inputs",
         "packer.remote",

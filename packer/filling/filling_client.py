@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from typing import Any
@@ -17,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import BusyError, FormatError, PackerError
-from packer.format.file_io import inode_of, locked
+from packer.format.file_io import inodes, locked
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.unit_states import MISSING, STATES, map_states
+from packer.format.unit_states import KEYS, MISSING, SOCKET, STATES, map_states
 from packer.format.working_folder import is_locked
 from packer.orders.runs import Runs
-from packer.service import Service, connect, error_of, exchange, send, start
+from packer.service import Service, connect, error_of, exchange, start
 
 MODULE = "packer.filling.filling_process"
-SOCKET = "socket"
-KEYS = "keys"  # the files of the keys, beside the pack: the pack gets them when it is sealed
 _TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
 _PATIENCE_SECONDS = 30.0  # with others who start processes in the same folder: they may be for other packs
 _END_SECONDS = 5.0  # for a process that nobody needs to end
@@ -203,7 +201,8 @@ class FillingClient(Service):
                 mine = self._turn(turn) or time.monotonic() > patience
                 connection = connect(self._socket)
                 if connection is None and mine and not self._is_locked():
-                    connection = self._start()
+                    cwd = self._cwd if os.path.isdir(self._cwd) else None
+                    connection = start(MODULE, self.folder, cwd=cwd)
                 if connection is not None:
                     return self._greeted(connection, turn)
             time.sleep(_TURN_SECONDS)
@@ -226,13 +225,6 @@ class FillingClient(Service):
             if not os.path.lexists(self.out):
                 return turn.enter_context(locked(os.path.dirname(self.folder), patience=0))
         return True
-
-    def _start(self) -> socket.socket:
-        """Start the process that fills; the socket that it gets makes this process its first client. Raises OSError."""
-        connection = start(MODULE, self.folder, cwd=self._cwd if os.path.isdir(self._cwd) else None)
-        with suppress(OSError):  # it was killed already, which who greets it sees
-            send(connection, None, self._job)
-        return connection
 
     def _greeted(self, connection: socket.socket, turn: ExitStack) -> socket.socket:
         """Return a connection once its process has told of the pack. turn: closed once it has looked at the source.
@@ -293,8 +285,3 @@ class FillingClient(Service):
             " is kept. See its message on stderr, the limits of files and processes (ulimit -n, ulimit -u), and whether"
             " memory ran out."
         )
-
-
-def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
-    """Return the name and the inode of each of a pack's files, "" being the pack."""
-    return [[file, inode_of(os.path.join(pack, file) if file else pack)] for file in sorted(files)]

@@ -25,17 +25,18 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import part_writer, row_keys, seal, write_pack
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
-from packer.filling.filling_client import KEYS, SOCKET, inodes
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
 from packer.foreign_words import remedy
 from packer.format.checksums import digest
-from packer.format.file_io import remove
+from packer.format.file_io import inodes, remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
-from packer.format.unit_states import STATES, map_states
+from packer.format.unit_states import KEYS, SOCKET, STATES, map_states
 from packer.format.working_folder import difference
+from packer.inputs.image_sources import holds_images
 from packer.remote.urls import is_url
 from packer.service import connect, failure, listen, receive, send
+from packer.source_kinds import is_table
 
 _FAR_TASK_SECONDS = 0.25  # of images in a store, which a worker reads over several connections at once
 _PROGRESS_SECONDS = 0.2
@@ -45,8 +46,8 @@ def main(fd: int) -> None:
     """Fill the pack that the client at a socket's descriptor names."""
     first = socket.socket(fileno=fd)
     with suppress(EOFError, OSError):  # it has gone
-        _, data = receive(first)
-        filling = _Filling(first)
+        (_, name), data = receive(first)
+        filling = _Filling(first, name)
         try:
             filling.run(data)
         except (_LeftError, KeyboardInterrupt):
@@ -76,12 +77,12 @@ class _LeftError(Exception):
 
 
 class _Filling:
-    """One run of this process. first: the client that has started it. out: the pack, for messages."""
+    """One run of this process. first: the connection of the client that has started it, of that name. out: the pack."""
 
     out = "the pack"
 
-    def __init__(self, first: socket.socket) -> None:
-        self._first = first
+    def __init__(self, first: socket.socket, name: str) -> None:
+        self._first, self._name = first, name
         self._server: FillingServer | None = None
         self._told = 0.0
 
@@ -114,7 +115,7 @@ class _Filling:
     def _convert(self, *, resume: bool) -> Report:
         """Run the conversion. resume: leave a whole pack of the same as it is; else what is left of another is cleared."""
         source, options = self._job["source"], self._job["options"]
-        if _is_table(source):
+        if is_table(source) and not os.path.isdir(source) and not holds_images(source):
             from packer.tables.table_conversion import convert_table
 
             _check_options(convert_table, options)
@@ -142,14 +143,24 @@ class _Filling:
             states = map_states(os.path.join(writer.folder, STATES), rows + 1, "<u8", writable=True)
             with RowFilling(task, writer, running.workers, states[:-1]) as source:
                 header = _header(task, writer)
-                ready = {"units": rows, "made": sorted(source.made), **_place(writer, header)}
+                files = {extent.file for extents in writer.extents.values() for extent in extents}
+                ready = {
+                    "units": rows,
+                    "made": sorted(source.made),
+                    # What tells these files from others of the same name: all that read from them have to mean the same.
+                    "header": digest([header]).hex(),
+                    "files": inodes(os.path.join(writer.folder, "pack"), files),
+                }
+                told = [ready, writer.cleared]
                 path = os.path.join(writer.folder, SOCKET)
                 remove(path)
                 with listen(path) as listener:
                     seconds = _FAR_TASK_SECONDS if is_url(self._job["source"]) else TASK_SECONDS
-                    hello = partial(self._hello, ([ready, writer.cleared], header))
+                    hello = partial(self._hello, (told, header))
                     self._server = FillingServer(states, source, hello, seconds)
-                    self._server.attend(self._first)
+                    self._server.attend(self._first, self._name)
+                    with suppress(OSError):  # it has gone
+                        send(self._first, [True, told], header)
                     if not self._server.run(listener):
                         raise _LeftError
             return seal(task, writer, source.outcome, 0)
@@ -161,16 +172,6 @@ class _Filling:
                 f"{self.out}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
             )
         return told
-
-
-def _is_table(source: str) -> bool:
-    """Return True for a table; folders are images."""
-    if os.path.isdir(source):
-        return False
-    from packer.inputs.image_sources import holds_images
-    from packer.source_kinds import is_table
-
-    return is_table(source) and not holds_images(source)
 
 
 def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -> None:
@@ -197,12 +198,3 @@ def _header(task: ConversionTask, writer: PackWriter) -> bytes:
     splits = {name: ((a, b),) for name, (a, b) in task.order.splits.items()}
     block_rows = min(writer.block_rows, rows)
     return Header(rows, block_rows, task.fields, extents, splits=splits, **task.members).to_bytes()
-
-
-def _place(writer: PackWriter, header: bytes) -> dict[str, Any]:
-    """Return what tells these files from others of the same name: all that read from them have to mean the same."""
-    files = {extent.file for extents in writer.extents.values() for extent in extents}
-    return {
-        "header": digest([header]).hex(),
-        "files": inodes(os.path.join(writer.folder, "pack"), files),
-    }

@@ -61,9 +61,9 @@ class FillingServer:
         self._made = 0  # units
         self._error: PackerError | None = None
 
-    def attend(self, connection: socket.socket) -> None:
-        """Serve a client, on a thread."""
-        threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+    def attend(self, connection: socket.socket, name: str = "") -> None:
+        """Serve a client, on a thread. name: of the one that has opened the pack."""
+        threading.Thread(target=self._attend, args=(connection, name), daemon=True).start()
 
     def run(self, listener: socket.socket) -> bool:
         """Serve. Returns True once all units are there and the source has closed; False if all clients left before.
@@ -104,16 +104,16 @@ class FillingServer:
                     return
                 time.sleep(_LOOK_SECONDS)  # it has gone, or a limit: then others are served, and it waits
 
-    def _attend(self, connection: socket.socket) -> None:
+    def _attend(self, connection: socket.socket, name: str) -> None:
         with self._changed:
-            self._clients[connection] = ""
+            self._clients[connection] = name
         serve(connection, partial(self._answer, connection))
         with self._changed:
-            if (name := self._clients.pop(connection, None)) is not None:
+            if (whose := self._clients.pop(connection, None)) is not None:
                 self._alone = time.monotonic()
                 self._changed.notify_all()
-                if name not in self._clients.values():
-                    self._ahead.pop(name, None)
+                if whose not in self._clients.values():
+                    self._ahead.pop(whose, None)
 
     def _answer(self, connection: socket.socket, request: Any, data: bytearray) -> tuple[Any, bytes]:
         kind, name = request

@@ -115,6 +115,11 @@ def inode_of(path: str) -> int:
         return -1
 
 
+def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
+    """Return the name and the inode of each of a pack's files, "" being the pack."""
+    return [[file, inode_of(os.path.join(pack, file) if file else pack)] for file in sorted(files)]
+
+
 @contextlib.contextmanager
 def locked(
     path: str, needless: Callable[[], bool] = lambda: False, patience: float = math.inf

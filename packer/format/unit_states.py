@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from packer.format.file_io import reserve
 
-STATES = "state"
-"""The file's name in the folder of a pack."""
+STATES, SOCKET, KEYS = "state", "socket", "keys"
+"""Names in the folder of a pack that is being filled: these states, where its process listens, and the keys until it is sealed."""
 MISSING = 0
 
 

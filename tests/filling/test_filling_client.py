@@ -239,12 +239,11 @@ def test_of_a_pack_that_another_process_makes_no_processes_are_started_meanwhile
     other.start()
     begun.wait()
     assert is_locked(f"{out}.packing")
-    start = filling_client.FillingClient._start
 
-    def counted(self: filling_client.FillingClient) -> Any:
-        started.append(self)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        started.append(arguments)
         assert go_on.is_set()
-        return start(self)
+        return service.start(*arguments, **options)
 
     looks: list[str] = []
 
@@ -254,7 +253,7 @@ def test_of_a_pack_that_another_process_makes_no_processes_are_started_meanwhile
             go_on.set()
         return is_locked(folder)
 
-    monkeypatch.setattr(filling_client.FillingClient, "_start", counted)
+    monkeypatch.setattr(filling_client, "start", counted)
     monkeypatch.setattr(filling_client, "is_locked", looked)
     pack = open_filling(str(images), str(out), {})
     other.join()
