@@ -62,7 +62,7 @@ class Service:
                     raise
                 died = error
                 with self._lock:
-                    self._deaths = max(self._deaths, age[1] + 1)
+                    self._deaths = max(self._deaths, age[1] + (connection is not None))
                 continue
             with self._lock:
                 self._idle.append(connection)
@@ -74,12 +74,9 @@ class Service:
     def _take(self, age: tuple[int, int]) -> socket.socket:
         """Return an idle connection of this age, or a new one. Raises as `_connect` does."""
         with self._lock:
-            idle, self._idle = self._idle, []
-            for connection in idle:
-                if self._made.get(connection) == age:
-                    self._idle.append(connection)
-                else:
-                    connection.close()
+            for connection in [one for one in self._idle if self._made.get(one) != age]:
+                self._idle.remove(connection)
+                connection.close()
             if self._idle:
                 return self._idle.pop()
         connection = self._connect()

@@ -209,11 +209,11 @@ class FillingClient(Service):
 
     def _is_locked(self) -> bool:
         """Return True if another process makes the pack, and serves nobody, or not yet."""
-        locked = is_locked(self.folder)
-        if locked and not self._warned:
+        busy = is_locked(self.folder)
+        if busy and not self._warned:
             self._warned = True
             _LOG.warning("%s: is being made by another process; waiting for it", self.out)
-        return locked
+        return busy
 
     def _turn(self, turn: ExitStack) -> bool:
         """Return True if it is this client's turn to start the process.

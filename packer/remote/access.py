@@ -124,6 +124,7 @@ class _Helper(Service):
                     socket.send_fds(self._control[0], [b"c"], [theirs.fileno()])
                 except OSError:  # it has ended
                     ours.close()
+                    self.close()
                     raise
             return ours
 
