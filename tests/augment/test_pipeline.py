@@ -334,39 +334,26 @@ def test_a_mask_moves_as_an_image_of_its_values(
     assert torch.equal(images, before)
 
 
+NUMBERS = ("uint8", "int8", "bool", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+
+
 @pytest.mark.parametrize("transforms", GEOMETRIES)
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        torch.uint8,
-        torch.int8,
-        torch.bool,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-    ],
-)
 def test_masks_of_every_number_type_keep_their_values(
-    transforms: list[Transform], dtype: torch.dtype, implementation: str
+    transforms: list[Transform], implementation: str
 ) -> None:
     numbers = noise_images(10, 2, 24, 20)[:, 0] % 100
-    masks = (numbers % 2).bool() if dtype == torch.bool else numbers.to(dtype)
-    fill = 1 if dtype == torch.bool else 117
-    stack = Pipeline(transforms, SHAPE, implementation=implementation, mask_fill=fill)
-    params = stack.sample(np.arange(10))
-    moved = stack.apply_masks(masks, params)
-    assert moved.dtype == dtype
-    reference = stack.apply_masks(numbers, params)
-    if dtype == torch.bool:
-        assert torch.equal(moved, (reference % 2).bool())  # the fill, 1, is odd as 117 is
-    else:
-        assert torch.equal(moved, reference.to(dtype))
-    seen = set(reference.unique().tolist())
-    assert seen <= set(range(100)) | {fill}
+    for dtype in (getattr(torch, name) for name in NUMBERS):
+        masks = (numbers % 2).bool() if dtype == torch.bool else numbers.to(dtype)
+        fill = 1 if dtype == torch.bool else 117
+        stack = Pipeline(transforms, SHAPE, implementation=implementation, mask_fill=fill)
+        params = stack.sample(np.arange(10))
+        moved, reference = stack.apply_masks(masks, params), stack.apply_masks(numbers, params)
+        assert moved.dtype == dtype
+        if dtype == torch.bool:
+            assert torch.equal(moved, (reference % 2).bool()), dtype  # the fill, 1, is odd as 117 is
+        else:
+            assert torch.equal(moved, reference.to(dtype)), dtype
+        assert set(reference.unique().tolist()) <= set(range(100)) | {fill}, dtype
 
 
 def test_class_numbers_beyond_a_byte_and_nan_survive(implementation: str) -> None:

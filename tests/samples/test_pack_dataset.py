@@ -136,8 +136,10 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("format", ["h5", "npy"])
+@pytest.mark.parametrize(
+    ("kind", "format"),
+    [*((k, "h5") for k in SOURCES), ("arrays", "npy"), ("tuples", "npy"), ("a generator", "npy")],
+)
 def test_images_and_labels(kind: str, format: str, tmp_path: Path) -> None:
     out = tmp_path / ("out.h5" if format == "h5" else "out")
     report = pack_dataset(SOURCES[kind](tmp_path), out)
@@ -801,8 +803,13 @@ def test_bad_input_is_one_sentence(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["class", "label.offsets", "packer", "checksums", "a/b", "x y", "", "1a"])
-@pytest.mark.parametrize("way", ["mapping", "lists", "samples", "generator", "rename", "fields"])
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        *(("mapping", n) for n in ("class", "label.offsets", "packer", "checksums", "a/b", "x y", "", "1a")),
+        *((way, "a/b") for way in ("lists", "samples", "generator", "rename", "fields")),
+    ],
+)
 def test_a_name_that_no_field_can_have_is_refused_before_anything_is_written(
     way: str, name: str, tmp_path: Path
 ) -> None:
