@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from lanes.lane import Batch, Rows
 
-LEAST_DB = 20.0
-"""Of stores that are not exact, against the pack. JPEGs of quality 90 came to 26 dB at the least, another photograph to about 10."""
+LEAST_DB = 17.0
+"""Of stores that are not exact, against the pack. JPEGs of quality 90 came to 26 dB at the least, FFmpeg's resizing of photographs to 20,
+another photograph to about 10."""
 
 
 def pixels_of(images: Any) -> NDArray[np.uint8]:

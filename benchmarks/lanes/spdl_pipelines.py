@@ -39,7 +39,9 @@ def open_photos(path: str, setting: Setting) -> Epoch:
     media = import_module("spdl.io")
     rows = Rows.of(setting.work)
     size = rows.images.shape[1]
-    to_size = f"crop=min(iw\\,ih):min(iw\\,ih),scale={size}:{size}:flags=bilinear,format=pix_fmts=rgb24"
+    to_size = (
+        f"crop=min(iw\\,ih):min(iw\\,ih):exact=1,scale={size}:{size}:flags=bilinear,format=pix_fmts=rgb24"
+    )
 
     def load(numbers: list[int]) -> Batch:
         files = [f"{path}/{number}.jpg" for number in numbers]
