@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_whole, one_of
+from packer.arguments import one_of, whole
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, LentSlot, Scratch, SlotLayout, Slots, allocate
@@ -52,14 +52,8 @@ class Padding:
     mask_fill: int = 0
 
     def __post_init__(self) -> None:
-        if as_whole(self.multiple, 1) is None:
-            raise UsageError(
-                f"Padding: multiple is {self.multiple!r}; whole numbers from 1 are allowed. Pass for example 32."
-            )
-        if as_whole(self.mask_fill, None) is None:
-            raise UsageError(
-                f"Padding: mask_fill is {self.mask_fill!r}; whole numbers are allowed. Pass for example 255."
-            )
+        whole("Padding: multiple", self.multiple, 1)
+        whole("Padding: mask_fill", self.mask_fill)
 
     def size(self, sizes: NDArray[np.int64]) -> tuple[int, int]:
         """Return height and width of a batch. sizes: int64 [N, 2], N from 1."""

@@ -87,7 +87,7 @@ def test_what_cannot_be_padded(pack: str, tmp_path: Path) -> None:
     ]:
         with pytest.raises(UsageError, match=sentence):
             PackedBatchDataset(pack, 4, **{"collate": "pad", **arguments})
-    with pytest.raises(UsageError, match=r"Padding: multiple is 0; whole numbers from 1 are allowed"):
+    with pytest.raises(UsageError, match=r"Padding: multiple=0: is not a whole number of at least 1"):
         Padding(multiple=0)
     with pytest.raises(
         UsageError, match=r"adds a field 'pixel_mask', and .* has one\. Name the other fields"

@@ -201,7 +201,7 @@ def test_masks_are_padded_as_their_images(pack: str, output: str) -> None:
                 assert (got[~own] == fill).all()
     with pytest.raises(UsageError, match=r"mask_fill is 300 and 'mask' of .* is uint8; 0 to 255 are allowed"):
         PackedBatchDataset(pack, 5, collate=Padding(mask_fill=300))
-    with pytest.raises(UsageError, match=r"Padding: mask_fill is 1\.5; whole numbers are allowed"):
+    with pytest.raises(UsageError, match=r"Padding: mask_fill=1\.5: is not a whole number"):
         Padding(mask_fill=1.5)  # type: ignore[arg-type]
 
 

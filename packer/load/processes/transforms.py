@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.arguments import one_of, whole
 from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
@@ -62,16 +63,10 @@ class PythonTransform:
             raise UsageError(
                 f"transform: {self.fn!r} is no function. Pass one that takes a sample, or PythonTransform(fn, ...)."
             )
-        if self.processes is not None and (
-            not isinstance(self.processes, int) or not 1 <= self.processes <= MAX_PROCESSES
-        ):
-            raise UsageError(
-                f"transform: processes={self.processes!r} is not a whole number from 1 to {MAX_PROCESSES}."
-            )
-        if self.context not in (None, *CONTEXTS):
-            raise UsageError(
-                f"transform: context={self.context!r} is not one of {', '.join(map(repr, CONTEXTS))}. Pass one of them."
-            )
+        if self.processes is not None:
+            whole("transform: processes", self.processes, 1, MAX_PROCESSES)
+        if self.context is not None:
+            one_of("transform: context", self.context, CONTEXTS)
         if isinstance(self.ragged, str):
             raise UsageError(
                 f"transform: ragged={self.ragged!r} is a text. Pass a list of names: [{self.ragged!r}]."
