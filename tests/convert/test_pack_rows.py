@@ -41,7 +41,7 @@ def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
     assert (pack.rows, len(pack.parts)) == (32, 3)
     assert pack.path == " + ".join(p.path for p in packs)
     assert classes == ("blue", "green", "red")
-    assert [n.tolist() for n in numbers] == [[0, 1], [0, 1], [1, 2]]
+    assert [n.tolist() for n in numbers] == [[0, 1, -1], [0, 1, -1], [1, 2, -1]]
     pack, numbers = together(packs[:1])
     assert (pack.header.classes, numbers) == (("blue", "green"), [])
 
