@@ -183,6 +183,8 @@ CONVERT = options(
            "The column of --labels that names files; default: the first.", about=_IMAGES),
     option("--label-separator", "TEXT",
            "Cells of the label column hold several class names with this between them, also space, tab, comma, bar.", about=_IMAGES),
+    option("--unlabeled", "NAME,...",
+           "Splits without class folders beside others that have them: their images get the label -1.", about=_IMAGES),
     option("--classes", "FILE|A,B,C",
            "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.", about=_PICTURES),
     option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=_IMAGES),

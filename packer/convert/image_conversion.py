@@ -301,6 +301,7 @@ def _open(
         label_as=options.labels.as_,
         listed=classes,
         arrays=options.channels not in CHANNELS,
+        unlabeled=options.labels.columns("unlabeled"),
         findings=findings,
     )
     return open_source(source, opening)
@@ -402,6 +403,11 @@ def _targets(
                 f"{source.name} has classes. Leave it out."
             )
         targets = source.targets
+    if labels.unlabeled and not any("unlabeled" in f.about for f in targets.fields):
+        raise UsageError(
+            f"{source.name}: has no splits of class folders beside {', '.join(labels.unlabeled)}, whose images would have no label. "
+            f"Leave out {Option('Labels.unlabeled')}."
+        )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
     if classes is None:
         return targets

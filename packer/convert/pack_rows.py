@@ -59,7 +59,9 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
             )
         classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
         numbers = [
-            np.array([classes.index(name) for name in part.header.classes or ()], np.int64) for part in parts
+            # The last one is that of -1, the label of rows without one.
+            np.array([*(classes.index(name) for name in part.header.classes or ()), -1])
+            for part in parts
         ]
     pack = joined(packs)
     return replace(pack, header=replace(pack.header, classes=classes)), numbers

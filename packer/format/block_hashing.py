@@ -148,7 +148,7 @@ def value_checks(header: Header) -> dict[str, ValueCheck]:
             blob = sum(e.rows for e in header.extents[f.name])
             found[f.name + OFFSETS] = _Offsets(header.rows + 1, blob)
         elif (f.name, f.shape, f.dtype[1] in "iu") == ("label", (), True) and header.classes:
-            found[f.name] = _ClassNumbers(f.dtype, [len(header.classes)])
+            found[f.name] = _ClassNumbers(f.dtype, [len(header.classes)], -1 if "unlabeled" in f.about else 0)
         elif f.name == "categories" and header.table is not None:
             names = {column["name"]: column["categories"] or () for column in header.table["columns"]}
             found[f.name] = _ClassNumbers(
@@ -187,19 +187,19 @@ class _Offsets:
 
 
 class _ClassNumbers:
-    """Labels are numbers of classes, 0 to classes - 1; so are categories, column by column."""
+    """Labels are numbers of classes, 0 to classes - 1; so are categories, column by column. least: instead of 0."""
 
-    def __init__(self, dtype: str, counts: Sequence[int]) -> None:
-        self._dtype, self._counts = dtype, np.array(counts)
+    def __init__(self, dtype: str, counts: Sequence[int], least: int = 0) -> None:
+        self._dtype, self._counts, self._least = dtype, np.array(counts), least
         self._wrong: list[tuple[int, int]] = []
 
     def look(self, first: int, data: memoryview) -> None:
         codes = np.frombuffer(data, self._dtype).reshape(-1, len(self._counts))
-        wrong = (codes < 0) | (codes >= self._counts)
+        wrong = (codes < self._least) | (codes >= self._counts)
         if wrong.any():
             at = np.flatnonzero(wrong.any(axis=1))
             self._wrong.append((first + int(at[0]), first + int(at[-1]) + 1))
 
     def wrong(self) -> list[tuple[int, int, str]]:
         most = ", ".join(str(count - 1) for count in self._counts[:8].tolist())
-        return [(a, b, f"are not all within 0 to {most}") for a, b in self._wrong]
+        return [(a, b, f"are not all within {self._least} to {most}") for a, b in self._wrong]

@@ -45,6 +45,9 @@ SPLIT_NAMES = {
 }
 """Names of folders that are parts of a data set, not classes, in lower case, and of their splits; in the order of the splits."""
 
+UNLABELED = -1
+"""The label of images that have none, beside others that have one; as in Hugging Face's data sets."""
+
 _SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
 _SPLIT_PREFIX = "seg_"  # of the Intel scenes, seg_train and seg_test
 _PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
@@ -138,7 +141,7 @@ def image_order(keys: list[str]) -> NDArray[np.int64]:
 class FolderLayout(NamedTuple):
     """Labels, classes and splits that folders stand for.
 
-    labels: int64 [N], numbering classes, or None for both; splits: name -> its images, int64, rising.
+    labels: int64 [N], numbering classes, UNLABELED for none, or None for both; splits: name -> its images, int64, rising.
     """
 
     labels: NDArray[np.int64] | None
@@ -180,12 +183,14 @@ def class_folders(
     findings: Findings | None = None,
     *,
     listed: Collection[str] = (),
+    unlabeled: Collection[str] = (),
 ) -> FolderLayout:
     """Decide whether images lie in class folders or in one flat folder, in each split if there are some.
 
     subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
     folders: paths of the folders below it that are not hidden, whether or not they hold images; only the first level matters,
-        and under splits the second. listed: classes that may have no images. findings: class folders without images are left out.
+        and under splits the second. listed: classes that may have no images. unlabeled: splits whose images have no class, UNLABELED,
+        however they lie. findings: class folders without images are left out.
     Raises: SourceError when there are no images, some class or split has none, they lie both at the top and in folders, or some
         splits have class folders and others none. UsageError when folders are parts of a data set, or of samples, and no classes.
     """
@@ -193,7 +198,19 @@ def class_folders(
         raise no_images(subject)
     splits = folder_splits(subject, keys, folders)
     level = 1 if splits else 0
-    parts = [keys[members[0]].partition("/")[0] + "/" for members in splits.values()] or [""]
+    unknown = {split_called(name) or name for name in unlabeled}
+    for name in sorted(unknown.difference(splits)):
+        held = (
+            f"its splits are {', '.join(splits)}"
+            if splits
+            else "it has no folders that are splits, such as train and test"
+        )
+        raise UsageError(
+            f"{subject}: {Option('Labels.unlabeled', name)} is no split of it; {held}. Pass one of its splits."
+        )
+    parts = [
+        keys[members[0]].partition("/")[0] + "/" for name, members in splits.items() if name not in unknown
+    ] or [""] * (not splits)
     classes: set[str] = set()
     flat: list[str] = []
     for part in parts:
@@ -212,10 +229,16 @@ def class_folders(
         return FolderLayout(None, None, splits)
     if flat:
         raise SourceError(
-            f"{subject}/{flat[0]}: holds no class folders, as other splits do; all or none may. Sort its images into classes."
+            f"{subject}/{flat[0]}: holds no class folders, as other splits do; all or none may. Sort its images into classes, or pass "
+            f"{Option('Labels.unlabeled', split_called(flat[0]))}."
         )
     numbers = {name: number for number, name in enumerate(sorted(classes))}
-    labels = np.fromiter((numbers[key.split("/", level + 1)[level]] for key in keys), np.int64, len(keys))
+    labelled = np.ones(len(keys), np.bool_)
+    for name in unknown:
+        labelled[splits[name]] = False
+    labels = np.full(len(keys), UNLABELED)
+    for index in np.flatnonzero(labelled).tolist():
+        labels[index] = numbers[keys[index].split("/", level + 1)[level]]
     return FolderLayout(labels, list(numbers), splits)
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.file_names import notes_on_classes
+from packer.inputs.file_names import UNLABELED, notes_on_classes
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
@@ -217,13 +217,15 @@ class ImageTargets:
             [place.get(name, -1) for name in own] or [-1], np.int64
         )  # no classes: all are refused
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
+        if values.ndim == 1 and boxes is None:
+            images, found = images[values != UNLABELED], values[values != UNLABELED]
         made = copy(self)
         made.classes, made.fixed = list(classes), dict(self.fixed)
         if boxes is not None:
             images, made._boxes = boxes.owners(), copy(boxes)
             made._boxes.labels = np.maximum(places, 0)[values]
         elif values.ndim == 1:
-            made.fixed["label"] = np.maximum(places, 0)[values]
+            made.fixed["label"] = np.where(values == UNLABELED, UNLABELED, np.maximum(places, 0)[values])
         else:
             held = places >= 0
             made.fixed["label"] = np.zeros((len(values), len(classes)), values.dtype)

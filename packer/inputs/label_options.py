@@ -22,6 +22,7 @@ _RECORDED = {
     "boxes": "boxes",
     "keypoints": "keypoints",
     "boxes_unit": "boxes_unit",
+    "unlabeled": "unlabeled",
 }
 """Member of Labels -> the name by which packs record it."""
 
@@ -50,6 +51,8 @@ class Labels:
     boxes_unit
         "relative": they are shares of the image's width and height. Coordinates that all look like shares are
         refused without it.
+    unlabeled
+        Splits whose images have no class, beside splits of class folders: their label is -1.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class Labels:
     boxes: str | Sequence[str] | None = None
     keypoints: str | Sequence[str] | None = None
     boxes_unit: str | None = None
+    unlabeled: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the words, and that the columns go together. Raises UsageError."""
@@ -74,15 +78,20 @@ class Labels:
         choice("as_", self.as_, LABEL_AS)
         if self.boxes_unit is not None:
             choice("boxes_unit", self.boxes_unit, UNITS)
-        for name in ("column", "boxes", "keypoints"):
+        for name in ("column", "boxes", "keypoints", "unlabeled"):
             given = getattr(self, name)
             chosen = [word.strip() for word in (given.split(",") if isinstance(given, str) else given or ())]
             if given is not None and not (chosen and all(chosen)):
                 raise UsageError(
-                    f"{Option(f'Labels.{name}')} {given!r}: holds an empty name; names of columns are "
-                    f"needed. Pass for example {Option(f'Labels.{name}', 'a,b')}."
+                    f"{Option(f'Labels.{name}')} {given!r}: holds an empty name; names of "
+                    f"{'splits' if name == 'unlabeled' else 'columns'} are needed. Pass for example {Option(f'Labels.{name}', 'a,b')}."
                 )
             object.__setattr__(self, name, None if given is None else tuple(chosen))
+        if self.unlabeled and self.file is not None:
+            raise UsageError(
+                f"{Option('Labels.unlabeled', ','.join(self.unlabeled))}: is about class folders, and labels are those of "
+                f"{os.fspath(self.file)}. Leave one of them out."
+            )
         self._check_columns(self.columns("column"), self.columns("boxes"), self.columns("keypoints"))
 
     def _check_columns(self, labels: list[str], corners: list[str], points: list[str]) -> None:
@@ -135,7 +144,7 @@ class Labels:
     def about_csv(self) -> Iterator[Option]:
         """Yield what is given of the members that say something of a CSV."""
         for name, value in self._given():
-            if name != "boxes_unit":
+            if name not in ("boxes_unit", "unlabeled"):
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
 
     @classmethod

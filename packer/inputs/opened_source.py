@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from packer.format.file_io import newest_file
 from packer.inputs.file_names import (
+    UNLABELED,
     class_folders,
     folder_splits,
     no_images,
@@ -37,7 +38,7 @@ class SourceOptions:
     spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
     label: of a data set in a layout of its own, the label that is taken where there are several.
     label_as: how labels beside images are taken, see label_values.py. listed: classes that may have no images.
-    arrays: look for .npy files in folders, too.
+    arrays: look for .npy files in folders, too. unlabeled: splits whose images have no class, beside others.
     findings: empty class folders and lines of a list that name no file are left out, and images refused whose label cannot be used.
     """
 
@@ -47,6 +48,7 @@ class SourceOptions:
     label_as: str = "auto"
     listed: Collection[str] = ()
     arrays: bool = False
+    unlabeled: Collection[str] = ()
     findings: Findings = field(default_factory=Findings)
 
     def number(
@@ -122,8 +124,16 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         if options.labelled:
             splits = folder_splits(subject, self.keys, folders)
         else:
-            found = class_folders(subject, self.keys, folders, options.findings, listed=options.listed)
-            targets = ImageTargets(found.labels, found.classes, findings=options.findings)
+            found = class_folders(
+                subject,
+                self.keys,
+                folders,
+                options.findings,
+                listed=options.listed,
+                unlabeled=options.unlabeled,
+            )
+            about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
+            targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
             splits = found.splits
         self.describe(name, targets, splits, labelled=options.labelled)
         self.findings.notes += note_left_out(left_out)

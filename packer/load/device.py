@@ -129,12 +129,8 @@ def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, t
         ended.synchronize()
 
 
-def device_of(device: str | int | torch.device) -> Host:
-    """Return the place for a torch device, under its name. Raises UsageError if this machine has no such device.
-
-    A number means a CUDA device, as in torch; "auto" see `auto_device`.
-    """
-    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+def device_of(name: str) -> Host:
+    """Return the place for a torch device, or "auto", under its name. Raises UsageError if this machine has no such device."""
     name = auto_device() if name == "auto" else name
     try:
         wanted = torch.device(name)

@@ -246,17 +246,18 @@ def parse_transform(
 def host_of(output: str, device: str | int | torch.device) -> Host:
     """Return the place of the batches. Raises UsageError if this machine has none of that name, MissingDependencyError.
 
-    device: as torch takes it, or "auto": this process's CUDA device, or "cpu" without one.
+    device: as torch takes it, where a number means a CUDA device; or "auto": this process's CUDA device, or "cpu" without one.
     """
     one_of("output", output, ("torch", "numpy"))
+    name = f"cuda:{device}" if isinstance(device, int) else str(device)
     if output == "numpy":
-        if str(device) not in ("auto", "cpu"):
+        if name not in ("auto", "cpu"):
             raise UsageError(
-                f"output='numpy': device is {str(device)!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
+                f"output='numpy': device is {name!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
             )
         return Host(tensors=False)
     try:
         from packer.load.device import device_of
     except ImportError:
         raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'") from None
-    return device_of(device)
+    return device_of(name)

@@ -20,52 +20,33 @@ HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the p
 
 
 def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -> tuple[str, str]:
-    """Return the placement of a store's rows and the reason for it. Raises UsageError.
+    """Return the placement of a store's rows, "gpu", "pinned", "ram" or "disk", and the reason for it.
 
-    alone: the argument because of which rows are read anew each time, "" if there is none.
+    placement: one of PLACEMENTS. device: of the batches. alone: the argument because of which rows are read anew each time, "" if there
+    is none. Raises UsageError for a placement that this machine does not have, or that has no room.
     """
+    one_of("placement", placement, PLACEMENTS)
+    auto, on_gpu, why = placement == "auto", device.startswith("cuda"), "as asked"
+    nbytes = size_of(store.fixed, store.rows)
     if alone:
         why = "images that differ in size are decoded when they are read"
         if alone == "transform":
             why = "a Python transform's processes read the rows themselves"
         if placement not in ("auto", "disk"):
             raise UsageError(f"placement={placement!r} with {alone}: {why}. Pass placement='disk'.")
-        return "disk", why
-    paths = [one.path for one in store.pack.packs]
-    return choose_placement(
-        placement,
-        device=device,
-        nbytes=size_of(store.fixed, store.rows),
-        decoded=any(f.codec for f in store.fields),
-        path=next(filter(remote_file_system, paths), paths[0]),
-        present=placement != "disk" and in_memory(store),
-    )
-
-
-def choose_placement(
-    placement: str, *, path: str, device: str, nbytes: int, decoded: bool, present: bool = False
-) -> tuple[str, str]:
-    """Return the placement, "gpu", "pinned", "ram" or "disk", and a phrase for the log that gives the reason.
-
-    placement: one of PLACEMENTS. path: path of the pack. device: device of the batches. nbytes: bytes of the rows as they are
-    loaded, without ragged fields. decoded: True if rows are stored as JPEG or compressed. present: True if a process of this
-    machine holds them in memory already, so that they cost no more memory.
-
-    Raises UsageError for a placement that this machine does not have, or that has no room.
-    """
-    one_of("placement", placement, PLACEMENTS)
-    if placement == "disk":
-        return "disk", "as asked"
-    auto, on_gpu = placement == "auto", device.startswith("cuda")
-    if placement in ("gpu", "pinned") and not on_gpu:
+    elif placement in ("gpu", "pinned") and not on_gpu:
         raise UsageError(
             f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
         )
-    if not nbytes:
+    elif placement != "disk" and not nbytes:
         why = "no field has rows of one length"
-        if auto:
-            return "disk", why
-        raise UsageError(f"placement={placement!r}: {why}; others stay on the disk. Pass placement='disk'.")
+        if not auto:
+            raise UsageError(
+                f"placement={placement!r}: {why}; others stay on the disk. Pass placement='disk'."
+            )
+    if alone or placement == "disk" or not nbytes:
+        return "disk", why
+    present = in_memory(store)  # a process of this machine has them already, so that they cost no more memory
     rows, host = f"{size(nbytes)} of rows", machine.available_memory()
     free = free_device_memory(device) if on_gpu and placement != "pinned" else 0
     if not auto:
@@ -88,7 +69,8 @@ def choose_placement(
         if fits:
             return "pinned", f"{rows} exceed {eighth}, but {held}"
         return "disk", f"{rows} exceed {eighth}, and {quarter}"
-    remote = "" if decoded else remote_file_system(path)
+    decoded = any(f.codec for f in store.fields)
+    remote = next(filter(None, (remote_file_system(one.path) for one in store.pack.packs)), "")
     if not (decoded or remote):
         return "disk", f"{rows} are read through the page cache, which all processes share"
     reason = "are stored encoded" if decoded else f"lie on {remote}, a network file system,"

@@ -209,17 +209,21 @@ class CompressedRows(FieldRows):
         runs, blocks = cut(self._firsts, runs)
         if len(blocks) > 1:
             self._ask(blocks)
-        order = np.argsort(blocks, kind="stable")
         if self._most and len(blocks) == len(out):  # rows one by one, of blocks that are kept
+            order = np.argsort(blocks, kind="stable")
             inside, blocks = (runs.starts - self._firsts[blocks])[order], blocks[order]
             for a, b in pairwise([0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(blocks)]):
                 out[order[a:b]] = self._decoded(int(blocks[a]))[inside[a:b]]
             return
-        at = np.cumsum(runs.lengths) - runs.lengths
-        for group in np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1) if len(order) else ():
-            self._read_block(
-                int(blocks[group[0]]), Runs(runs.starts[group], runs.lengths[group]), at[group], out
-            )
+        for block, own, places in by_part(self._firsts, runs):
+            if len(places) > 1:
+                out[Runs(places, own.lengths).rows()] = self._decoded(block)[own.rows()]
+                continue
+            start, rows = int(own.starts[0]), out[places[0] : places[0] + own.total]
+            if len(rows) == self._decodes[block]:
+                self._decode(block, rows.reshape(-1))
+            else:
+                np.copyto(rows, self._decoded(block)[start : start + len(rows)])
 
     def willneed(self, runs: Runs) -> None:
         """See FieldRows."""
@@ -229,21 +233,6 @@ class CompressedRows(FieldRows):
     def _ask(self, blocks: NDArray[np.int64]) -> None:
         blocks = np.unique(blocks)
         self._stored.willneed(Runs(self._bytes.starts[blocks], self._bytes.lengths[blocks]))
-
-    def _read_block(self, block: int, runs: Runs, at: NDArray[np.int64], out: Bytes) -> None:
-        """Copy runs of one block's rows into the rows of ``out`` that begin at ``at``."""
-        first = int(self._firsts[block])
-        whole = np.flatnonzero(runs.lengths == self._decodes[block])
-        if len(whole):
-            rows = out[at[whole[0]] : at[whole[0]] + self._decodes[block]]
-            self._decode(block, rows.reshape(-1))
-        else:
-            rows = self._decoded(block)
-        if len(at) > 1:
-            out[Runs(at, runs.lengths).rows()] = rows[runs.rows() - first]
-        elif not len(whole):
-            start, to, length = int(runs.starts[0]) - first, int(at[0]), int(runs.lengths[0])
-            np.copyto(out[to : to + length], rows[start : start + length])
 
     def _decoded(self, block: int) -> Bytes:
         """Return a block's rows, uint8 [rows, row bytes]: those that are kept, or in this thread's memory."""

@@ -275,10 +275,14 @@ class _GivenPictures(ArrayStore):
 
 def _cropped(pipeline: Pipeline, pack: Pack, images: EncodedImages) -> torch.Tensor:
     """Return pictures of sizes of their own made alike, as the loader does as it reads them."""
+    import torch
+
     from packer.load.ragged_rows import CropFiller
 
     count, store = len(images.sizes), _GivenPictures(pack, images)
-    augmenter = Augmenter({"image": pipeline}, pack.fields, None, max(count, 1), 1)
+    if not count:
+        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype)
+    augmenter = Augmenter({"image": pipeline}, pack.fields, None, count, 1)
     (made,) = augmenter.read_fields(pack.fields)
     reading: Any = Reading(store, store, ForkSafeThreads(1), Host())  # type: ignore[arg-type]
     out = np.empty((count, made.row_bytes), np.uint8)

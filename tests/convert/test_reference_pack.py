@@ -83,6 +83,31 @@ def test_the_rule_of_whole_pictures_is_taken(photo_folder: Path, test_folder: Pa
     assert open_pack(tmp_path / "test.h5").read("height").tolist() == [20, 20]
 
 
+def test_images_without_a_label_keep_none(photo_folder: Path, tmp_path: Path):
+    parts = tmp_path / "parts"
+    (parts / "test").mkdir(parents=True)
+    os.rename(photo_folder, parts / "train")
+    (parts / "test" / "9.jpg").write_bytes((parts / "train" / "red" / "1.jpg").read_bytes())
+    unlabeled = Labels(unlabeled="test")
+    convert_images(parts, tmp_path / "all.h5", size=16, labels=unlabeled)
+    pack = open_pack(tmp_path / "all.h5")
+    assert pack.header.classes == ("blue", "green", "red")
+    assert labels(pack)["test/9.jpg"] == -1
+    assert sorted(labels(pack).values())[:2] == [-1, 0]
+    assert verify_pack(tmp_path / "all.h5").ok
+    # Numbered by other classes, and put together with others, they have none either.
+    convert_images(
+        parts, tmp_path / "more.h5", size=16, labels=unlabeled, classes=["red", "blue", "green", "x"]
+    )
+    merge_packs([tmp_path / "all.h5", tmp_path / "more.h5"], tmp_path / "both.h5", duplicates="keep")
+    both = open_pack(tmp_path / "both.h5")
+    assert np.bincount(both.read("label") + 1).tolist() == [2, 16, 16, 16]
+    assert labels(open_pack(tmp_path / "more.h5"))["test/9.jpg"] == -1
+    with pytest.raises(UsageError, match="has no splits of class folders beside test, whose images"):
+        (tmp_path / "l.txt").write_text("parts/test/9.jpg\n")
+        convert_images(tmp_path / "l.txt", tmp_path / "list.h5", labels=unlabeled)
+
+
 @pytest.mark.parametrize(
     ("options", "out", "made"),
     [

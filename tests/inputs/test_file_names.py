@@ -233,7 +233,8 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["train/cat/1.jpg", "val/1.jpg"],
             ["train", "val", "train/cat"],
             SourceError,
-            "pets/val: holds no class folders, as other splits do; all or none may. Sort its images into classes.",
+            "pets/val: holds no class folders, as other splits do; all or none may. Sort its images into classes, or pass "
+            "labels=Labels(unlabeled='val').",
         ),
         (
             ["train/cat/1.jpg"],
@@ -292,3 +293,24 @@ def test_other_notes() -> None:
     ]
     assert notes_on(["a/1.jpg"], True, ["a"]) == ["All images are in one class folder (a)."]
     assert notes_on(["a/1.jpg", "b/1.jpg"], True, ["a", "b"]) == []
+
+
+def test_a_split_without_class_folders_has_no_labels_where_that_is_said() -> None:
+    keys = ["test/1.jpg", "test/x/2.jpg", "train/cat/1.jpg", "train/dog/1.jpg"]
+    folders = {"test", "test/x", "train", "train/cat", "train/dog"}
+    found = class_folders("pets", keys, folders, unlabeled=["testing"])  # as its folder may be called
+    assert found.labels is not None
+    assert (found.labels.tolist(), found.classes, list(found.splits)) == (
+        [-1, -1, 0, 1],
+        ["cat", "dog"],
+        ["train", "test"],
+    )
+    flat = ["test/1.jpg", "train/cat/1.jpg"]
+    with pytest.raises(
+        SourceError, match=r"Sort its images into classes, or pass labels=Labels\(unlabeled='test'\)\."
+    ):
+        class_folders("pets", flat, {"test", "train", "train/cat"})
+    with pytest.raises(
+        UsageError, match=r"unlabeled='val'\) is no split of it; its splits are train, test\."
+    ):
+        class_folders("pets", flat, {"test", "train", "train/cat"}, unlabeled=["val"])

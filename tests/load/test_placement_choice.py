@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from packer import machine
 from packer.errors import UsageError
+from packer.format.header import Field
 from packer.load import placement_choice
-from packer.load.placement_choice import choose_placement
+from packer.load.placement_choice import place_rows
 
 GB = 10**9
 
@@ -25,9 +27,21 @@ def _of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def chosen(wish: str, nbytes: float, **options: Any) -> tuple[str, str]:
-    options = {"path": "p.h5", "device": "cpu", "decoded": False} | options
-    return choose_placement(wish, nbytes=int(nbytes), **options)
+def chosen(
+    wish: str,
+    nbytes: float,
+    *,
+    device: str = "cpu",
+    path: str = "p.h5",
+    decoded: bool = False,
+    present: bool = False,
+) -> tuple[str, str]:
+    fields = [Field("image", "|u1", (1,), codec={"name": "jpeg"} if decoded else None)]
+    store: Any = SimpleNamespace(fields=fields, fixed=fields, rows=int(nbytes), pack=SimpleNamespace())
+    store.pack.packs = [SimpleNamespace(path=path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement_choice, "in_memory", lambda store: present)
+        return place_rows(wish, device, store)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ def test_with_augment_it_is_the_loaders_batch(kind: str, folder: Path, tmp_path:
     images = made([str(folder / key) for key in batch.key])
     assert (images.dtype, images.shape) == (torch.float32, (9, 3, 30, 30))
     assert torch.equal(images, batch.image)
+    assert made([]).shape == (0, 3, 30, 30)
     one = open_pack(tmp_path / "p.h5").preprocess(folder / batch.key[2], augment=AUGMENT)
     assert torch.equal(one, batch.image[2])
 

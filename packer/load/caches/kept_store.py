@@ -54,6 +54,7 @@ class KeptStore(ArrayStore):
         self.drop()
         if self._background is not None:
             self._background.end()
+        self._free()  # an error may have ended the thread before
 
     def _keep(self, ending: threading.Event) -> None:
         """Run the thread: keep all rows, and free them once the owner has gone, or the store is left."""

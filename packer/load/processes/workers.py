@@ -65,12 +65,15 @@ class TransformFiller(RowFiller):
     slow, ahead = True, 2  # under way, so that a late process holds nobody up
 
     def __init__(self, reading: Reading, fields: Sequence[Field], transform: PythonTransform) -> None:
-        """fields: the input fields as they are loaded, ragged ones too; after `probe` they are those of the batches."""
+        """fields: the input fields as they are loaded, ragged ones too; after `probe` they are those of the batches.
+
+        Raises UsageError where processes cannot share memory.
+        """
         super().__init__(reading, fields)
         self._work: Work = transform, self.files, stored(fields)
         self.processes = transform.count
         self._lock = threading.Lock()
-        self._memory: SharedSlots | None = None
+        self._memory = SharedSlots()
         self._pool: _ProcessPool | None = None
         self._ended: Any = None  # calls the pool's stop when this object goes
         self._outputs: tuple[Field, ...] = ()
@@ -91,7 +94,7 @@ class TransformFiller(RowFiller):
 
         Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
         """
-        return self.device.adopt(self._shared().allocate(nbytes))
+        return self.device.adopt(self._memory.allocate(nbytes))
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Fill a slot with the rows of a request, after probe: a part by each process.
@@ -104,7 +107,7 @@ class TransformFiller(RowFiller):
         layout, rows, counters = slot.layout, request.within(), request.counters()
         if self._form[0] is not layout:
             self._form = layout, pickle.dumps((layout, self._outputs))
-        place = self._shared().offset(slot.memory), layout.nbytes
+        place = self._memory.offset(slot.memory), layout.nbytes
         parts = min(self.processes, rows.total)
         jobs = [
             TransformJob(
@@ -129,20 +132,14 @@ class TransformFiller(RowFiller):
             self._ended()
             pool.join()
 
-    def _shared(self) -> SharedSlots:
-        with self._lock:
-            if self._memory is None:
-                self._memory = SharedSlots()
-            return self._memory
-
     def _started(self, jobs: list[TransformJob], memory: Bytes | None = None) -> list[Future[Any]]:
         """Hand jobs to the processes; start these if there are none."""
-        shared, tasks = self._shared(), [_Task(Future(), pickle.dumps(job), memory) for job in jobs]
+        tasks = [_Task(Future(), pickle.dumps(job), memory) for job in jobs]
         with self._lock:
             if self._pool is None or not self._pool.submit(tasks):
                 if self._ended is not None:
                     self._ended()
-                self._pool = _ProcessPool(self._work, shared, tasks)
+                self._pool = _ProcessPool(self._work, self._memory, tasks)
                 self._ended = weakref.finalize(self, self._pool.stop)
         return [task.future for task in tasks]
 
