@@ -1,6 +1,8 @@
 """The one thing that setup.cfg cannot say: the loops in C, without which packer works all the same."""
 
 import runpy
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -8,6 +10,9 @@ from setuptools.command.build_ext import build_ext
 
 # Nobody looks at errno or at floating-point exceptions; both would keep loops from becoming vectors.
 FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+
+# One wheel serves CPython 3.11 and newer: buffers are part of the stable ABI since then, which free-threaded builds do not have.
+STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 ROOT = Path(__file__).parent
 
@@ -30,6 +35,7 @@ def files(pattern: str) -> list[str]:
 
 setup(
     cmdclass={"build_ext": BuildLoops},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
     ext_modules=[
         Extension(
             "packer.native._native",
@@ -37,6 +43,8 @@ setup(
             depends=files("*.h"),
             extra_compile_args=FLAGS,
             optional=True,
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
+            py_limited_api=STABLE_ABI,
         )
     ],
 )

@@ -218,13 +218,13 @@ LOOP(augment)
     Py_BEGIN_ALLOW_THREADS
     if (job.past) job.past = used(job.out + (job.begin + job.end) / 2 * bytes_each);
     room.most_across = most_taps(&job, 10, job.width), room.most_down = most_taps(&job, 11, job.height);
-    memory = PyMem_RawMalloc(lay_out(&room, &job, NULL) + LINE);
+    memory = malloc(lay_out(&room, &job, NULL) + LINE);
     if (memory) {
         lay_out(&room, &job, memory + (-(uintptr_t)memory & (LINE - 1)));
         lay_out_moves(&room, job.what.pixel);
         samples(&job, &room);
         if (job.past) FENCE();
-        PyMem_RawFree(memory);
+        free(memory);
     }
     Py_END_ALLOW_THREADS
     if (!memory) return PyErr_NoMemory();

@@ -128,7 +128,7 @@ long_to_double(Job *job, const uint8_t *s, size_t n, const Number *number)
     uint64_t low = nearest(job->powers, number->digits, number->power);
     double value = as_double(low);
     if (low != nearest(job->powers, number->digits + 1, number->power)) {
-        char *text = PyMem_RawMalloc(n + 1), *to = text;
+        char *text = malloc(n + 1), *to = text;
         if (!text) {
             job->out_of_memory = 1;
             return value;
@@ -140,7 +140,7 @@ long_to_double(Job *job, const uint8_t *s, size_t n, const Number *number)
         value = PyOS_string_to_double(text, NULL, NULL);
         PyErr_Clear();
         job->thread = PyEval_SaveThread();
-        PyMem_RawFree(text);
+        free(text);
     }
     return number->negative ? -value : value;
 }
@@ -180,7 +180,7 @@ more_room(void *array, size_t *room, size_t wanted, size_t size)
     if (wanted <= *room) return array;
     size_t now = *room ? *room : 64;
     while (now < wanted) now *= 2;
-    void *larger = PyMem_RawRealloc(array, now * size);
+    void *larger = realloc(array, now * size);
     if (larger) *room = now;
     return larger;
 }
@@ -234,11 +234,11 @@ static int
 rehash(Dictionary *dictionary)
 {
     uint32_t slots = dictionary->slots ? 2 * (dictionary->mask + 1) : 64;
-    int32_t *larger = PyMem_RawMalloc(slots * sizeof *larger);
-    Entry *entries = PyMem_RawRealloc(dictionary->entries, slots / 2 * sizeof *entries);
+    int32_t *larger = malloc(slots * sizeof *larger);
+    Entry *entries = realloc(dictionary->entries, slots / 2 * sizeof *entries);
     if (entries) dictionary->entries = entries;
     if (!larger || !entries) {
-        PyMem_RawFree(larger);
+        free(larger);
         return 0;
     }
     memset(larger, -1, slots * sizeof *larger);
@@ -247,7 +247,7 @@ rehash(Dictionary *dictionary)
         while (larger[slot] >= 0) slot = (slot + 1) & (slots - 1);
         larger[slot] = (int32_t)i;
     }
-    PyMem_RawFree(dictionary->slots);
+    free(dictionary->slots);
     dictionary->slots = larger;
     dictionary->mask = slots - 1;
     return 1;
@@ -270,7 +270,7 @@ code_of(Job *job, size_t column, const uint8_t *s, size_t n)
         for (slot = hash & dictionary->mask; dictionary->slots[slot] >= 0; slot = (slot + 1) & dictionary->mask) {}
     }
     if (!(s >= job->data && s <= job->data + job->length)) {
-        Kept *kept = PyMem_RawMalloc(sizeof *kept + n);
+        Kept *kept = malloc(sizeof *kept + n);
         if (!kept) goto no_memory;
         kept->before = job->kept;
         job->kept = kept;
@@ -611,21 +611,21 @@ end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, i
 static Entry *
 get_na(Job *job, PyObject *texts)
 {
-    Py_ssize_t count = PyTuple_Check(texts) ? PyTuple_GET_SIZE(texts) : -1;
-    Entry *entries = count < 0 ? NULL : PyMem_RawCalloc((size_t)count + 1, sizeof *entries);
+    Py_ssize_t count = PyTuple_Check(texts) ? PyTuple_Size(texts) : -1;
+    Entry *entries = count < 0 ? NULL : calloc((size_t)count + 1, sizeof *entries);
     if (!entries) {
         PyErr_SetString(PyExc_ValueError, "na: not a tuple, or no memory.");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *text = PyTuple_GET_ITEM(texts, i);
-        if (!PyBytes_Check(text) || (i && (size_t)PyBytes_GET_SIZE(text) < entries[i - 1].length)) {
+        PyObject *text = PyTuple_GetItem(texts, i);
+        if (!PyBytes_Check(text) || (i && (size_t)PyBytes_Size(text) < entries[i - 1].length)) {
             PyErr_SetString(PyExc_ValueError, "na: not bytes by rising length.");
-            PyMem_RawFree(entries);
+            free(entries);
             return NULL;
         }
-        size_t n = (size_t)PyBytes_GET_SIZE(text);
-        entries[i] = (Entry){(const uint8_t *)PyBytes_AS_STRING(text), (uint32_t)n, 0};
+        size_t n = (size_t)PyBytes_Size(text);
+        entries[i] = (Entry){(const uint8_t *)PyBytes_AsString(text), (uint32_t)n, 0};
         uint32_t bit = (uint32_t)1 << (n < 31 ? n : 31);
         Number number;
         job->na_lengths |= bit;
@@ -658,7 +658,7 @@ texts_of(const Dictionary *dictionary)
         const Entry *entry = dictionary->entries + i;
         PyObject *text = PyUnicode_DecodeUTF8((const char *)entry->text, (Py_ssize_t)entry->length, NULL);
         if (!text) Py_CLEAR(texts);
-        else PyList_SET_ITEM(texts, (Py_ssize_t)i, text);
+        else PyList_SetItem(texts, (Py_ssize_t)i, text);
     }
     return texts;
 }
@@ -687,7 +687,7 @@ bad_of(const Job *job)
         PyObject *one = Py_BuildValue("Liy#ii", (long long)bad->line, (int)bad->column, (const char *)bad->value,
                                       (Py_ssize_t)bad->length, (int)bad->reason, (int)bad->cells);
         if (!one) Py_CLEAR(all);
-        else PyList_SET_ITEM(all, (Py_ssize_t)i, one);
+        else PyList_SetItem(all, (Py_ssize_t)i, one);
     }
     return all;
 }
@@ -696,21 +696,21 @@ static void
 free_job(Job *job)
 {
     for (size_t i = 0; job->dictionaries && i < job->width; i++) {
-        PyMem_RawFree(job->dictionaries[i].entries);
-        PyMem_RawFree(job->dictionaries[i].slots);
+        free(job->dictionaries[i].entries);
+        free(job->dictionaries[i].slots);
     }
     for (Kept *kept = job->kept, *before; kept; kept = before) {
         before = kept->before;
-        PyMem_RawFree(kept);
+        free(kept);
     }
-    PyMem_RawFree(job->dictionaries);
-    PyMem_RawFree(job->fresh);
-    PyMem_RawFree(job->cells);
-    PyMem_RawFree(job->ends);
-    PyMem_RawFree((void *)job->na);
-    PyMem_RawFree(job->scratch);
-    PyMem_RawFree(job->blob);
-    PyMem_RawFree(job->bad);
+    free(job->dictionaries);
+    free(job->fresh);
+    free(job->cells);
+    free(job->ends);
+    free((void *)job->na);
+    free(job->scratch);
+    free(job->blob);
+    free(job->bad);
 }
 
 /* parse_csv(data, out, size, lines, cells, delimiter, quote, point, thousands, comment, na, powers)
@@ -739,10 +739,10 @@ LOOP(parse_csv)
     job.powers = powers->buf;
     job.lines = lines->buf;
     if ((size_t)lines->len / 8 < job.room) job.room = (size_t)lines->len / 8;
-    job.cells = PyMem_RawCalloc(job.width + 1, sizeof(Cell));
-    job.ends = PyMem_RawMalloc((BLOCK + 1) * sizeof *job.ends);
-    job.dictionaries = PyMem_RawCalloc(job.width, sizeof(Dictionary));
-    job.fresh = PyMem_RawCalloc(job.width, sizeof *job.fresh);
+    job.cells = calloc(job.width + 1, sizeof(Cell));
+    job.ends = malloc((BLOCK + 1) * sizeof *job.ends);
+    job.dictionaries = calloc(job.width, sizeof(Dictionary));
+    job.fresh = calloc(job.width, sizeof *job.fresh);
     if (!job.cells || !job.ends || !job.dictionaries || !job.fresh) {
         PyErr_NoMemory();
         goto done;

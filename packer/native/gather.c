@@ -513,7 +513,7 @@ LOOP(copy_rows)
     Py_ssize_t found = DONE;
     if (check_count(count, 6, "copy_rows(extents, files, starts, lengths, row_bytes, out)") < 0) return NULL;
     const Py_buffer *out = get_request_and_out(&buffers, args, &request);
-    if (out && request.file_count > (Py_ssize_t)sizeof few && !(touched = PyMem_RawMalloc((size_t)request.file_count))) {
+    if (out && request.file_count > (Py_ssize_t)sizeof few && !(touched = malloc((size_t)request.file_count))) {
         PyErr_NoMemory();
     } else if (out && out->len && !mapped(&request)) {
         found = COLD;
@@ -525,7 +525,7 @@ LOOP(copy_rows)
         END_WITHOUT_GIL
     }
     release_buffers(&buffers);
-    if (touched != few) PyMem_RawFree(touched);
+    if (touched != few) free(touched);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
 }
 

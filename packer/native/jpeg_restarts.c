@@ -188,7 +188,8 @@ LOOP(jpeg_part)
     if (!view) return NULL;
     const uint8_t *data = view->buf;
     size_t size = (size_t)view->len;
-    PyObject *bytes = NULL;
+    uint8_t *part = NULL;
+    PyObject *result = NULL;
     int left = 0, top = 0, right = 0, bottom = 0;
     Head head;
     if (!read_head(&head, data, size) || !has_tiles(&head)) goto refused;
@@ -198,19 +199,19 @@ LOOP(jpeg_part)
     needed((int)box[0], (int)box[2], side, head.across, head.columns, tile, &left, &right);
     needed((int)box[1], (int)box[3], side, head.down, head.rows, 1, &top, &bottom);
     if (left == 0 && top == 0 && right == head.columns && bottom == head.rows) goto refused;
-    bytes = PyBytes_FromStringAndSize(NULL, view->len);
-    if (!bytes) goto refused;
-    uint8_t *part = (uint8_t *)PyBytes_AS_STRING(bytes), *to = part + head.pixels;
+    part = malloc(size);
+    if (!part) {
+        PyErr_NoMemory();
+        goto refused;
+    }
+    uint8_t *to = part + head.pixels;
     memcpy(part, data, head.pixels);
     int64_t tiles = (int64_t)head.rows * head.columns / tile, number = 0, taken = 0;
     size_t at = head.pixels;
     for (int row = 0; row < bottom; row++)
         for (int column = 0; column < head.columns; column += tile, number++) {
             size_t end = end_of_tile(data, at, size, number, tiles);
-            if (!end) {
-                Py_CLEAR(bytes);
-                goto refused;
-            }
+            if (!end) goto refused;
             if (row >= top && column >= left && column < right) {
                 memcpy(to, data + at, end - at);
                 to += end - at;
@@ -225,11 +226,11 @@ LOOP(jpeg_part)
     uint8_t *sides = part + head.frame + 5;
     sides[0] = (uint8_t)((bottom - top) >> 8), sides[1] = (uint8_t)(bottom - top);
     sides[2] = (uint8_t)((right - left) >> 8), sides[3] = (uint8_t)(right - left);
-    _PyBytes_Resize(&bytes, to - part);
+    result = Py_BuildValue("y#iiii", part, (Py_ssize_t)(to - part), left, top, right, bottom);
 refused:
+    free(part);
     release_buffers(&buffers);
-    if (PyErr_Occurred()) return NULL;
-    return bytes ? Py_BuildValue("Niiii", bytes, left, top, right, bottom) : Py_NewRef(Py_None);
+    return result || PyErr_Occurred() ? result : Py_NewRef(Py_None);
 }
 
 /* ---- markers for a file that has none, or others ----
@@ -645,10 +646,10 @@ LOOP(jpeg_with_restarts)
     size_t room = size - head.pixels, anew = (size_t)(units / tile);
     if (head.interval) stretches.count = (units + head.interval - 1) / head.interval, anew += (size_t)stretches.count;
     anew *= (size_t)head.components;
-    stretches.bytes = PyMem_RawMalloc(room + BEYOND);
-    stretches.ends = PyMem_RawMalloc((size_t)stretches.count * sizeof *stretches.ends);
-    cuts = PyMem_RawMalloc(anew * sizeof *cuts);
-    out = PyMem_RawMalloc(2 * room + anew * CUT_BYTES + sizeof(uint64_t));
+    stretches.bytes = malloc(room + BEYOND);
+    stretches.ends = malloc((size_t)stretches.count * sizeof *stretches.ends);
+    cuts = malloc(anew * sizeof *cuts);
+    out = malloc(2 * room + anew * CUT_BYTES + sizeof(uint64_t));
     if (!stretches.bytes || !stretches.ends || !cuts || !out) {
         PyErr_NoMemory();
         goto done;
@@ -661,7 +662,7 @@ LOOP(jpeg_with_restarts)
     size_t header = head.pixels - head.scan;
     result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head.pixels + extras + written + size - end));
     if (!result) goto done;
-    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(result);
+    uint8_t *to = (uint8_t *)PyBytes_AsString(result);
     memcpy(to, data, head.scan);
     if (head.restart) to[head.restart] = (uint8_t)(tile >> 8), to[head.restart + 1] = (uint8_t)tile;
     memcpy(to += head.scan, extra, extras);
@@ -669,10 +670,10 @@ LOOP(jpeg_with_restarts)
     memcpy(to += header, out, written);
     memcpy(to + written, data + end, size - end);
 done:
-    PyMem_RawFree(stretches.bytes);
-    PyMem_RawFree(stretches.ends);
-    PyMem_RawFree(cuts);
-    PyMem_RawFree(out);
+    free(stretches.bytes);
+    free(stretches.ends);
+    free(cuts);
+    free(out);
     release_buffers(&buffers);
     return result || PyErr_Occurred() ? result : Py_NewRef(Py_None);
 }

@@ -11,6 +11,7 @@ Each file begins by saying which Python module calls it, and has the same loops 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <immintrin.h>

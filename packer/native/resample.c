@@ -269,7 +269,7 @@ run(const Py_buffer *source, const Py_buffer *result, const Axis *down, const Ax
     size_t row_bytes = 2 * (size_t)count + 32, sums_bytes = down->bits == 8 ? 0 : 4 * (size_t)count;
     size_t offsets_bytes = sizeof(Py_ssize_t) * (size_t)over->results;
     size_t lanes_bytes = over->bits == 8 ? 16 * (size_t)(pairs * over->results) : 0;
-    char *memory = PyMem_RawMalloc(offsets_bytes + lanes_bytes + sums_bytes + row_bytes);
+    char *memory = malloc(offsets_bytes + lanes_bytes + sums_bytes + row_bytes);
     if (!memory) {
         PyErr_NoMemory();
         return -1;
@@ -289,7 +289,7 @@ run(const Py_buffer *source, const Py_buffer *result, const Axis *down, const Ax
     resample_rows(source->buf, source->strides[0], step, result->buf, result->strides[0], (int)result->shape[2], down,
                   over, offsets, lanes, row, sums);
     Py_END_ALLOW_THREADS
-    PyMem_RawFree(memory);
+    free(memory);
     return 0;
 }
 
@@ -337,8 +337,8 @@ LOOP(channel_sums)
     PyObject *both = Py_BuildValue("([][])");
     for (Py_ssize_t c = 0; both && c < channels; c++) {
         PyObject *sum = PyLong_FromUnsignedLongLong(sums[c]), *square = PyLong_FromUnsignedLongLong(squares[c]);
-        if (!sum || !square || PyList_Append(PyTuple_GET_ITEM(both, 0), sum) < 0 ||
-            PyList_Append(PyTuple_GET_ITEM(both, 1), square) < 0)
+        if (!sum || !square || PyList_Append(PyTuple_GetItem(both, 0), sum) < 0 ||
+            PyList_Append(PyTuple_GetItem(both, 1), square) < 0)
             Py_CLEAR(both);
         Py_XDECREF(sum);
         Py_XDECREF(square);

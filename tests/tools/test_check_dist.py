@@ -14,7 +14,7 @@ WHEEL = "packer_torch-0.1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 FILES = [
     "packer/__init__.py",
     "packer_torch-0.1.0.dist-info/licenses/LICENSE",
-    "packer/native/_native.cpython-311-x86_64-linux-gnu.so",
+    "packer/native/_native.abi3.so",
 ]
 
 
