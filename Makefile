@@ -20,7 +20,7 @@ endif
 .NOTPARALLEL:
 # Hundreds of processes import packer in the tests; without its bytecode each compiles it, which takes a third of their time.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help venv demo test lint types tests format bench gpu soak site test-oldest wheels clean
+.PHONY: help venv demo test lint types tests format bench gpu soak site test-oldest wheels release clean
 
 help:
 	@echo 'make demo     convert photographs, train three epochs from the pack, compare with reading the images, draw a sheet'
@@ -30,7 +30,8 @@ help:
 	@echo 'make soak     the tests that run for minutes'
 	@echo 'make test-oldest  the tests with the lowest versions that setup.cfg allows, in .venv-oldest (PYTHON: 3.10 or 3.11; 6 GB)'
 	@echo 'make site     docs/_build/html: the documentation as a site, which opens from the file, too'
-	@echo 'make wheels   dist/: a wheel with the loops in C for any Linux, and the sources'
+	@echo 'make wheels   dist/: a wheel with the loops in C for any Linux and CPython 3.11 or newer, and the sources'
+	@echo 'make release  the same, installed and tried in empty environments, and what to do next'
 	@echo 'make format   lay the code out and fix what ruff can fix'
 	@echo 'make clean    remove .venv, demo/ and every cache'
 
@@ -132,6 +133,10 @@ wheels: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheels/*.whl
 	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > build/sdist.log
 	$(BIN)/python tools/check_dist.py dist
+
+release: wheels
+	$(BIN)/python tools/try_dist.py dist
+	@echo "Next: git tag v$$($(BIN)/python -c 'from packer.version import __version__ as v; print(v)'), push the tag, upload dist/*."
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
