@@ -14,10 +14,11 @@ from packer import convert_images
 SCRIPT = Path(__file__).parents[2] / "examples" / "torchrun_ddp.py"
 
 
-def run(*arguments: str | Path, **environment: str) -> list[str]:
-    """What a process prints, line by line."""
+def run(*arguments: str | Path, text: str | None = None, **environment: str) -> list[str]:
+    """What a process prints that reads a text, line by line."""
     run = subprocess.run(
         [sys.executable, *arguments],
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -37,7 +38,27 @@ def epochs(printed: list[str]) -> dict[int, tuple[int, float]]:
     return {int(match[1]): (int(match[2]), float(match[3])) for match in lines if match}
 
 
-RUN = """
+START = """
+import json, os, socket, sys
+import torch._dynamo, torch.nn.parallel, packer.load.batch_dataset  # once for all ranks: they take some seconds
+
+for world, code, sys.argv in json.load(sys.stdin):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(world)}
+    ranks = []
+    for rank in range(world):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        if not (child := os.fork()):
+            exec(code, {"__name__": "__main__"})
+            sys.exit()
+        ranks.append(child)
+    if any([os.waitpid(child, 0)[1] for child in ranks]):
+        sys.exit("a rank failed")
+    print("ended", flush=True)
+"""
+PLAIN = "import runpy, sys; runpy.run_path(sys.argv[0], run_name='__main__')"
+SPIED = """
 import json, os, runpy, sys, weakref
 from torch import distributed
 
@@ -63,7 +84,6 @@ def spied_destroy():
     print(json.dumps({"before": before, "after": threads(), "reduced": reduced, "lives": groups[0]() is not None}))
 
 distributed.new_group, distributed.all_reduce, distributed.destroy_process_group = spied_group, spied_reduce, spied_destroy
-sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -77,17 +97,27 @@ def torchrun(ranks: int) -> tuple[str | Path, ...]:
 
 
 def test_it_goes_on_in_another_number_of_processes_as_if_nothing_had_been(photo_folder: Path, tmp_path: Path):
-    """And no thread that holds a tensor outlives the process group.
+    """And no thread that holds a tensor outlives the process group. Ranks are forked here; below torchrun starts them.
 
     Such a thread would abort the process, were it late when the interpreter ends: "terminate called without an active exception".
     """
     pack = tmp_path / "train.h5"
     convert_images(photo_folder, pack, size=32)
-    checkpoint = ("--checkpoint", tmp_path / "checkpoint.pt", "--save-every", "5")  # once: there are 9 steps
-    whole = epochs(run(*torchrun(2), pack, "--batch-size", "4", *checkpoint))
+    checkpoint = [
+        "--checkpoint",
+        str(tmp_path / "checkpoint.pt"),
+        "--save-every",
+        "5",
+    ]  # once: there are 9 steps
+    runs = [
+        (world, code, [str(SCRIPT), str(pack), "--batch-size", str(8 // world), *checkpoint])
+        for world, code in ((2, PLAIN), (1, SPIED))
+    ]
+    lines = run("-c", START, text=json.dumps(runs))
+    whole = epochs(lines[: lines.index("ended")])
     assert [whole[epoch][0] for epoch in range(3)] == [24, 24, 24]
     assert whole[2][1] < whole[0][1]
-    *printed, spied = run("-c", RUN, SCRIPT, pack, "--batch-size", "8", *checkpoint, **ALONE)
+    *printed, spied, _ = lines[lines.index("ended") + 1 :]
     rest = epochs(printed)
     assert list(rest) == [1, 2]
     assert rest[1][0] == 24
