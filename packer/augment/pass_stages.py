@@ -32,9 +32,6 @@ from packer.errors import UsageError
 # cache, and in memory that is mapped already (a new block of more than 32 MB costs a page fault every 4 KiB).
 CPU_STAGE_BYTES = 4 << 20
 
-IMPLEMENTATIONS = ("auto", "plain", "compiled", "cuda")
-"""Of a pass: the fastest that can do it here, torch_pass.py, native_pass.py, triton_pass.py."""
-
 
 @dataclass(eq=False)
 class PreparedDraws:
@@ -69,18 +66,16 @@ class PreparedDraws:
 class PassStage:
     """A pass over images, put together part by part: `take` until it returns False.
 
-    moves_only: True if it takes geometry alone, so that its results have the images' own type. at: its columns among those of a pipeline.
+    what: the pass so far. at: its columns among those of a pipeline.
+    moves_only: True if it takes geometry alone, so that its results have the images' own type.
     """
 
     at = slice(0)
     mixing: MixPart | None = None
 
-    def __init__(
-        self, source: kinds.PixelFormat, implementation: str = "auto", moves_only: bool = False
-    ) -> None:
+    def __init__(self, source: kinds.PixelFormat, moves_only: bool = False) -> None:
         self.source = self.result = source
-        self._implementation = implementation
-        self.what = Pass(
+        self.what = self._moving = Pass(
             channels=source.channels,
             size=source.size,
             limit=source.limit or 1.0,
@@ -147,7 +142,7 @@ class PassStage:
 
     def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
         """Return the results of the pass. draws: this stage's columns. The others as in run_pass."""
-        return run_pass(self.what, images, draws.on(images.device), rows, out, self._implementation)
+        return run_pass(self.what, images, draws.on(images.device), rows, out)
 
     def run_masks(self, masks: Tensor, columns: Tensor, fill: tuple[float, ...]) -> Tensor:
         """Move masks as the images: [N, K, h, w].
@@ -158,18 +153,15 @@ class PassStage:
         soft, numbers = masks.dtype == torch.float32, columns[:, : pass_spec.STEPS_AT]
         if self.what.ragged:
             numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
-        what = Pass(
+        what = replace(
+            self._moving,
             channels=masks.shape[1],
-            size=self.what.size,
             sampling=self.what.sampling if soft or self.what.sampling == "shift" else "nearest",
-            outside=self.what.outside,
-            framed=self.what.framed,
             fill=fill,
             limit=1.0 if soft else 255.0,
             dtype="float32" if soft else "uint8",
-            ragged=self.what.ragged,
         )
-        return run_pass(what, masks, numbers, implementation=self._implementation)
+        return run_pass(what, masks, numbers)
 
     def _take_geometry(self, part: kinds.GeometryPart, transform: int) -> bool:
         what, mine = self.what, [p for p, _ in self._geometry]
@@ -197,7 +189,8 @@ class PassStage:
             what = replace(what, outside=part.outside)
         self._geometry.append((part, transform))
         size = part.output_shape(self.result.shape)[1:]
-        self.what, self.result = replace(what, size=size), replace(self.result, size=size)
+        self.what = self._moving = replace(what, size=size)
+        self.result = replace(self.result, size=size)
         return True
 
     def _take_colour(self, part: kinds.ColorPart) -> bool:
@@ -266,10 +259,6 @@ class PartStage:
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
 
-    def take(self, part: kinds.TransformPart, transform: int) -> bool:
-        """Return False: it takes no other part."""
-        return False
-
     def columns(
         self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
     ) -> kinds.Columns:
@@ -286,29 +275,25 @@ Stage = PassStage | PartStage
 
 
 def staged(
-    parts: Sequence[tuple[kinds.TransformPart, int]],
-    source: kinds.PixelFormat,
-    implementation: str = "auto",
-    moves_first: bool = False,
+    parts: Sequence[tuple[kinds.TransformPart, int]], source: kinds.PixelFormat, moves_first: bool = False
 ) -> list[Stage]:
     """Put parts of transforms, each with its transform's number in the pipeline, into stages.
 
-    implementation: of passes, see run_pass. moves_first: the first is geometry alone.
+    moves_first: the first is geometry alone.
     Raises UsageError if one cannot take the images it would get.
     """
     stages: list[Stage] = []
     for part, transform in parts:
-        result = stages[-1].result if stages else source
+        last, result = (stages[-1], stages[-1].result) if stages else (None, source)
         if isinstance(part, kinds.WholeImagePart):
             stages.append(PartStage(result, part, transform))
-        elif not (stages and stages[-1].take(part, transform)):
-            stages.append(PassStage(result, implementation, moves_first and not stages))
-            if not stages[-1].take(part, transform):
+        elif not (isinstance(last, PassStage) and last.take(part, transform)):
+            stages.append(new := PassStage(result, moves_first and not stages))
+            if not new.take(part, transform):
                 raise AssertionError(f"{part.name}: no pass takes it")
     at = 0
     for stage in stages:
-        stage.at = slice(at, at + stage.width)
-        at = stage.at.stop
+        stage.at = slice(at, at := at + stage.width)
     return stages
 
 
@@ -359,30 +344,26 @@ def run_pass(
     columns: Tensor,
     rows: Tensor | None = None,
     out: Tensor | None = None,
-    implementation: str = "auto",
 ) -> Tensor:
-    """Make the results of one pass.
+    """Make the results of one pass, by the fastest implementation that can do it here.
 
     images: [M, C, H, W], uint8, uint16 or floating point, best with channels_last strides; not modified. Of a ragged pass [P, C].
     columns: float32 [N, P], on the images' device; values are not checked (it would wait for the device).
     rows: int64 [N] on the same device, which of the images each sample is made of (not checked); None: M is N, in order.
     out: [N, C, h, w] of the pass's dtype, channels_last, same device; made if None.
-    implementation: one of IMPLEMENTATIONS; "auto" is the fastest that can do it here.
     Returns out.
     """
     if out is None:
         out = new_images((len(columns), *what.size, what.channels), getattr(torch, what.dtype), images.device)
     many = what.channels > MOST_CHANNELS and not what.noise
     if len(columns) and (torch.uint16 in (images.dtype, out.dtype) or many):
-        _run_deep(what, images, columns, rows, out, implementation)
+        _run_deep(what, images, columns, rows, out)
     elif len(columns):
-        _module(implementation, what, images, out).run(what, images, columns, rows, out)
+        implementation(what, images, out).run(what, images, columns, rows, out)
     return out
 
 
-def _run_deep(
-    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor, implementation: str
-) -> None:
+def _run_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
     """Fill out from images of 16 bits as float32, and of more than four channels four at a time.
 
     But for noise, channels do not know of each other. A CPU takes a few images at a time, which stay in its caches.
@@ -408,7 +389,7 @@ def _run_deep(
                 dtype="float32" if what.dtype == "uint16" else what.dtype,
             )
             source = pixels[:, some].movedim(1, -1).contiguous().movedim(-1, 1)  # as all passes take them
-            made = run_pass(form, source, columns[part], None, None, implementation)
+            made = run_pass(form, source, columns[part])
             out[part, some] = made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made
 
 
@@ -430,16 +411,16 @@ def new_images(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     return torch.empty(shape, dtype=dtype, device=device).permute(0, 3, 1, 2)
 
 
-def _module(name: str, what: Pass, images: Tensor, out: Tensor) -> ModuleType:
-    if name == "compiled" or (
-        name == "auto" and images.device.type == "cpu" and native_pass.can(what, images, out)
-    ):
-        return native_pass
-    if name == "cuda" or (name == "auto" and images.device.type == "cuda"):
+def implementation(what: Pass, images: Tensor, out: Tensor) -> ModuleType:
+    """Return the fastest module whose `run` can do a pass here: in C, in Triton, in torch's operations."""
+    if images.device.type == "cuda":
         from packer.augment.passes import triton_pass  # Triton is loaded where there is a GPU
 
-        if name == "cuda" or triton_pass.can(what, images, out):
+        if triton_pass.can(what, images, out):
             return triton_pass
-    if images.device.type == "cpu" and not native.COMPILED and name == "auto":
-        native.warn("augment")
+    if images.device.type == "cpu":
+        if native_pass.can(what, images, out):
+            return native_pass
+        if not native.COMPILED:
+            native.warn("augment")
     return torch_pass

@@ -28,8 +28,8 @@ from packer.augment.annotations import (
 )
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.mixing import MixPart
-from packer.augment.pass_stages import IMPLEMENTATIONS, PassStage, PreparedDraws, Stage, run_stages, staged
-from packer.augment.validation import Number, Parameter, Whole, Word, check_tensor, checked
+from packer.augment.pass_stages import PassStage, PreparedDraws, Stage, run_stages, staged
+from packer.augment.validation import Number, Parameter, Whole, check_tensor, checked
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
@@ -47,7 +47,6 @@ class Pipeline:
     shape: (C, H, W) of the images that go in; (C, None, None): they differ in size; None: `at` says it later.
     seed: of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
     mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there.
-    implementation: of passes: "auto", or "plain", "compiled", "cuda" by name, for tests.
     split: images that differ in size are made alike in their own dtype, and all else is left to `apply`, which may then run
         on another device: less is copied there.
     first: for images that differ in size, the stage that makes them alike as they are read; `apply` and those beside it take what it made.
@@ -61,7 +60,6 @@ class Pipeline:
     dtype: torch.dtype = torch.uint8
     mask_fill: Whole = Parameter(validation.whole, 0)
     soft_fill: Number = Parameter(validation.number, 0.0)
-    implementation: Word = Parameter(validation.one_of, "auto", IMPLEMENTATIONS)
     split: bool = False
 
     def __post_init__(self) -> None:
@@ -79,7 +77,7 @@ class Pipeline:
         self._plan = DrawPlan(drawing, self.shape)
         limit = _LIMITS.get(self.dtype, 1.0)
         self._taken = kinds.PixelFormat(self.shape[0], self._plan.shape[1:], self.dtype, limit)
-        self._stages = staged(self._plan.parts, self._taken, self.implementation, self.split and self.ragged)
+        self._stages = staged(self._plan.parts, self._taken, self.split and self.ragged)
         if any(np.ndim(stage.result.size[0]) for stage in self._stages) or (self.ragged and not self._stages):
             raise UsageError(
                 "Pipeline: the images differ in size, and one pass has to make them alike: by one resize, and with one fill. "

@@ -74,8 +74,7 @@ class CropFiller(RowFiller):
         ]
         for group, memory in groups:
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
-                what, how = pipeline.first.what, pipeline.implementation
-                run_pass(what, memory, numbers[group], None, out_of[group], how)
+                run_pass(pipeline.first.what, memory, numbers[group], None, out_of[group])
         for f in self._masks:
             masks = self.files.pictures(f.name, runs, shared=True)
             masks.check_sizes(images.sizes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from packer.augment import Pipeline, Transform
+from packer.augment import Pipeline, Transform, pass_stages
 from packer.augment.draw_steps import steps
 from packer.augment.kinds import PixelFormat
 from packer.augment.pass_stages import PreparedDraws, run_pass, staged
+from packer.augment.passes import native_pass, torch_pass
 from packer.augment.placement import placed
 from packer.errors import UsageError
 
@@ -36,9 +38,20 @@ def torchvision() -> Any:
 
 
 @pytest.fixture(params=["plain", "auto"])
-def implementation(request: pytest.FixtureRequest) -> str:
+def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
     """Of passes: the reference, and the one that users get."""
-    return str(request.param)
+    with forced(request.param):
+        yield request.param
+
+
+@contextmanager
+def forced(name: str) -> Iterator[None]:
+    """Have all passes made by torch_pass ("plain"), by native_pass ("compiled"), or ("auto") by whatever is best here."""
+    modules = {"plain": torch_pass, "compiled": native_pass}
+    with pytest.MonkeyPatch.context() as patch:
+        if name != "auto":
+            patch.setattr(pass_stages, "implementation", lambda *_: modules[name])
+        yield
 
 
 def noise_images(
@@ -78,27 +91,19 @@ def given(**params: Any) -> Drawn:
     return [{name: torch.as_tensor(np.asarray(drawn)) for name, drawn in params.items()}]
 
 
-def one(transform: Transform, images: Tensor, implementation: str = "auto", **options: Any) -> Pipeline:
+def one(transform: Transform, images: Tensor, **options: Any) -> Pipeline:
     """A pipeline of one operation for such images."""
-    return Pipeline(
-        [transform],
-        tuple(images.shape[1:]),
-        dtype=images.dtype,
-        implementation=implementation,
-        **options,
-    )
+    return Pipeline([transform], tuple(images.shape[1:]), dtype=images.dtype, **options)
 
 
-def separately(
-    transforms: Sequence[Transform], images: Tensor, params: Drawn, implementation: str = "auto"
-) -> Tensor:
+def separately(transforms: Sequence[Transform], images: Tensor, params: Drawn) -> Tensor:
     """Each operation as a stage of its own, one after the other, with a pipeline's draws."""
     limit = 255.0 if images.dtype == torch.uint8 else 1.0
     pixels = PixelFormat(images.shape[1], (images.shape[2], images.shape[3]), images.dtype, limit)
     for step, drawn in zip(steps(transforms), params, strict=True):
         layout = {name: (tuple(p.shape[1:]), p.numpy().dtype) for name, p in drawn.items()}
         for part in step.parts(layout):
-            (stage,) = staged([(part, 0)], pixels, implementation)
+            (stage,) = staged([(part, 0)], pixels)
             columns = stage.columns([arrays(drawn)], len(images))
             images = stage.run(images, PreparedDraws(torch.from_numpy(columns)), None, None)
             pixels = stage.result
@@ -172,7 +177,7 @@ def begin(pipeline: Pipeline, images: RaggedImages, params: Any) -> Tensor:
     """Make images that differ in size alike, by the first stage of a pipeline."""
     first = pipeline.first
     columns = images.placed(pipeline.prepare(params, len(images.sizes)).host[:, : first.width])
-    return run_pass(first.what, images.pixels, columns, None, None, pipeline.implementation)
+    return run_pass(first.what, images.pixels, columns)
 
 
 def side_by_side(images: Sequence[NDArray[Any]]) -> RaggedImages:

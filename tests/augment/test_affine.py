@@ -122,7 +122,7 @@ def test_affine_is_torchvisions_in_float64(
             name: drawn if name.startswith(what) else np.full(6, ONLY[name]) for name, drawn in params.items()
         }
     affine = RandomAffine(0, interpolation="bilinear", fill=FILL, center=center)
-    pipeline = Pipeline([affine, ToDtype()], (3, *size), implementation=implementation)
+    pipeline = Pipeline([affine, ToDtype()], (3, *size))
     found = 255 * levels(pipeline.apply(images, [*given(**params), {}]))
     for i, image in enumerate(images):
         picture, mask = torchvisions(image, affine_matrix(params, i, size, center), "bilinear")
@@ -138,7 +138,7 @@ def test_rotation_is_torchvisions_in_float64(center: Any, implementation: str) -
     angles = np.random.default_rng(0).uniform(-180, 180, 30)
     angles[:5] = 0, 90, 180, -90, 45
     rotation = RandomRotation(180, "bilinear", center=center, fill=FILL)
-    pipeline = Pipeline([rotation, ToDtype()], (3, 24, 31), implementation=implementation)
+    pipeline = Pipeline([rotation, ToDtype()], (3, 24, 31))
     found = 255 * levels(pipeline.apply(images, [*given(angle=angles), {}]))
     for i, image in enumerate(images):
         # rotate() turns counter-clockwise: it hands -angle to the matrix.
@@ -153,7 +153,7 @@ def test_nearest_takes_the_same_pixels_as_torchvision_away_from_ties(
     images = noise_images(30, 3, 24, 31)
     params = affine_draws(30, seed=5)
     affine = RandomAffine(0, fill=FILL, center=center)
-    found = levels(one(affine, images, implementation).apply(images, given(**params)))
+    found = levels(one(affine, images).apply(images, given(**params)))
     doubtful = 0
     for i, image in enumerate(images):
         matrix = affine_matrix(params, i, (24, 31), center)
@@ -173,7 +173,7 @@ def test_turns_by_right_angles_are_exact(implementation: str) -> None:
     )
     for interpolation in ("nearest", "bilinear"):
         # rot90 turns counter-clockwise, as rows count downwards.
-        pipeline = one(RandomRotation(270, interpolation), images, implementation)
+        pipeline = one(RandomRotation(270, interpolation), images)
         assert torch.equal(pipeline.apply(images, angles), expected)
 
 
@@ -184,7 +184,7 @@ def test_opencv_makes_the_same_images(scale: float, implementation: str) -> None
     images = smooth_images(20, 3, 40, 33)
     params = affine_draws(20, seed=8) | {"scale": np.full(20, scale)}
     affine = RandomAffine(0, interpolation="bilinear", fill=FILL)
-    found = levels(one(affine, images, implementation).apply(images, given(**params)))
+    found = levels(one(affine, images).apply(images, given(**params)))
     half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
     middle = np.array([[1, 0, -16.5], [0, 1, -20], [0, 0, 1]])
     for i, image in enumerate(images):
@@ -206,8 +206,8 @@ def test_a_positive_rotation_is_counter_clockwise_and_a_positive_affine_angle_cl
 ) -> None:
     images = torch.zeros(1, 1, 33, 33, dtype=torch.uint8)
     images[0, 0, 16, 28] = 255  # right of the middle
-    left = one(RandomRotation(45), images, implementation).apply(images, given(angle=[30.0]))
-    right = one(RandomAffine(45), images, implementation).apply(
+    left = one(RandomRotation(45), images).apply(images, given(angle=[30.0]))
+    right = one(RandomAffine(45), images).apply(
         images, given(**{name: [value] for name, value in (ONLY | {"angle": 30.0}).items()})
     )
     assert left.nonzero()[:, 2].max() < 16  # it went up
@@ -257,7 +257,7 @@ def test_shear_is_read_as_torchvision_reads_it(shear: Any, expected: Any) -> Non
 def test_nothing_drawn_is_no_change(implementation: str) -> None:
     images = noise_images(4, 3, 24, 31)
     for still in (RandomAffine(0), RandomAffine(0, interpolation="bilinear"), RandomRotation(0, "bilinear")):
-        assert torch.equal(one(still, images, implementation)(images, np.arange(4)), images)
+        assert torch.equal(one(still, images)(images, np.arange(4)), images)
 
 
 @pytest.mark.parametrize(

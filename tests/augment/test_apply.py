@@ -53,7 +53,7 @@ def test_an_image_gets_all_of_them_or_stays_to_the_bit(
     transforms: Sequence[Transform], implementation: str
 ) -> None:
     images = smooth_images(60)
-    pipeline = Pipeline([RandomApply(transforms, 0.5)], SHAPE, implementation=implementation)
+    pipeline = Pipeline([RandomApply(transforms, 0.5)], SHAPE)
     params = pipeline.sample(np.arange(60))
     chosen = params[0]["apply"].clone()
     assert 15 < int(chosen.sum()) < 45

@@ -70,7 +70,7 @@ def jitter(**ranges: Any) -> ColorJitter:
 def test_every_order_is_that_order_in_float64(order: tuple[int, ...], implementation: str) -> None:
     images = noise_images(2, 3, 14, 15)
     drawn = factors(2, seed=sum(10**i * n for i, n in enumerate(order)))
-    pipeline = Pipeline([jitter(), ToDtype()], (3, 14, 15), implementation=implementation)
+    pipeline = Pipeline([jitter(), ToDtype()], (3, 14, 15))
     found = 255 * levels(pipeline.apply(images, [*given(**drawn, order=[order] * 2), {}]))
     for i, image in enumerate(levels(images)):
         for number in order:
@@ -87,12 +87,12 @@ def test_each_alone_and_without_change(name: str, implementation: str) -> None:
     drawn[name][0] = still
     drawn[name][1] = 0.0
     alone = ColorJitter(**{name: 0.5})
-    pipeline = Pipeline([alone, ToDtype()], (3, 14, 15), implementation=implementation)
+    pipeline = Pipeline([alone, ToDtype()], (3, 14, 15))
     found = 255 * levels(pipeline.apply(images, [*given(**drawn, order=np.zeros((8, 1), int)), {}]))
     for i, image in enumerate(levels(images)):
         expected = REFERENCE[name](image, drawn[name][i])
         np.testing.assert_allclose(found[i], expected, rtol=0, atol=FLOAT_LEVELS)
-    bytes_ = one(alone, images, implementation).apply(images, given(**drawn, order=np.zeros((8, 1), int)))
+    bytes_ = one(alone, images).apply(images, given(**drawn, order=np.zeros((8, 1), int)))
     assert torch.equal(bytes_[0], images[0])
     assert np.abs(levels(bytes_) - found).max() <= 0.5 + FLOAT_LEVELS
     assert torch.equal(images, before)
@@ -110,7 +110,7 @@ def test_pillow_agrees_within_its_own_rounding(name: str, enhance: Any, implemen
     """Pillow rounds the grey, or its mean, before it mixes, and cuts decimals off after: less than 2.5 levels."""
     images = noise_images(20, 3, 24, 24)
     drawn = {name: factors(20)[name]}
-    pipeline = one(ColorJitter(**{name: 0.5}), images, implementation)
+    pipeline = one(ColorJitter(**{name: 0.5}), images)
     found = levels(pipeline.apply(images, given(**drawn, order=np.zeros((20, 1), int))))
     for i, image in enumerate(images.permute(0, 2, 3, 1).contiguous().numpy()):
         expected = np.asarray(enhance(Image.fromarray(image)).enhance(float(drawn[name][i])), dtype=float)
@@ -123,7 +123,7 @@ def test_hue_at_the_corners_and_edges_of_the_colour_cube(turns: float, implement
     sides = np.array([0, 1, 127, 128, 254, 255], np.uint8)
     cube = np.stack(np.meshgrid(sides, sides, sides, indexing="ij"), -1).reshape(1, 6, 36, 3)
     images = torch.from_numpy(cube).permute(0, 3, 1, 2)
-    pipeline = Pipeline([ColorJitter(hue=0.5), ToDtype()], (3, 6, 36), implementation=implementation)
+    pipeline = Pipeline([ColorJitter(hue=0.5), ToDtype()], (3, 6, 36))
     found = 255 * levels(pipeline.apply(images, [*given(hue=[turns], order=[[0]]), {}]))
     np.testing.assert_allclose(found[0], turned(cube[0].astype(float), turns), rtol=0, atol=FLOAT_LEVELS)
 
@@ -132,7 +132,7 @@ def test_floating_point_images_are_clamped_at_one(implementation: str) -> None:
     images = noise_images(6, 3, 14, 15, torch.float32)
     drawn = factors(6)
     order = [[3, 2, 1, 0]] * 6
-    found = levels(one(jitter(), images, implementation).apply(images, given(**drawn, order=order)))
+    found = levels(one(jitter(), images).apply(images, given(**drawn, order=order)))
     for i, image in enumerate(255 * levels(images)):
         for name in reversed(NAMES):
             image = REFERENCE[name](image, drawn[name][i])
@@ -143,12 +143,12 @@ def test_grey_images_have_no_saturation_and_no_hue(implementation: str) -> None:
     images = noise_images(8, 1, 14, 15)
     drawn = factors(8)
     vivid = ColorJitter(saturation=0.5, hue=0.5)
-    found = one(vivid, images, implementation).apply(
+    found = one(vivid, images).apply(
         images, given(saturation=drawn["saturation"], hue=drawn["hue"], order=[[0, 1]] * 8)
     )
     assert torch.equal(found, images)
     plain = ColorJitter(brightness=0.5, contrast=0.5)
-    found = one(plain, images, implementation).apply(
+    found = one(plain, images).apply(
         images, given(brightness=drawn["brightness"], contrast=drawn["contrast"], order=[[0, 1]] * 8)
     )
     for i, image in enumerate(levels(images)):
@@ -161,7 +161,7 @@ def test_grey_images_have_no_saturation_and_no_hue(implementation: str) -> None:
 def test_the_mean_of_a_large_image_is_that_of_a_grid(implementation: str) -> None:
     images = smooth_images(4, 3, 210, 300)
     factor = np.array([0.0, 0.4, 1.6, 2.0])
-    pipeline = Pipeline([ColorJitter(contrast=1), ToDtype()], (3, 210, 300), implementation=implementation)
+    pipeline = Pipeline([ColorJitter(contrast=1), ToDtype()], (3, 210, 300))
     found = 255 * levels(pipeline.apply(images, [*given(contrast=factor, order=[[0]] * 4), {}]))
     for i, image in enumerate(levels(images)):
         expected = REFERENCE["contrast"](image, factor[i])
@@ -171,13 +171,13 @@ def test_the_mean_of_a_large_image_is_that_of_a_grid(implementation: str) -> Non
 def test_grey_is_the_weighted_sum_in_all_channels(implementation: str) -> None:
     images = noise_images(9, 3, 14, 15)
     gray = np.arange(9) % 3 == 0
-    found = levels(one(RandomGrayscale(), images, implementation).apply(images, given(gray=gray)))
+    found = levels(one(RandomGrayscale(), images).apply(images, given(gray=gray)))
     for result, image, chosen in zip(found, levels(images), gray, strict=True):
         expected = np.repeat(np.floor(grey(image) + 0.5)[..., None], 3, -1) if chosen else image
         np.testing.assert_allclose(result, expected, rtol=0, atol=0 if not chosen else 1)
         assert not chosen or np.abs(result - grey(image)[..., None]).max() <= 0.5 + FLOAT_LEVELS
     single = noise_images(3, 1, 14, 15)
-    assert torch.equal(one(RandomGrayscale(1), single, implementation)(single, np.arange(3)), single)
+    assert torch.equal(one(RandomGrayscale(1), single)(single, np.arange(3)), single)
 
 
 def test_grayscale_happens_with_probability_p() -> None:
@@ -222,7 +222,7 @@ def test_ranges_are_read_as_torchvision_reads_them(arguments: dict[str, Any], ra
 
 def test_a_jitter_of_nothing_changes_nothing(implementation: str) -> None:
     images = noise_images(3)
-    assert torch.equal(one(ColorJitter(), images, implementation)(images, np.arange(3)), images)
+    assert torch.equal(one(ColorJitter(), images)(images, np.arange(3)), images)
 
 
 @pytest.mark.parametrize("operation", [jitter(), RandomGrayscale(1)])
@@ -230,9 +230,9 @@ def test_a_fourth_channel_is_kept(operation: ColorJitter | RandomGrayscale, impl
     images = noise_images(40, 4)
     rows = np.arange(40)
     stack = [operation, ToDtype()]
-    made = levels(Pipeline(stack, (4, 24, 20), implementation=implementation)(images, rows))
+    made = levels(Pipeline(stack, (4, 24, 20))(images, rows))
     np.testing.assert_allclose(255 * made[..., 3], levels(images)[..., 3], rtol=0, atol=1e-4)
-    colours = levels(Pipeline(stack, (3, 24, 20), implementation=implementation)(images[:, :3], rows))
+    colours = levels(Pipeline(stack, (3, 24, 20))(images[:, :3], rows))
     np.testing.assert_allclose(255 * made[..., :3], 255 * colours, rtol=0, atol=FLOAT_LEVELS)
     assert np.abs(255 * made[..., :3] - levels(images)[..., :3]).mean() > 10
 
@@ -301,10 +301,8 @@ def test_mistakes_are_sentences(attempt: Any, sentence: str) -> None:
 
 def test_colour_after_todtype_is_colour_from_zero_to_one(implementation: str) -> None:
     images: Tensor = noise_images(6)
-    first = Pipeline([ColorJitter(0.4, 0.4, 0.4, 0.1), ToDtype()], (3, 24, 20), implementation=implementation)
-    second = Pipeline(
-        [ToDtype(), ColorJitter(0.4, 0.4, 0.4, 0.1)], (3, 24, 20), implementation=implementation
-    )
+    first = Pipeline([ColorJitter(0.4, 0.4, 0.4, 0.1), ToDtype()], (3, 24, 20))
+    second = Pipeline([ToDtype(), ColorJitter(0.4, 0.4, 0.4, 0.1)], (3, 24, 20))
     params = first.sample(np.arange(6))
     torch.testing.assert_close(
         second.apply(images, params[::-1]), first.apply(images, params), rtol=0, atol=2e-6

@@ -23,7 +23,7 @@ from packer.augment import (
     ToDtype,
 )
 from packer.augment.kinds import Draws
-from tests.augment.conftest import assert_fair, given, levels, noise_images, one, refusal, separately
+from tests.augment.conftest import assert_fair, forced, given, levels, noise_images, one, refusal, separately
 
 MODES = ("constant", "edge", "reflect", "symmetric")
 
@@ -73,9 +73,10 @@ def test_crops_equal_padding_and_slicing_one_by_one(
     crop = RandomCrop(size, padding, padding_mode=mode, fill=value)
     images = noise_images(6, channels, height, width, dtype)[1:]  # not at the start of its memory
     before = images.clone()
-    pipeline = one(crop, images, way)
+    pipeline = one(crop, images)
     params = pipeline.sample(np.arange(5), data.draw(st.integers(0, 99)))
-    crops = pipeline.apply(images, params)
+    with forced(way):
+        crops = pipeline.apply(images, params)
     for i, image in enumerate(images.numpy()):
         expected = naive_crop(image, int(params[0]["top"][i]), int(params[0]["left"][i]), crop, value)
         np.testing.assert_array_equal(crops[i].numpy(), expected)
@@ -88,7 +89,7 @@ def test_crops_equal_padding_and_slicing_one_by_one(
 def test_padding_may_be_wider_than_the_image(mode: str, implementation: str) -> None:
     images = noise_images(40, 3, 4, 5)
     crop = RandomCrop(3, padding=(9, 7), padding_mode=mode, fill=(1, 2, 3))
-    pipeline = one(crop, images, implementation)
+    pipeline = one(crop, images)
     params = pipeline.sample(np.arange(40))
     for image, result, top, left in zip(
         images.numpy(), pipeline.apply(images, params).numpy(), *params[0].values(), strict=True
@@ -109,17 +110,15 @@ def test_what_follows_sees_the_padding_as_it_was_made(mode: str, implementation:
         [RandomCrop(5), RandomCrop(8, padding=3, padding_mode="edge")],
     ):
         for stack in ([pad, *after], [*after[:-1], pad, after[-1]] if len(after) == 1 else [pad, *after]):
-            pipeline = Pipeline(stack, (3, 9, 10), implementation=implementation)
+            pipeline = Pipeline(stack, (3, 9, 10))
             params = pipeline.sample(np.arange(60))
-            assert torch.equal(
-                pipeline.apply(images, params), separately(stack, images, params, implementation)
-            )
+            assert torch.equal(pipeline.apply(images, params), separately(stack, images, params))
 
 
 def test_a_crop_of_nothing_but_padding_can_be_resized(implementation: str) -> None:
     images = noise_images(2, 3, 6, 6)
     stack = [RandomCrop(4, padding=20, fill=7), Resize(8)]
-    pipeline = Pipeline(stack, (3, 6, 6), implementation=implementation)
+    pipeline = Pipeline(stack, (3, 6, 6))
     corners = [*given(top=[0, 40], left=[41, 12]), {}]
     assert pipeline.apply(images, corners).unique().tolist() == [7]
 
@@ -152,21 +151,21 @@ def test_every_place_is_equally_likely_and_top_does_not_tell_left() -> None:
 def test_a_crop_of_the_whole_image_is_the_image(implementation: str) -> None:
     images = noise_images(3, 3, 6, 5)
     for crop in (RandomCrop((6, 5)), CenterCrop((6, 5))):
-        assert torch.equal(one(crop, images, implementation)(images, np.arange(3)), images)
+        assert torch.equal(one(crop, images)(images, np.arange(3)), images)
 
 
 @pytest.mark.parametrize("size", [(9, 9), (8, 9), (9, 8), (6, 7), (1, 1), (2, 3), (5, 6)])
 def test_the_middle_is_where_torchvision_cuts_it(size: tuple[int, int], implementation: str) -> None:
     images = noise_images(3, 3, 9, 9)
     top, left = (int(round((9 - side) / 2)) for side in size)  # noqa: RUF046
-    middle = one(CenterCrop(size), images, implementation)(images, np.arange(3))
+    middle = one(CenterCrop(size), images)(images, np.arange(3))
     assert torch.equal(middle, images[:, :, top : top + size[0], left : left + size[1]])
 
 
 def test_no_images_give_no_crops(implementation: str) -> None:
     images = noise_images(0, 3, 9, 9)
     for crop in (RandomCrop(4, padding=2), CenterCrop(4)):
-        assert one(crop, images, implementation)(images, np.arange(0)).shape == (0, 3, 4, 4)
+        assert one(crop, images)(images, np.arange(0)).shape == (0, 3, 4, 4)
 
 
 @pytest.mark.parametrize(
@@ -262,14 +261,14 @@ def test_numpys_whole_numbers_are_sizes_and_paddings() -> None:
 def test_a_fill_is_in_the_scale_of_the_images_that_are_padded(implementation: str) -> None:
     images = noise_images(8, 3, 4, 4)
     for pad in (RandomCrop(4, padding=9, fill=255), RandomAffine(0, (1, 1), fill=255)):
-        pipeline = Pipeline([pad, ToDtype()], (3, 4, 4), implementation=implementation)
+        pipeline = Pipeline([pad, ToDtype()], (3, 4, 4))
         assert pipeline(images, np.arange(8)).max() == 1
 
 
 def test_normalised_images_may_be_padded_with_any_number(implementation: str) -> None:
     images = noise_images(8, 1, 4, 4)
     stack = [Normalize([0.5], [0.25]), RandomCrop(4, padding=3, fill=-7.5)]
-    pipeline = Pipeline(stack, (1, 4, 4), implementation=implementation)
+    pipeline = Pipeline(stack, (1, 4, 4))
     assert -7.5 in levels(pipeline(images, np.arange(8)))
 
 
@@ -279,7 +278,7 @@ def test_images_that_are_too_small_are_padded_as_torchvision_pads_them(
     size: tuple[int, int], mode: str, implementation: str, torchvision: Any
 ) -> None:
     images = noise_images(20, 3, 9, 10)
-    pipeline = one(RandomCrop(size, (1, 0), True, 7, mode), images, implementation)
+    pipeline = one(RandomCrop(size, (1, 0), True, 7, mode), images)
     theirs = torchvision.RandomCrop(size, (1, 0), True, 7, mode)
     params = pipeline.sample(np.arange(20))
     expected = []

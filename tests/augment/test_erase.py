@@ -35,7 +35,7 @@ def test_the_drawn_boxes_are_filled_and_nothing_else(
     images = noise_images(40, channels, 24, 20, dtype)
     before = images.clone()
     value = [(10 + 50 * channel) / (1 if dtype == torch.uint8 else 255) for channel in range(channels)]
-    pipeline = one(RandomErasing(0.7, value=value), images, implementation)
+    pipeline = one(RandomErasing(0.7, value=value), images)
     params = pipeline.sample(np.arange(40))
     found = levels(pipeline.apply(images, params))
     expected = levels(images)
@@ -50,7 +50,7 @@ def test_the_drawn_boxes_are_filled_and_nothing_else(
 def test_a_cutout_is_cut_at_the_edges(implementation: str) -> None:
     images = noise_images(60, 3, 12, 9)
     for size in (1, 4, 5, 15):
-        pipeline = one(Cutout(size, value=(1, 2, 3)), images, implementation)
+        pipeline = one(Cutout(size, value=(1, 2, 3)), images)
         params = pipeline.sample(np.arange(60))
         expected = levels(images)
         for image, y, x in zip(expected, params[0]["y"].tolist(), params[0]["x"].tolist(), strict=True):
@@ -124,10 +124,10 @@ def test_erasing_happens_with_probability_p() -> None:
 def test_noise_is_normal_and_each_samples_own(implementation: str) -> None:
     images = noise_images(24, 3, 40, 40)
     stack = [Normalize(MEAN, STD), RandomErasing(1, (0.2, 0.5), (0.5, 2), "random")]
-    pipeline = Pipeline(stack, (3, 40, 40), implementation=implementation)
+    pipeline = Pipeline(stack, (3, 40, 40))
     params = pipeline.sample(np.arange(24))
     found = levels(pipeline.apply(images, params))
-    without = levels(Pipeline(stack[:1], (3, 40, 40), implementation=implementation)(images, np.arange(24)))
+    without = levels(Pipeline(stack[:1], (3, 40, 40))(images, np.arange(24)))
     where = zip(*(params[1][name].tolist() for name in ("top", "left", "height", "width")), strict=True)
     boxes = []
     for result, image, (top, left, height, width) in zip(found, without, where, strict=True):
@@ -156,7 +156,7 @@ def test_noise_is_normal_and_each_samples_own(implementation: str) -> None:
 def test_noise_is_the_same_in_any_batch(implementation: str) -> None:
     images = noise_images(12, 3, 16, 16)
     stack = [Normalize(MEAN, STD), RandomErasing(1, value="random")]
-    pipeline = Pipeline(stack, (3, 16, 16), implementation=implementation)
+    pipeline = Pipeline(stack, (3, 16, 16))
     whole = pipeline(images, np.arange(12))
     order = np.array([7, 2, 11])
     assert torch.equal(pipeline(images[order], order), whole[order])
@@ -169,20 +169,16 @@ def test_values_are_in_the_scale_where_they_stand(implementation: str) -> None:
     value = (10, 128, 255)
     normalize = Normalize(MEAN, STD)
     drawn = given(**{name: number * 5 for name, number in box.items()})
-    before = Pipeline([RandomErasing(1, value=value), normalize], (3, 12, 12), implementation=implementation)
+    before = Pipeline([RandomErasing(1, value=value), normalize], (3, 12, 12))
     expected = (torch.tensor(value, dtype=torch.float64) / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
     found = before.apply(images, [*drawn, {}])
     torch.testing.assert_close(
         found[at].double(), expected.view(1, 3, 1, 1).expand(5, 3, 4, 5), rtol=0, atol=1e-6
     )
-    after = Pipeline(
-        [normalize, RandomErasing(1, value=(-3, 0, 7.5))], (3, 12, 12), implementation=implementation
-    )
+    after = Pipeline([normalize, RandomErasing(1, value=(-3, 0, 7.5))], (3, 12, 12))
     found = after.apply(images, [{}, *drawn])
     assert (found[at] == torch.tensor([-3, 0, 7.5]).view(1, 3, 1, 1)).all()
-    between = Pipeline(
-        [ToDtype(), RandomErasing(1, value=0.5), normalize], (3, 12, 12), implementation=implementation
-    )
+    between = Pipeline([ToDtype(), RandomErasing(1, value=0.5), normalize], (3, 12, 12))
     expected = (0.5 - torch.tensor(MEAN, dtype=torch.float64)) / torch.tensor(STD)
     found = between.apply(images, [{}, *drawn, {}])
     torch.testing.assert_close(
@@ -196,7 +192,7 @@ def test_later_boxes_win(implementation: str) -> None:
     shifted = box | {"left": [4] * 3}
     for values in ((7, 7), (7, 9)):
         stack = [RandomErasing(1, value=value) for value in values]
-        pipeline = Pipeline(stack, (3, 12, 12), implementation=implementation)
+        pipeline = Pipeline(stack, (3, 12, 12))
         found = pipeline.apply(images, given(**box) + given(**shifted))
         assert found[:, :, 2:6, 2:4].unique().tolist() == [values[0]]
         assert found[:, :, 2:6, 4:8].unique().tolist() == [values[1]]
@@ -283,19 +279,19 @@ def test_noise_may_be_cast_and_cropped(implementation: str) -> None:
     """ToDtype after noise rounds it, and noise may follow geometry that follows Normalize."""
     images = noise_images(6, 3, 12, 12)
     normalize, noise = Normalize(MEAN, STD), RandomErasing(1, value="random")
-    pipeline = Pipeline([normalize, noise], (3, 12, 12), implementation=implementation)
-    cast = Pipeline([normalize, noise, ToDtype(torch.float16)], (3, 12, 12), implementation=implementation)
+    pipeline = Pipeline([normalize, noise], (3, 12, 12))
+    cast = Pipeline([normalize, noise, ToDtype(torch.float16)], (3, 12, 12))
     assert torch.equal(cast(images, np.arange(6)), pipeline(images, np.arange(6)).half())
     late = [normalize, RandomCrop(12, padding=2, fill=-2), noise]
-    before = Pipeline(late, (3, 12, 12), implementation=implementation)
-    after = Pipeline([*late, ToDtype(torch.float16)], (3, 12, 12), implementation=implementation)
+    before = Pipeline(late, (3, 12, 12))
+    after = Pipeline([*late, ToDtype(torch.float16)], (3, 12, 12))
     assert torch.equal(after(images, np.arange(6)), before(images, np.arange(6)).half())
 
 
 def test_a_box_of_jittered_images_keeps_its_value(implementation: str) -> None:
     images = noise_images(6, 3, 12, 12)
     stack = [ColorJitter(0.5, 0.5), RandomErasing(1, value=77)]
-    pipeline = Pipeline(stack, (3, 12, 12), implementation=implementation)
+    pipeline = Pipeline(stack, (3, 12, 12))
     params = pipeline.sample(np.arange(6))
     found = pipeline.apply(images, params)
     for i in range(6):

@@ -32,7 +32,7 @@ def test_images_and_masks_are_torchvisions_to_the_bit(
 ) -> None:
     images = noise_images(5, 3, 9, 10)
     masks = noise_images(5, 2, 9, 10, seed=1).to(torch.int64)
-    pipeline = one(Pad(padding, 7, mode), images, implementation, mask_fill=5)
+    pipeline = one(Pad(padding, 7, mode), images, mask_fill=5)
     params = pipeline.sample(np.arange(5))
     expected = torchvision.functional.pad(images, padding, 7, mode)
     assert torch.equal(pipeline.apply(images, params), expected)
@@ -47,7 +47,7 @@ def test_a_fill_for_each_channel_is_torchvisions(
 ) -> None:
     images = noise_images(3, channels, 6, 7)
     fill = tuple(range(9, 9 + channels))
-    found = one(Pad((2, 3), fill), images, implementation)(images, np.arange(3))
+    found = one(Pad((2, 3), fill), images)(images, np.arange(3))
     assert torch.equal(found, torchvision.functional.pad(images, [2, 3], list(fill)))
 
 
@@ -72,9 +72,9 @@ def test_what_stands_around_it_sees_the_padding_as_it_was_made(mode: str, implem
         [RandomHorizontalFlip(), Pad((3, 1), 9, mode), RandomHorizontalFlip()],
         [CenterCrop(6), Pad(3, 9, mode), Pad((2, 0, 0, 1), 9, mode)],
     ):
-        pipeline = Pipeline(stack, (3, 9, 10), implementation=implementation)
+        pipeline = Pipeline(stack, (3, 9, 10))
         params = pipeline.sample(np.arange(20))
-        expected = separately(stack, images, params, implementation)
+        expected = separately(stack, images, params)
         assert torch.equal(pipeline.apply(images, params), expected)
 
 
@@ -91,7 +91,7 @@ def test_it_shares_the_pass_of_its_neighbours() -> None:
 def test_mirrors_reach_any_distance_where_numpys_do(implementation: str) -> None:
     """torchvision stops at the image's own size."""
     images = noise_images(2, 3, 4, 5)
-    found = one(Pad((13, 11), padding_mode="symmetric"), images, implementation)(images, np.arange(2))
+    found = one(Pad((13, 11), padding_mode="symmetric"), images)(images, np.arange(2))
     expected = np.pad(images.numpy(), ((0, 0), (0, 0), (11, 11), (13, 13)), "symmetric")
     np.testing.assert_array_equal(found.numpy(), expected)
 
@@ -99,7 +99,7 @@ def test_mirrors_reach_any_distance_where_numpys_do(implementation: str) -> None
 def test_an_image_of_one_pixel_is_continued_by_it(implementation: str) -> None:
     images = noise_images(2, 3, 1, 1)
     for mode in ("edge", "symmetric"):
-        found = one(Pad(2, padding_mode=mode), images, implementation).apply(images, [{}])
+        found = one(Pad(2, padding_mode=mode), images).apply(images, [{}])
         assert torch.equal(found, images.expand(2, 3, 5, 5))
 
 
@@ -145,7 +145,7 @@ def test_letterboxes_are_resized_and_padded_as_ultralytics_does(
 ) -> None:
     """By its arithmetic, and torchvision's resize: pixels to one level."""
     images = smooth_images(4, 3, 31, 40)
-    pipeline = one(LetterBox(size, **options), images, implementation)
+    pipeline = one(LetterBox(size, **options), images)
     ratio = min(size[0] / 31, size[1] / 40)
     if "scaleup" in options:
         ratio = min(ratio, 1.0)

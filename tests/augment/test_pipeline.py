@@ -31,7 +31,7 @@ from packer.augment import (
     Transform,
     pass_stages,
 )
-from tests.augment.conftest import assert_unrelated, noise_images, refusal
+from tests.augment.conftest import assert_unrelated, forced, noise_images, refusal
 
 SHAPE = (3, 24, 20)
 MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
@@ -51,8 +51,8 @@ def all_operations(dtype: torch.dtype = torch.float32) -> list[Transform]:
     ]
 
 
-def make_stack(implementation: str = "auto", **options: Any) -> Pipeline:
-    return Pipeline(all_operations(), SHAPE, implementation=implementation, **options)
+def make_stack(**options: Any) -> Pipeline:
+    return Pipeline(all_operations(), SHAPE, **options)
 
 
 def equal(first: Any, second: Any) -> bool:
@@ -164,7 +164,7 @@ def test_operations_samples_and_epochs_are_unrelated() -> None:
 def test_applying_twice_gives_the_same_bits_and_leaves_the_images(implementation: str) -> None:
     images = noise_images(9, *SHAPE)
     before = images.clone()
-    stack = make_stack(implementation)
+    stack = make_stack()
     params = stack.sample(np.arange(9))
     first = stack.apply(images, params)
     assert torch.equal(stack.apply(images, params), first)
@@ -178,7 +178,7 @@ def test_applying_twice_gives_the_same_bits_and_leaves_the_images(implementation
 
 def test_a_sample_is_the_same_in_any_batch(implementation: str) -> None:
     images = noise_images(24, *SHAPE)
-    stack = make_stack(implementation)
+    stack = make_stack()
     rows = np.arange(1000, 1024)
     whole = stack(images, rows, 2)
     order = np.random.default_rng(0).permutation(24)
@@ -195,7 +195,7 @@ def test_rows_take_images_out_of_a_field(implementation: str) -> None:
     field = noise_images(40, *SHAPE)
     rows = torch.tensor([5, 5, 39, 0, 17])
     for transforms in (all_operations(), [RandomHorizontalFlip()], [Normalize(MEAN, STD)], []):
-        stack = Pipeline(transforms, SHAPE, implementation=implementation)
+        stack = Pipeline(transforms, SHAPE)
         params = stack.sample(rows)
         found = stack.apply(field, params if transforms else stack.prepare(params, 5), rows=rows)
         assert torch.equal(found, stack.apply(field[rows], params))
@@ -204,7 +204,7 @@ def test_rows_take_images_out_of_a_field(implementation: str) -> None:
 @pytest.mark.parametrize("transforms", [all_operations(), [RandomCrop(8)], []])
 def test_out_takes_the_result(transforms: list[Transform], implementation: str) -> None:
     images = noise_images(9, *SHAPE)
-    stack = Pipeline(transforms, SHAPE, implementation=implementation)
+    stack = Pipeline(transforms, SHAPE)
     params = stack.sample(np.arange(9))
     expected = stack.apply(images, params)
     out = torch.empty_like(expected)
@@ -216,7 +216,7 @@ def test_large_batches_go_through_the_stages_in_parts(
     monkeypatch: pytest.MonkeyPatch, implementation: str
 ) -> None:
     images = noise_images(15, *SHAPE)
-    stack = make_stack(implementation)
+    stack = make_stack()
     params = stack.sample(np.arange(15))
     rows = torch.arange(15).flip(0)
     whole = stack.apply(images, params)
@@ -232,14 +232,14 @@ def test_large_batches_go_through_the_stages_in_parts(
 def test_floating_point_images_are_taken_from_zero_to_one(dtype: torch.dtype, implementation: str) -> None:
     bytes_ = noise_images(9, *SHAPE)
     images = (bytes_.double() / 255).to(dtype)
-    stack = Pipeline(all_operations()[:-1], SHAPE, dtype=dtype, implementation=implementation)
-    expected = Pipeline(all_operations()[:-1], SHAPE, implementation=implementation)(bytes_, np.arange(9))
+    stack = Pipeline(all_operations()[:-1], SHAPE, dtype=dtype)
+    expected = Pipeline(all_operations()[:-1], SHAPE)(bytes_, np.arange(9))
     found = stack(images, np.arange(9))
     allowed = {torch.float32: 2e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype] / min(STD)
     if dtype != torch.float32:  # between two stages floats are not rounded as bytes are
         allowed += 1.5 / 255 / min(STD)
     torch.testing.assert_close(found, expected, rtol=0, atol=max(allowed, 2.5 / 255 / min(STD)))
-    geometry = Pipeline([RandomCrop(8)], SHAPE, dtype=dtype, implementation=implementation)
+    geometry = Pipeline([RandomCrop(8)], SHAPE, dtype=dtype)
     assert geometry(images, np.arange(9)).dtype == dtype
 
 
@@ -255,7 +255,7 @@ def test_floating_point_values_of_every_image_are_looked_at() -> None:
 
 def test_any_strides_are_taken(implementation: str) -> None:
     images = noise_images(9, *SHAPE)
-    stack = make_stack(implementation)
+    stack = make_stack()
     params = stack.sample(np.arange(9))
     expected = stack.apply(images, params)
     assert torch.equal(stack.apply(images.contiguous(), params), expected)
@@ -265,7 +265,7 @@ def test_any_strides_are_taken(implementation: str) -> None:
 
 
 def test_no_images_make_none(implementation: str) -> None:
-    stack = make_stack(implementation)
+    stack = make_stack()
     nothing = stack(noise_images(0, *SHAPE), np.arange(0))
     assert nothing.shape == (0, 3, 20, 20)
     assert nothing.dtype == torch.float32
@@ -325,7 +325,7 @@ def test_a_mask_moves_as_an_image_of_its_values(
     transforms: list[Transform], channels: int, implementation: str
 ) -> None:
     images = noise_images(10, channels, 24, 20)
-    stack = Pipeline(transforms, (channels, 24, 20), implementation=implementation)
+    stack = Pipeline(transforms, (channels, 24, 20))
     params = stack.sample(np.arange(10))
     expected = stack.apply(images, params)
     before = images.clone()
@@ -345,7 +345,7 @@ def test_masks_of_every_number_type_keep_their_values(
     for dtype in (getattr(torch, name) for name in NUMBERS):
         masks = (numbers % 2).bool() if dtype == torch.bool else numbers.to(dtype)
         fill = 1 if dtype == torch.bool else 117
-        stack = Pipeline(transforms, SHAPE, implementation=implementation, mask_fill=fill)
+        stack = Pipeline(transforms, SHAPE, mask_fill=fill)
         params = stack.sample(np.arange(10))
         moved, reference = stack.apply_masks(masks, params), stack.apply_masks(numbers, params)
         assert moved.dtype == dtype
@@ -361,7 +361,6 @@ def test_class_numbers_beyond_a_byte_and_nan_survive(implementation: str) -> Non
         [RandomAffine(40, (0.2, 0.2), (0.6, 1.5), 20, "bilinear")],
         SHAPE,
         mask_fill=-100,
-        implementation=implementation,
     )
     masks = torch.randint(0, 3, (20, 24, 20), generator=torch.Generator().manual_seed(0)) * 2**40 - 7
     params = stack.sample(np.arange(20))
@@ -393,7 +392,7 @@ def test_masks_of_smooth_sampling_are_in_step_with_the_image(
     sides = (normal[0] * x + normal[1] * y > 0).astype(np.uint8)
     masks = torch.from_numpy(sides)
     images = 255 * masks[:, None]
-    stack = Pipeline(transforms, (1, 48, 48), implementation=implementation)
+    stack = Pipeline(transforms, (1, 48, 48))
     params = stack.sample(np.arange(10))
     made = stack.apply(images, params)[:, 0].double()
     moved = stack.apply_masks(masks, params)
@@ -404,9 +403,7 @@ def test_masks_of_smooth_sampling_are_in_step_with_the_image(
 
 
 def test_masks_are_not_blotted_out(implementation: str) -> None:
-    stack = Pipeline(
-        [Cutout(9), Normalize(MEAN, STD), RandomErasing(1)], SHAPE, implementation=implementation
-    )
+    stack = Pipeline([Cutout(9), Normalize(MEAN, STD), RandomErasing(1)], SHAPE)
     masks = noise_images(5, 1, 24, 20)[:, 0]
     assert torch.equal(stack.apply_masks(masks, stack.sample(np.arange(5))), masks)
 
@@ -426,10 +423,6 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
             lambda: Pipeline([], SHAPE, dtype=torch.int64),
             "Pipeline: dtype is torch.int64; torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16 are allowed. "
             "Convert the images first.",
-        ),
-        (
-            lambda: Pipeline([], SHAPE, implementation="fast"),
-            "Pipeline: implementation is 'fast'; 'auto', 'plain', 'compiled', 'cuda' are allowed. Pass one of them.",
         ),
         (
             lambda: Pipeline([], (24, 20)),  # type: ignore[arg-type]
@@ -541,9 +534,10 @@ def test_an_out_that_does_not_fit_is_refused(out: Tensor) -> None:
 def test_cuda_equals_the_cpu(dtype: torch.dtype, implementation: str) -> None:
     images = noise_images(33, *SHAPE)
     for transforms in (all_operations(dtype), [RandomCrop(16, padding=4), Normalize(MEAN, STD, dtype)]):
-        stack = Pipeline(transforms, SHAPE, implementation=implementation)
+        stack = Pipeline(transforms, SHAPE)
         params = stack.sample(np.arange(33))
-        on_cpu = Pipeline(transforms, SHAPE, implementation="plain").apply(images, params)
+        with forced("plain"):
+            on_cpu = stack.apply(images, params)
         on_cuda = stack.apply(images.cuda(), params)
         assert on_cuda.is_cuda
         assert on_cuda.permute(0, 2, 3, 1).is_contiguous()
@@ -592,9 +586,7 @@ def test_applying_does_not_wait_for_the_device() -> None:
 def test_results_may_go_where_the_images_are(implementation: str) -> None:
     """Not that it saves anything: a pass may write a pixel before it reads it for another."""
     images = noise_images(6, *SHAPE)
-    stack = Pipeline(
-        [RandomVerticalFlip(1.0), RandomHorizontalFlip(1.0)], SHAPE, implementation=implementation
-    )
+    stack = Pipeline([RandomVerticalFlip(1.0), RandomHorizontalFlip(1.0)], SHAPE)
     params = stack.sample(np.arange(6))
     expected = stack.apply(images, params).clone()
     assert torch.equal(stack.apply(images, params, out=images), expected)

@@ -35,7 +35,7 @@ from packer.augment import (
 from packer.augment.pass_stages import run_pass
 from packer.augment.placement import boxes_seen, placed, reduce, reductions
 from packer.errors import UsageError
-from tests.augment.conftest import RaggedImages, begin, noise_images, side_by_side, smooth_images
+from tests.augment.conftest import RaggedImages, begin, forced, noise_images, side_by_side, smooth_images
 
 SIZES = np.array([(40, 31), (24, 24), (25, 70), (64, 48), (33, 90)])
 ROWS = np.array([5, 900, 3, 12345678901, 7])
@@ -75,12 +75,12 @@ def test_each_image_is_what_a_pipeline_for_its_size_makes(
     transforms: Sequence[Transform], implementation: str
 ) -> None:
     images = each_own()
-    ragged = Pipeline(transforms, (3, None, None), seed=4, implementation=implementation)
+    ragged = Pipeline(transforms, (3, None, None), seed=4)
     drawn = ragged.prepare(ragged.sample(ROWS, 2, sizes=SIZES), len(ROWS), sizes=SIZES)
     made = ragged.apply(begin(ragged, together(images), drawn), drawn)
     boxes = torch.tensor([[[2.0, 3, 20, 21], [0, 0, 60, 60]]])
     for i, image in enumerate(images):
-        own = Pipeline(transforms, tuple(image.shape[1:]), seed=4, implementation=implementation)
+        own = Pipeline(transforms, tuple(image.shape[1:]), seed=4)
         params = own.sample(ROWS[i : i + 1], 2)
         assert torch.equal(made[i], own.apply(image, params)[0])
         assert torch.equal(ragged.apply_boxes(boxes, drawn[i : i + 1]), own.apply_boxes(boxes, params))
@@ -91,14 +91,14 @@ def test_of_an_image_only_the_part_that_is_seen_need_be_there(
     transforms: Sequence[Transform], implementation: str
 ) -> None:
     images = each_own()
-    pipeline = Pipeline(transforms, (3, None, None), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, None, None))
     drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), len(ROWS), sizes=SIZES)
     columns = drawn.host[:, : pipeline.first.width]
     boxes = boxes_seen([columns.numpy()])
     cut = zip(images, boxes.tolist(), strict=True)
     parts = together([image[..., top:bottom, left:right] for image, (left, top, right, bottom) in cut])
     numbers = placed(columns, parts.places, boxes, parts.reductions)
-    made = run_pass(pipeline.first.what, parts.pixels, numbers, None, None, implementation)
+    made = run_pass(pipeline.first.what, parts.pixels, numbers)
     assert torch.equal(made, begin(pipeline, together(images), drawn))
 
 
@@ -115,8 +115,9 @@ def test_both_loops_read_rows_that_lie_apart(transforms: Sequence[Transform]) ->
     columns[:, -4] = torch.from_numpy(top * 120 + left)
     columns[:, -3:-1], columns[:, -1] = torch.from_numpy(SIZES), 120
     flat = picture.view(-1, 3)
-    plain = run_pass(pipeline.first.what, flat, columns, implementation="plain")
-    compiled = run_pass(pipeline.first.what, flat, columns, implementation="compiled")
+    with forced("plain"):
+        plain = run_pass(pipeline.first.what, flat, columns)
+    compiled = run_pass(pipeline.first.what, flat, columns)
     torch.testing.assert_close(compiled, plain, rtol=0, atol=1 if plain.dtype == torch.uint8 else 2e-4)
     alone = together(
         [
@@ -134,7 +135,7 @@ def test_a_fourth_number_of_a_pixel_is_passed_over(
     transforms: Sequence[Transform], implementation: str
 ) -> None:
     images = together(each_own())
-    pipeline = Pipeline(transforms, (3, None, None), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, None, None))
     assert pipeline.first.wider
     drawn = pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES)
     last = torch.randint(0, 256, (len(images.pixels), 1), dtype=torch.uint8)
@@ -153,9 +154,9 @@ def test_pixels_that_turn_are_not_wider() -> None:
         ),
         ([CenterCrop(9)], "the loops do not take such"),
     ):
-        pipeline = Pipeline(transforms, (3, None, None), implementation="compiled")
+        pipeline = Pipeline(transforms, (3, None, None))
         assert not pipeline.first.wider
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=sentence), forced("compiled"):
             begin(pipeline, wider, pipeline.prepare(pipeline.sample(ROWS, sizes=SIZES), sizes=SIZES))
 
 
@@ -170,10 +171,10 @@ def test_nothing_outside_the_memory_is_read(column: int, number: float) -> None:
     columns = images.placed(
         pipeline.prepare(pipeline.sample(ROWS[:1], sizes=SIZES[:1]), 1, sizes=SIZES[:1]).host
     )
-    run_pass(pipeline.first.what, images.pixels, columns, implementation="compiled")
+    run_pass(pipeline.first.what, images.pixels, columns)
     columns[0, column] = number if column != -2 or np.isnan(number) else 32.0
     with pytest.raises(ValueError, match="lead outside the images' memory"):
-        run_pass(pipeline.first.what, images.pixels, columns, implementation="compiled")
+        run_pass(pipeline.first.what, images.pixels, columns)
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
@@ -186,9 +187,7 @@ def test_numbers_of_pixels_that_32_bits_do_not_hold_are_refused() -> None:
     columns[0, 6:10] = torch.tensor([right - 1, bottom - 1] * 2)
     columns[0, -5:] = torch.tensor([*divmod(place, 2**24), bottom, right, stride])
     with pytest.raises(ValueError, match="lead outside the images' memory"):
-        run_pass(
-            pipeline.first.what, torch.zeros(1, 3, dtype=torch.uint8), columns, implementation="compiled"
-        )
+        run_pass(pipeline.first.what, torch.zeros(1, 3, dtype=torch.uint8), columns)
 
 
 def test_large_memories_have_exact_places() -> None:

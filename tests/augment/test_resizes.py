@@ -64,9 +64,7 @@ def test_resizing_is_what_interpolate_does_in_float64(
     size: tuple[int, int], antialias: bool, implementation: str
 ) -> None:
     images = noise_images(4, 3, 24, 20)
-    pipeline = Pipeline(
-        [Resize(size, antialias=antialias), ToDtype()], (3, 24, 20), implementation=implementation
-    )
+    pipeline = Pipeline([Resize(size, antialias=antialias), ToDtype()], (3, 24, 20))
     found = 255 * levels(pipeline(images, np.arange(4)))
     np.testing.assert_allclose(found, resized(images, size, antialias), rtol=0, atol=FLOAT_LEVELS)
 
@@ -74,7 +72,7 @@ def test_resizing_is_what_interpolate_does_in_float64(
 @pytest.mark.parametrize("size", SIZES)
 def test_resizing_bytes_is_what_pillow_does_to_one_level(size: tuple[int, int], implementation: str) -> None:
     images = noise_images(4, 3, 24, 20)
-    found = levels(one(Resize(size), images, implementation)(images, np.arange(4)))
+    found = levels(one(Resize(size), images)(images, np.arange(4)))
     for image, result in zip(images, found, strict=True):
         pillow = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
         expected = np.asarray(pillow.resize(size[::-1], Image.Resampling.BILINEAR), dtype=float)
@@ -90,7 +88,7 @@ def test_any_rectangle_is_resized_as_if_it_were_the_image(
     images = noise_images(24, channels, 33, 29)
     before = images.clone()
     crop = RandomResizedCrop(size, antialias=antialias)
-    pipeline = Pipeline([crop, ToDtype()], (channels, 33, 29), implementation=implementation)
+    pipeline = Pipeline([crop, ToDtype()], (channels, 33, 29))
     where = rectangles(24, 33, 29)
     found = 255 * levels(pipeline.apply(images, [*given(**where), {}]))
     for i, (top, left, height, width) in enumerate(zip(*where.values(), strict=True)):
@@ -103,7 +101,7 @@ def test_any_rectangle_is_resized_as_if_it_were_the_image(
 def test_rectangles_of_bytes_agree_with_pillow_to_one_level(implementation: str) -> None:
     images = noise_images(24, 3, 33, 29)
     where = rectangles(24, 33, 29, seed=1)
-    found = levels(one(RandomResizedCrop((20, 16)), images, implementation).apply(images, given(**where)))
+    found = levels(one(RandomResizedCrop((20, 16)), images).apply(images, given(**where)))
     for i, (top, left, height, width) in enumerate(zip(*where.values(), strict=True)):
         cut = images[i, :, top : top + height, left : left + width].permute(1, 2, 0)
         pillow = Image.fromarray(cut.contiguous().numpy()).resize((16, 20), Image.Resampling.BILINEAR)
@@ -116,12 +114,10 @@ def test_nearest_takes_the_pixel_of_the_results_middle(
     name: str, size: tuple[int, int], implementation: str
 ) -> None:
     images = noise_images(16, 3, 24, 20)
-    found = one(Resize(size, name), images, implementation)(images, np.arange(16))
+    found = one(Resize(size, name), images)(images, np.arange(16))
     assert torch.equal(found, interpolate(images, size, mode="nearest-exact"))
     where = rectangles(16, 24, 20)
-    found = one(RandomResizedCrop(size, interpolation=name), images, implementation).apply(
-        images, given(**where)
-    )
+    found = one(RandomResizedCrop(size, interpolation=name), images).apply(images, given(**where))
     for i, (top, left, height, width) in enumerate(zip(*where.values(), strict=True)):
         cut = images[i : i + 1, :, top : top + height, left : left + width]
         assert torch.equal(found[i : i + 1], interpolate(cut, size, mode="nearest-exact"))
@@ -136,7 +132,7 @@ def test_bicubic_is_what_interpolate_does_in_float64(
     images = noise_images(count, channels, 24, 20, torch.float32)
     crop = RandomResizedCrop(size, interpolation="bicubic")
     where = {name: sides[:count] for name, sides in rectangles(4, 24, 20).items()}
-    found = levels(one(crop, images, implementation).apply(images, given(**where)))
+    found = levels(one(crop, images).apply(images, given(**where)))
     for i, (top, left, height, width) in enumerate(zip(*where.values(), strict=True)):
         cut = images[i : i + 1, :, top : top + height, left : left + width].double()
         expected = interpolate(cut, size, mode="bicubic", antialias=True, align_corners=False)
@@ -149,11 +145,11 @@ def test_bicubic_bytes_are_torchvisions(size: tuple[int, int], implementation: s
     bicubic = torchvision.InterpolationMode.BICUBIC
     count = 1 if size == (1, 1) else 6  # a pixel of all 480 takes the plain pass long
     for images, most in ((smooth_images(count, 3, 24, 20), 1), (noise_images(count, 3, 24, 20), 255)):
-        found = one(Resize(size, "bicubic"), images, implementation)(images, np.arange(count)).double()
+        found = one(Resize(size, "bicubic"), images)(images, np.arange(count)).double()
         expected = torchvision.functional.resize(images, list(size), bicubic).double()
         assert (found - expected).abs().max() <= most
         assert (found - expected).abs().mean() < 0.4
-    floats = Pipeline([Resize(size, bicubic), ToDtype()], (3, 24, 20), implementation=implementation)
+    floats = Pipeline([Resize(size, bicubic), ToDtype()], (3, 24, 20))
     made = floats(images, np.arange(count))
     assert made.min() >= 0
     assert made.max() <= 1
@@ -170,16 +166,14 @@ def test_bicubic_shares_the_pass_and_masks_move_as_ever(implementation: str) -> 
         RandomResizedCrop(16, interpolation="bicubic"),
         RandomCrop(12),
     ]
-    pipeline = Pipeline([*stack, Normalize(0.5, 0.5)], (3, 24, 20), implementation=implementation)
+    pipeline = Pipeline([*stack, Normalize(0.5, 0.5)], (3, 24, 20))
     assert pipeline.stages.count("pass") == 1
     params = pipeline.sample(np.arange(5))
     masks = images[:, 0]
-    linear = Pipeline(
-        [*stack[:2], RandomResizedCrop(16), stack[3]], (3, 24, 20), implementation=implementation
-    )
+    linear = Pipeline([*stack[:2], RandomResizedCrop(16), stack[3]], (3, 24, 20))
     assert torch.equal(pipeline.apply_masks(masks, params), linear.apply_masks(masks, params[:-1]))
     whole = given(top=[0] * 5, left=[0] * 5, height=[24] * 5, width=[20] * 5)
-    still = one(RandomResizedCrop((24, 20), interpolation="bicubic"), images, implementation)
+    still = one(RandomResizedCrop((24, 20), interpolation="bicubic"), images)
     assert torch.equal(still.apply(images, whole), images)
     turned = Pipeline([Resize(16, "bicubic"), RandomRotation(9, "bilinear")], (3, 24, 20))
     assert turned.stages.count("pass") == 2
@@ -188,12 +182,12 @@ def test_bicubic_shares_the_pass_and_masks_move_as_ever(implementation: str) -> 
 def test_a_size_that_is_the_images_own_changes_nothing(implementation: str) -> None:
     images = noise_images(3, 3, 24, 20)
     for same in (Resize((24, 20)), Resize(20), RandomResizedCrop((24, 20), (1, 1), (20 / 24, 20 / 24))):
-        assert torch.equal(one(same, images, implementation)(images, np.arange(3)), images)
+        assert torch.equal(one(same, images)(images, np.arange(3)), images)
 
 
 def test_floating_point_images_are_resized_in_their_own_scale(implementation: str) -> None:
     images = noise_images(3, 3, 24, 20, torch.float32)
-    found = levels(one(Resize((9, 31)), images, implementation)(images, np.arange(3)))
+    found = levels(one(Resize((9, 31)), images)(images, np.arange(3)))
     np.testing.assert_allclose(found, resized(images, (9, 31)), rtol=0, atol=FLOAT_LEVELS / 255)
 
 

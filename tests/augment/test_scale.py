@@ -43,7 +43,7 @@ def test_bytes_are_normalised_in_the_scale_of_0_to_1(
 ) -> None:
     images = every_value().contiguous() if planes else every_value()
     before = images.clone()
-    normalised = one(Normalize(MEAN, STD, dtype), images, implementation).apply(images, [{}])
+    normalised = one(Normalize(MEAN, STD, dtype), images).apply(images, [{}])
     expected = reference(images, 255)
     # One rounding to the dtype, after a product and a sum in float32.
     allowed = expected.abs() * EPSILON[dtype] + 5e-7
@@ -56,7 +56,7 @@ def test_bytes_are_normalised_in_the_scale_of_0_to_1(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_floats_are_taken_as_they_are(dtype: torch.dtype, implementation: str) -> None:
     images = (every_value().double() / 255).to(dtype)
-    normalised = one(Normalize(MEAN, STD), images, implementation).apply(images, [{}])
+    normalised = one(Normalize(MEAN, STD), images).apply(images, [{}])
     torch.testing.assert_close(normalised.double(), reference(images, 1), rtol=0, atol=1e-6)
     assert normalised.dtype == torch.float32
 
@@ -64,7 +64,7 @@ def test_floats_are_taken_as_they_are(dtype: torch.dtype, implementation: str) -
 @pytest.mark.parametrize("dtype", sorted(EPSILON, key=str))
 def test_todtype_divides_bytes_by_255(dtype: torch.dtype, implementation: str) -> None:
     images = every_value()
-    found = one(ToDtype(dtype), images, implementation).apply(images, [{}])
+    found = one(ToDtype(dtype), images).apply(images, [{}])
     expected = images.double() / 255
     assert (
         (found.double() - expected).abs() <= expected * (EPSILON[dtype] + 2 * EPSILON[torch.float32])
@@ -72,21 +72,21 @@ def test_todtype_divides_bytes_by_255(dtype: torch.dtype, implementation: str) -
     assert found.max() == 1
     assert found.min() == 0
     floats = expected.float()
-    assert torch.equal(one(ToDtype(), floats, implementation).apply(floats, [{}]), floats)
+    assert torch.equal(one(ToDtype(), floats).apply(floats, [{}]), floats)
 
 
 @pytest.mark.parametrize("transforms", [(ToDtype(),), (ToDtype(torch.float16),), ()])
 def test_normalising_after_todtype_is_normalising(transforms: Any, implementation: str) -> None:
     images = every_value()
-    pipeline = Pipeline([*transforms, Normalize(MEAN, STD)], (3, 8, 8), implementation=implementation)
+    pipeline = Pipeline([*transforms, Normalize(MEAN, STD)], (3, 8, 8))
     found = pipeline(images, np.arange(4))
     torch.testing.assert_close(found.double(), reference(images, 255), rtol=0, atol=1e-6)
 
 
 def test_todtype_after_normalize_only_rounds(implementation: str) -> None:
     images = every_value()
-    both = Pipeline([Normalize(MEAN, STD), ToDtype(torch.bfloat16)], (3, 8, 8), implementation=implementation)
-    alone = Pipeline([Normalize(MEAN, STD)], (3, 8, 8), implementation=implementation)
+    both = Pipeline([Normalize(MEAN, STD), ToDtype(torch.bfloat16)], (3, 8, 8))
+    alone = Pipeline([Normalize(MEAN, STD)], (3, 8, 8))
     assert torch.equal(both(images, np.arange(4)), alone(images, np.arange(4)).bfloat16())
 
 
@@ -102,7 +102,7 @@ def test_halves_are_the_rounding_of_the_float32_result(dtype: torch.dtype, imple
             Normalize(MEAN, STD, result),
             RandomErasing(value="random"),
         ]
-        pipeline = Pipeline(stack, (3, 24, 20), implementation=implementation)
+        pipeline = Pipeline(stack, (3, 24, 20))
         assert pipeline.output_dtype == result
         made.append(pipeline(images, np.arange(16)))
     assert torch.equal(made[0].to(dtype), made[1])
@@ -115,13 +115,11 @@ def test_they_draw_nothing() -> None:
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_one_number_stands_for_all_channels(channels: int, implementation: str) -> None:
     images = noise_images(3, channels)
-    found = one(Normalize(0.5, 0.25), images, implementation)(images, np.arange(3))
-    expected = one(Normalize([0.5] * channels, [0.25] * channels), images, implementation)(
-        images, np.arange(3)
-    )
+    found = one(Normalize(0.5, 0.25), images)(images, np.arange(3))
+    expected = one(Normalize([0.5] * channels, [0.25] * channels), images)(images, np.arange(3))
     assert torch.equal(found, expected)
     mixed = Normalize([0.5] * channels, 0.25)
-    assert torch.equal(one(mixed, images, implementation)(images, np.arange(3)), expected)
+    assert torch.equal(one(mixed, images)(images, np.arange(3)), expected)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_maps_move_as_torchvisions_images(
     from torchvision import tv_tensors
 
     transform, oracle = MOVES[kind]
-    pipeline = stack(transform, *COLOURS, implementation=implementation)
+    pipeline = stack(transform, *COLOURS)
     params = pipeline.sample(ROWS)
     maps = maps_of(dtype)
     moved = pipeline.apply_soft(maps, params)
@@ -100,15 +100,15 @@ def test_a_map_moves_as_an_image_of_its_values(channels: int, implementation: st
         RandomResizedCrop(20),
     )
     maps = noise_images(len(ROWS), channels, *SHAPE[1:], dtype=torch.float32)
-    pipeline = stack(*moves, *COLOURS, implementation=implementation)
+    pipeline = stack(*moves, *COLOURS)
     params = pipeline.sample(ROWS)
-    alone = Pipeline(moves, (1, *SHAPE[1:]), dtype=torch.float32, implementation=implementation)
+    alone = Pipeline(moves, (1, *SHAPE[1:]), dtype=torch.float32)
     expected = [alone.apply(maps[:, c : c + 1], params[:4])[:, 0] for c in range(channels)]
     torch.testing.assert_close(pipeline.apply_soft(maps, params), torch.stack(expected, 1))
 
 
 def test_what_is_sampled_from_nan_is_nan_and_nothing_else_changes(implementation: str) -> None:
-    pipeline = stack(RandomVerticalFlip(p=0), MOVES["crop"][0], implementation=implementation)
+    pipeline = stack(RandomVerticalFlip(p=0), MOVES["crop"][0])
     params = pipeline.sample(ROWS)
     maps = maps_of(torch.float32)
     whole = pipeline.apply_soft(maps, params)
@@ -125,7 +125,7 @@ def test_what_is_sampled_from_nan_is_nan_and_nothing_else_changes(implementation
 def test_beyond_the_edges_is_the_fill(fill: float, implementation: str) -> None:
     """In two stages."""
     moves = (RandomAffine(30, (0.3, 0.3), interpolation="bilinear"), RandomRotation(30))
-    pipeline = stack(*moves, soft_fill=fill, implementation=implementation)
+    pipeline = stack(*moves, soft_fill=fill)
     params = pipeline.sample(ROWS)
     maps = torch.full((len(ROWS), *SHAPE[1:]), 5.0)
     whole = pipeline.apply_soft(maps, params)

@@ -127,11 +127,11 @@ def test_few_passes_make_what_one_after_the_other_makes(
 ) -> None:
     images = noise_images(12, 3, 33, 33)
     before = images.clone()
-    pipeline = Pipeline(transforms, (3, 33, 33), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, 33, 33))
     assert len(pipeline._stages) == passes
     params = pipeline.sample(np.arange(12))
     found = pipeline.apply(images, params)
-    expected = separately(transforms, images, params, implementation)
+    expected = separately(transforms, images, params)
     assert found.dtype == expected.dtype == pipeline.output_dtype
     assert found.shape == expected.shape == (12, *pipeline.output_shape)
     difference = (found.double() - expected.double()).abs() * scaled(transforms)
@@ -153,12 +153,11 @@ def test_a_resize_and_a_turn_interpolate_once_and_differ_where_that_shows(implem
         RandomHorizontalFlip(),
         RandomRotation(30, "bilinear", fill=90),
     ]
-    pipeline = Pipeline(transforms, (3, 48, 48), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, 48, 48))
     assert len(pipeline._stages) == 1
     params = pipeline.sample(np.arange(24))
     difference = np.abs(
-        levels(pipeline.apply(images, params))
-        - levels(separately(transforms, images, params, implementation))
+        levels(pipeline.apply(images, params)) - levels(separately(transforms, images, params))
     )
     assert difference.mean() < 0.7
     assert np.quantile(difference, 0.99) < 3
@@ -170,24 +169,23 @@ def test_a_second_turn_sees_what_a_first_one_moved_away(implementation: str) -> 
     """By design: there and back again is the image itself, where one after the other leaves the corners filled."""
     images = noise_images(6, 3, 32, 32)
     transforms = [RandomRotation(45), RandomRotation(45)]
-    pipeline = Pipeline(transforms, (3, 32, 32), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, 32, 32))
     angle = torch.linspace(5, 45, 6, dtype=torch.float64)
     params = [{"angle": angle}, {"angle": -angle}]
     assert len(pipeline._stages) == 1
     assert torch.equal(pipeline.apply(images, params), images)
-    assert not torch.equal(separately(transforms, images, params, implementation), images)
+    assert not torch.equal(separately(transforms, images, params), images)
 
 
 def test_a_turn_before_a_resize_reads_beyond_the_crop_between(implementation: str) -> None:
     """By design, on smooth images: the rim of a crop that follows a turn is mixed with what lies beyond it."""
     images = smooth_images(16, 3, 48, 48)
     transforms = [RandomRotation(20, "bilinear"), CenterCrop(24), Resize(16)]
-    pipeline = Pipeline(transforms, (3, 48, 48), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, 48, 48))
     assert len(pipeline._stages) == 1
     params = pipeline.sample(np.arange(16))
     difference = np.abs(
-        levels(pipeline.apply(images, params))
-        - levels(separately(transforms, images, params, implementation))
+        levels(pipeline.apply(images, params)) - levels(separately(transforms, images, params))
     )
     assert interior(difference, 1).max() <= 2
     assert difference.max() <= 4
@@ -197,11 +195,10 @@ def test_padding_then_shrinking_differs_at_the_seam_only(implementation: str) ->
     """By design: the seam between picture and padding is a straight ramp as wide as the filter."""
     images = smooth_images(16, 3, 32, 32)
     transforms = [RandomCrop(48, padding=8, fill=0), Resize(19)]
-    pipeline = Pipeline(transforms, (3, 32, 32), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, 32, 32))
     params = pipeline.sample(np.arange(16))
     difference = np.abs(
-        levels(pipeline.apply(images, params))
-        - levels(separately(transforms, images, params, implementation))
+        levels(pipeline.apply(images, params)) - levels(separately(transforms, images, params))
     )
     assert difference.max() < 255 / 6
     assert np.quantile(difference.max(axis=(1, 2, 3)), 0.5) > 1
@@ -219,7 +216,7 @@ def test_padding_then_shrinking_differs_at_the_seam_only(implementation: str) ->
 def test_pixels_between_stages_are_what_they_should_be(
     transforms: list[Transform], implementation: str
 ) -> None:
-    pipeline = Pipeline(transforms, (3, 33, 33), implementation=implementation)
+    pipeline = Pipeline(transforms, (3, 33, 33))
     made = pipeline(noise_images(4, 3, 33, 33), np.arange(4))
     assert made.shape == (4, 3, 20, 20)
     assert made.permute(0, 2, 3, 1).is_contiguous()

@@ -215,7 +215,7 @@ def deep(number: int, **given: Any) -> tuple[Pass, Tensor, Tensor, Tensor | None
 
 def both_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
     """Results by the compiled pass, and of the plain one on all channels at a time, in float64."""
-    given = run_pass(what, images, columns, rows, None, "compiled")
+    given = run_pass(what, images, columns, rows)
     assert given.dtype == getattr(torch, what.dtype)
     as_floats = dataclasses.replace(what, dtype="float32" if what.dtype == "uint16" else what.dtype)
     expected = results(as_floats, len(columns))
