@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from packer.augment import kinds, validation
 from packer.augment.geometric import RandomRectangle
 from packer.augment.passes import pass_spec
+from packer.augment.placement import Floats
 from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
 
@@ -80,65 +82,35 @@ class RandomGrayscale(kinds.RandomChange, kinds.ColorPart):
     """
 
     p: validation.Number = Parameter(validation.number, 0.1, 0, 1)
-    drawn = "gray"
+    gate = "gray"
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        return chosen(saturation(np.zeros(count)), params["gray"])
+        return STEPS["saturation"](np.zeros(count))
 
 
-def brightness(factor: NDArray[np.float64]) -> kinds.Columns:
-    """x -> factor x. Returns float32 [N, 13]; so do all below."""
-    return matrix(factor[:, None, None] * np.eye(3), np.zeros(3))
+def blend(factor: Floats, other: Sequence[float] = (0.0, 0.0, 0.0), offset: float = 0.0) -> kinds.Columns:
+    """Return the step x -> factor x + (1 - factor) other + offset, with `other` as shares of red, green and blue: float32 [N, 13]."""
+    made = np.empty((len(factor), pass_spec.STEP_WIDTH), np.float32)
+    made[:, 0] = pass_spec.MATRIX
+    numbers, factors = made[:, 1:].reshape(-1, 3, 4), factor[:, None, None]  # a copy
+    numbers[:, :, :3], numbers[:, :, 3] = factors * np.eye(3) + (1 - factors) * np.array(other), offset
+    made[:, 1:] = numbers.reshape(-1, 12)
+    return made
 
 
-def contrast(factor: NDArray[np.float64]) -> kinds.Columns:
-    """x -> factor x + (1 - factor) times the image's mean grey."""
-    return _step(pass_spec.CONTRAST, factor)
+def step(kind: int, numbers: NDArray[Any]) -> kinds.Columns:
+    """Return a step of a kind that takes one number a sample: float32 [N, 13]."""
+    made = np.zeros((len(numbers), pass_spec.STEP_WIDTH), np.float32)
+    made[:, 0], made[:, 1] = kind, numbers
+    return made
 
 
-def saturation(factor: NDArray[np.float64]) -> kinds.Columns:
-    """x -> factor x + (1 - factor) times the pixel's grey."""
-    weights = factor[:, None, None]
-    return matrix(weights * np.eye(3) + (1 - weights) * np.array(pass_spec.GREY), np.zeros(3))
-
-
-def hue(turns: NDArray[np.float64]) -> kinds.Columns:
-    """Move the hue, in HSV."""
-    return _step(pass_spec.HUE, turns)
-
-
-def solarize(threshold: NDArray[np.float64]) -> kinds.Columns:
-    """Invert values from the threshold up. threshold: [N], in the images' scale."""
-    return _step(pass_spec.SOLARIZE, threshold)
-
-
-def inverted(count: int, limit: float) -> kinds.Columns:
-    """x -> limit - x."""
-    return matrix(np.repeat(-np.eye(3)[None], count, axis=0), np.full(3, limit))
-
-
-def posterize(bits: NDArray[np.int64]) -> kinds.Columns:
-    """Keep the upper bits of uint8 values. bits: [N], 0 to 8."""
-    return _step(pass_spec.POSTERIZE, 2.0 ** (8 - bits))
-
-
-def matrix(factors: NDArray[np.float64], offsets: NDArray[np.float64]) -> kinds.Columns:
-    """Any 3x4 matrix: factors [N, 3, 3], offsets [N, 3] or [3]."""
-    step = np.empty((len(factors), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0] = pass_spec.MATRIX
-    numbers = step[:, 1:].reshape(-1, 3, 4)  # a copy
-    numbers[:, :, :3], numbers[:, :, 3] = factors, offsets
-    step[:, 1:] = numbers.reshape(-1, 12)
-    return step
-
-
-def _step(kind: int, numbers: NDArray[Any]) -> kinds.Columns:
-    step = np.zeros((len(numbers), pass_spec.STEP_WIDTH), np.float32)
-    step[:, 0], step[:, 1] = kind, numbers
-    return step
-
-
-STEPS = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+STEPS: dict[str, Callable[[Floats], kinds.Columns]] = {
+    "brightness": blend,
+    "contrast": partial(step, pass_spec.CONTRAST),
+    "saturation": partial(blend, other=pass_spec.GREY),
+    "hue": partial(step, pass_spec.HUE),
+}
 
 
 @dataclass(eq=False)
@@ -160,7 +132,7 @@ class RandomSolarize(kinds.RandomChange, kinds.ColorPart):
             )
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        return chosen(solarize(np.full(count, self.threshold)), params["change"])
+        return step(pass_spec.SOLARIZE, np.full(count, self.threshold))
 
 
 @dataclass(eq=False)
@@ -175,7 +147,7 @@ class RandomPosterize(kinds.RandomChange, kinds.ColorPart):
     bytes_only = True
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        return chosen(posterize(np.full(count, self.bits)), params["change"])
+        return step(pass_spec.POSTERIZE, np.full(count, 2.0 ** (8 - self.bits)))
 
 
 class RandomInvert(kinds.PlainChange, kinds.ColorPart):
@@ -185,12 +157,7 @@ class RandomInvert(kinds.PlainChange, kinds.ColorPart):
     """
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        return chosen(inverted(count, pixels.limit or 1.0), params["change"])
-
-
-def chosen(step: kinds.Columns, change: NDArray[np.bool_]) -> kinds.Columns:
-    """Return the step for some samples, none for the others. step: float32 [N, 13]. Returns float32 [N, 1, 13]."""
-    return np.where(change[:, None], step, np.float32(0))[:, None]
+        return blend(np.full(count, -1.0), offset=pixels.limit or 1.0)
 
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -77,8 +77,7 @@ class _RandomFilter(kinds.RandomChange, FilterPart):
     share = 0.0
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
-        number = 1 + list(FILTERS).index(self.filter)
-        return np.outer(params[self.drawn], [number, self.share]).astype(np.float32)
+        return np.full((count, 2), [1 + list(FILTERS).index(self.filter), self.share], np.float32)
 
 
 @dataclass(eq=False)
@@ -88,7 +87,7 @@ class RandomAdjustSharpness(_RandomFilter):
     sharpness_factor: from 0 up: 0 is smoothed, 1 as it is, 2 twice as sharp. p: 0 <= p <= 1. uint8 images only.
     """
 
-    drawn = "sharpen"
+    gate = "sharpen"
     filter = "Sharpness"
 
     sharpness_factor: validation.Number = Parameter(validation.number, MISSING, 0)

@@ -69,13 +69,13 @@ class _Padded(kinds.GeometryPart):
     """Geometry that may show what lies beyond the image's edges."""
 
     padding: validation.OptionalMargins
-    padding_mode: validation.Word
+    padding_mode: Any
     pad_if_needed: Any = False
 
     @property
     def outside(self) -> Outside | None:  # type: ignore[override]
         """See GeometryPart."""
-        return OUTSIDES[self.padding_mode] if any(self.padding or ()) or self.pad_if_needed else None
+        return self.padding_mode if any(self.padding or ()) or self.pad_if_needed else None
 
     def margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
         """Return the padding of images: left, top, right, bottom."""
@@ -145,7 +145,7 @@ class RandomHorizontalFlip(kinds.PlainChange, kinds.GeometryPart):
     p: 0 <= p <= 1.
     """
 
-    drawn = "flip"
+    gate = "flip"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(across=params["flip"])
@@ -157,7 +157,7 @@ class RandomVerticalFlip(kinds.PlainChange, kinds.GeometryPart):
     p: 0 <= p <= 1.
     """
 
-    drawn = "flip"
+    gate = "flip"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(down=params["flip"])
@@ -195,7 +195,7 @@ class RandomCrop(_GivenSize, _Padded):
     padding: validation.OptionalMargins = Parameter(validation.margins, None)
     pad_if_needed: validation.Flag = Parameter(validation.flag, False)
     fill: validation.Colour = Parameter(validation.colour, 0)
-    padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
+    padding_mode: Any = Parameter(validation.one_of, "constant", OUTSIDES)
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         _, _, height, width = self.padded(*shape[1:])
@@ -348,7 +348,7 @@ class Pad(_Padded):
 
     padding: validation.Margins = Parameter(validation.margins)
     fill: validation.Colour = Parameter(validation.colour, 0)
-    padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
+    padding_mode: Any = Parameter(validation.one_of, "constant", OUTSIDES)
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         return shape[0], *self.padded(*shape[1:])[2:]
@@ -374,7 +374,7 @@ class LetterBox(_GivenSize, _Sampled):
     center: validation.Flag = Parameter(validation.flag, True)
     interpolation: validation.Word = Parameter(validation.one_of, "bilinear", RESIZE_SAMPLINGS)
     antialias: validation.Flag = Parameter(validation.flag, True)
-    outside = "fill"
+    outside = "constant"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         height, width = placement.size
@@ -402,7 +402,7 @@ class RandomRotation(_Sampled):
     center: validation.OptionalPair = Parameter(validation.pair, None)
     fill: validation.Colour = Parameter(validation.colour, 0)
     turns = True
-    outside = "fill"
+    outside = "constant"
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw angle, in degrees, counter-clockwise: float64 [N]."""
@@ -442,7 +442,7 @@ class RandomAffine(_Sampled):
     fill: validation.Colour = Parameter(validation.colour, 0)
     center: validation.OptionalPair = Parameter(validation.pair, None)
     turns = True
-    outside = "fill"
+    outside = "constant"
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""

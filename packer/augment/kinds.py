@@ -235,7 +235,7 @@ class GeometryPart(TransformPart):
     antialias: whether the filter widens when it shrinks, None if it does not resize.
     turns: whether it may leave rows that are no longer level. One that does not takes images that differ in size too.
     outside: what is seen beyond the image's edges, None if it never looks there.
-    fill: for "fill", one number or one a channel, in the image's scale.
+    fill: for "constant", one number or one a channel, in the image's scale.
     """
 
     sampling: Sampling = "shift"
@@ -278,9 +278,11 @@ class DrawnPart(TransformPart):
     """A part that works by numbers of each sample, as geometry does by its placement.
 
     width: how many. colours: whether it works on colours, so on 1, 3 or 4 channels. bytes_only: whether it takes uint8 alone.
+    gate: the draw, if any, that says which samples are changed at all.
     """
 
     width: int = 0
+    gate: str = ""
     colours: bool = False
     bytes_only: bool = False
 
@@ -298,7 +300,7 @@ class DrawnPart(TransformPart):
 
     @abstractmethod
     def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
-        """Return the numbers: float32 [count, width]; zeros leave an image as it is. pixels: what it works on."""
+        """Return the numbers: float32 [count, width], reshaped if need be; zeros leave an image as it is. pixels: what it works on."""
 
 
 class ColorPart(DrawnPart):
@@ -358,14 +360,14 @@ class WholeImagePart(DrawnPart):
 
 
 class RandomChange(TransformPart):
-    """An operation that an image gets with probability p; `drawn` names what decides."""
+    """An operation that an image gets with probability p; `gate` names what decides."""
 
-    drawn = "change"
+    gate = "change"
     p: validation.Number
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
         """Draw flip, gray, sharpen or change: bool [N]."""
-        return {self.drawn: draws.happens(self.drawn, self.p)}
+        return {self.gate: draws.happens(self.gate, self.p)}
 
 
 @dataclass(eq=False)

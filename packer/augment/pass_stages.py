@@ -172,18 +172,18 @@ class PassStage:
             or what.scaled
             or (resampled and part.sampling not in ("shift", what.sampling))
             or (part.antialias is not None and any(p.antialias is not None for p in mine))
-            or (looking and looking.outside != "fill" and part.sampling != "shift")
-            or (part.outside not in ("fill", None) and (looking or resampled))
+            or (looking and looking.outside != "constant" and part.sampling != "shift")
+            or (part.outside not in ("constant", None) and (looking or resampled))
         ):
             return False
-        if part.outside == "fill" and looking:
-            if (looking.outside, looking.fill) != ("fill", part.fill):
+        if part.outside == "constant" and looking:
+            if (looking.outside, looking.fill) != ("constant", part.fill):
                 return False
             if any(p.turns for p in mine) and not part.turns:
                 return False
         if part.sampling != "shift":
             what = replace(what, sampling=part.sampling)
-        if part.outside == "fill":
+        if part.outside == "constant":
             what = replace(what, framed=True, fill=_colour(part.name, part.fill, self.result))
         elif part.outside is not None:
             what = replace(what, outside=part.outside)
@@ -330,11 +330,11 @@ def run_stages(
 def _columns(
     part: kinds.DrawnPart, params: kinds.Params, count: int, pixels: kinds.PixelFormat
 ) -> kinds.Columns:
-    """Return the columns of a part: float32 [count, width]; zeros, which change nothing, where RandomApply decided so."""
+    """Return the columns of a part: float32 [count, width]; zeros, which change nothing, where RandomApply or the part decided so."""
     columns = part.columns(params, count, pixels).reshape(count, part.width)
-    if "apply" in params:
-        columns = columns.copy()
-        columns[~params["apply"]] = 0
+    for gate in ("apply", part.gate):
+        if gate in params:
+            columns = np.where(params[gate][:, None], columns, np.float32(0))
     return columns
 
 

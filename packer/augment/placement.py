@@ -86,9 +86,9 @@ class AffinePlacement:
 
     def cut_padded(self, left: Numbers, top: Numbers, size: tuple[Any, Any], outside: Outside | None) -> None:
         """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
-        if outside == "fill":
+        if outside == "constant":
             self.see_outside()
-        continues = outside not in ("fill", None)
+        continues = outside not in ("constant", None)
         self.cut(left, top, size, read_only=not continues)
         # The pixels that may be read now continue the picture beyond its edges; what is cut later changes neither.
         self._continued |= continues

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +28,11 @@ _SIGNED = np.isin(OPERATIONS, _MOVES + _FACTORS)
 
 
 class _Policy(kinds.Transform):
-    """Operations drawn for each image, `num_ops` one after the other."""
+    """Operations drawn for each image, `num_ops` one after the other. magnitude: their strength, drawn too if None."""
 
     num_ops: Any = 1
+    magnitude: Any = None
+    num_magnitude_bins: validation.Whole
     interpolation: validation.Word
     fill: validation.Colour
 
@@ -42,18 +45,34 @@ class _Policy(kinds.Transform):
         kinds = _PolicyFilter, _PolicyGeometry, _PolicyColor
         return [kind(self, slot) for slot in range(self.num_ops) for kind in kinds]
 
-    def drawn(
-        self, draws: kinds.Draws, table: NDArray[np.float64], bins: Sequence[NDArray[np.int64]]
-    ) -> kinds.Params:
-        """Draw an operation and its sign for each slot. table: magnitudes, float64 [14, bins]. bins: of each slot, int64 [N]."""
-        operation = np.zeros((len(draws), len(bins)), np.int64)
-        magnitude = np.zeros((len(draws), len(bins)))
-        for slot, column in enumerate(bins):
-            number = draws.integers(f"operation {slot}", len(OPERATIONS))
+    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
+        """Draw operation: int64 [N, num_ops], numbers of OPERATIONS; magnitude: float64 [N, num_ops], with its sign."""
+        table, bins = self.magnitudes(shape), self.num_magnitude_bins
+        operation = np.zeros((len(draws), self.num_ops), np.int64)
+        magnitude = np.zeros((len(draws), self.num_ops))
+        for slot in range(self.num_ops):
+            number = operation[:, slot] = draws.integers(f"operation {slot}", len(OPERATIONS))
             negative = draws.happens(f"sign {slot}", 0.5) & _SIGNED[number]
-            operation[:, slot] = number
-            magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, column]
+            strength = draws.integers(f"bin {slot}", bins) if self.magnitude is None else self.magnitude
+            magnitude[:, slot] = np.where(negative, -1.0, 1.0) * table[number, strength]
         return {"operation": operation, "magnitude": magnitude}
+
+    def magnitudes(self, shape: kinds.Shape) -> Floats:
+        """Return the magnitudes of operations: float64 [14, bins], without signs; 0 for operations that have none."""
+        *most, factor, bits = self.most(shape)
+        bins = self.num_magnitude_bins
+        # By torch, in float32, as the policies' authors had it: a last digit decides about a whole pixel.
+        ends = zip(_MOVES + _FACTORS, [*most, *[factor] * len(_FACTORS)], strict=True)
+        rows = {name: torch.linspace(0.0, end, bins) for name, end in ends}
+        rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
+        rows["Solarize"] = torch.linspace(1.0, 0.0, bins)
+        none = torch.zeros(bins)
+        table: Floats = torch.stack([rows.get(name, none) for name in OPERATIONS]).double().numpy()
+        return table
+
+    @abstractmethod
+    def most(self, shape: kinds.Shape) -> tuple[float, ...]:
+        """Return the largest magnitudes: of _MOVES, of _FACTORS, and of bits that are lost."""
 
 
 @dataclass(eq=False)
@@ -70,10 +89,8 @@ class TrivialAugmentWide(_Policy):
     interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
     fill: validation.Colour = Parameter(validation.colour, 0)
 
-    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw operation: int64 [N, 1], numbers of OPERATIONS; magnitude: float64 [N, 1], as in the table, with its sign."""
-        table = wide_magnitudes(self.num_magnitude_bins)
-        return self.drawn(draws, table, [draws.integers("bin 0", self.num_magnitude_bins)])
+    def most(self, shape: kinds.Shape) -> tuple[float, ...]:
+        return 0.99, 0.99, 32.0, 32.0, 135.0, 0.99, 6
 
 
 @dataclass(eq=False)
@@ -97,35 +114,8 @@ class RandAugment(_Policy):
         most = self.num_magnitude_bins - 1
         validation.checked("RandAugment", "magnitude", self.magnitude, validation.whole, 0, most)
 
-    def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw operation: int64 [N, num_ops]; magnitude: float64 [N, num_ops]; see TrivialAugmentWide."""
-        table = rand_magnitudes(self.num_magnitude_bins, shape[1], shape[2])
-        same = np.full(len(draws), self.magnitude)
-        return self.drawn(draws, table, [same] * self.num_ops)
-
-
-def wide_magnitudes(bins: int) -> NDArray[np.float64]:
-    """Magnitudes of TrivialAugmentWide: float64 [14, bins], without signs; 0 for operations that have none."""
-    return _magnitudes(bins, 0.99, 32.0, 32.0, 135.0, 0.99, 6)
-
-
-def rand_magnitudes(bins: int, height: int, width: int) -> NDArray[np.float64]:
-    """Magnitudes of RandAugment for images of this size: float64 [14, bins]."""
-    return _magnitudes(bins, 0.3, 150.0 / 331.0 * width, 150.0 / 331.0 * height, 30.0, 0.9, 4)
-
-
-def _magnitudes(
-    bins: int, shear: float, across: float, down: float, degrees: float, factor: float, bits: int
-) -> Floats:
-    """Magnitudes up to these, for as many bins: float64 [14, bins], without signs; 0 for operations that have none."""
-    most = dict(zip(_MOVES, (shear, shear, across, down, degrees), strict=True))
-    # By torch, in float32, as the policies' authors had it: a last digit decides about a whole pixel.
-    rows = {name: torch.linspace(0.0, most.get(name, factor), bins) for name in _MOVES + _FACTORS}
-    rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
-    rows["Solarize"] = torch.linspace(1.0, 0.0, bins)
-    none = torch.zeros(bins)
-    table: Floats = torch.stack([rows.get(name, none) for name in OPERATIONS]).double().numpy()
-    return table
+    def most(self, shape: kinds.Shape) -> tuple[float, ...]:
+        return 0.3, 0.3, 150.0 / 331.0 * shape[2], 150.0 / 331.0 * shape[1], 30.0, 0.9, 4
 
 
 class _PolicyPart(kinds.TransformPart):
@@ -160,7 +150,7 @@ class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
     """ShearX, ShearY, TranslateX, TranslateY, Rotate."""
 
     turns = True
-    outside: Outside | None = "fill"
+    outside: Outside | None = "constant"
 
     def __init__(self, policy: _Policy, slot: int) -> None:
         super().__init__(policy, slot)
@@ -176,11 +166,11 @@ class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
 
 
 _COLORS: dict[str, Callable[[Floats], kinds.Columns]] = {
-    "Brightness": lambda magnitude: color.brightness(1 + magnitude),
-    "Color": lambda magnitude: color.saturation(1 + magnitude),
-    "Contrast": lambda magnitude: color.contrast(1 + magnitude),
-    "Posterize": lambda magnitude: color.posterize(magnitude.astype(np.int64)),
-    "Solarize": lambda magnitude: color.solarize(255 * magnitude),
+    "Brightness": lambda magnitude: color.STEPS["brightness"](1 + magnitude),
+    "Color": lambda magnitude: color.STEPS["saturation"](1 + magnitude),
+    "Contrast": lambda magnitude: color.STEPS["contrast"](1 + magnitude),
+    "Posterize": lambda magnitude: color.step(pass_spec.POSTERIZE, 2.0 ** (8 - magnitude)),
+    "Solarize": lambda magnitude: color.step(pass_spec.SOLARIZE, 255 * magnitude),
 }
 
 

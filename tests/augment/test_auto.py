@@ -14,7 +14,7 @@ from torch import Tensor
 
 from packer.augment import Pipeline, RandAugment, RandomApply, RandomResizedCrop, ToDtype, TrivialAugmentWide
 from packer.augment.pass_stages import PartStage, PassStage
-from packer.augment.policies import OPERATIONS, rand_magnitudes, wide_magnitudes
+from packer.augment.policies import OPERATIONS
 from tests.augment.conftest import assert_fair, one, refusal
 
 SIGNED = OPERATIONS[1:10]
@@ -49,7 +49,7 @@ WIDE["Sharpness"] = 0.99
 
 @pytest.mark.parametrize("policy", ["wide", "rand"])
 def test_magnitudes_are_the_papers(policy: str) -> None:
-    table = wide_magnitudes(31) if policy == "wide" else rand_magnitudes(31, 100, 200)
+    table = (TrivialAugmentWide() if policy == "wide" else RandAugment()).magnitudes((3, 100, 200))
     most = WIDE if policy == "wide" else RAND
     assert table.shape == (14, 31)
     for name, row in zip(OPERATIONS, table, strict=True):
@@ -67,7 +67,9 @@ def test_magnitudes_are_the_papers(policy: str) -> None:
 
 
 def test_translations_that_are_whole_stay_whole_in_float32() -> None:
-    assert np.trunc(wide_magnitudes(33)[OPERATIONS.index("TranslateX")]).tolist() == list(range(33))
+    assert np.trunc(
+        TrivialAugmentWide(33).magnitudes((3, 9, 9))[OPERATIONS.index("TranslateX")]
+    ).tolist() == list(range(33))
 
 
 def drawn(
@@ -87,7 +89,7 @@ def test_all_operations_are_equally_likely_in_each_place() -> None:
 
 def test_wide_draws_each_strength_and_each_sign_alike() -> None:
     operation, magnitude = drawn(TrivialAugmentWide(), 60_000)
-    table = wide_magnitudes(31)
+    table = TrivialAugmentWide().magnitudes((3, 100, 200))
     for name in SIGNED:
         number = OPERATIONS.index(name)
         mine = magnitude[operation[:, 0] == number, 0]
@@ -101,7 +103,7 @@ def test_wide_draws_each_strength_and_each_sign_alike() -> None:
 
 def test_rand_has_one_strength() -> None:
     operation, magnitude = drawn(RandAugment(3, magnitude=20), 3000)
-    table = rand_magnitudes(31, 100, 200)
+    table = RandAugment().magnitudes((3, 100, 200))
     assert operation.shape == magnitude.shape == (3000, 3)
     assert np.array_equal(np.abs(magnitude), table[operation, 20])
 

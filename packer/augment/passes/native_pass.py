@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import get_args
 
 import torch
 from torch import Tensor
 
 from packer import native
-from packer.augment.passes.pass_spec import DTYPES, Outside, Pass, Sampling
+from packer.augment.passes.pass_spec import DTYPES, OUTSIDES, SAMPLINGS, Pass
 from packer.starting import ForkSafeThreads
 
 _SOURCES = (torch.uint8, torch.float32)
@@ -58,12 +56,10 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         rows lead outside the images.
     """
     count = len(columns)
-    if what.ragged:
-        sourced = images.ndim == 2 and images.is_contiguous() and rows is None
-    elif rows is None:
-        sourced = len(images) == count
+    if rows is not None:
+        sourced = not what.ragged and rows.shape == (count,) and rows.dtype == torch.int64
     else:
-        sourced = rows.shape == (count,) and rows.dtype == torch.int64
+        sourced = images.ndim == 2 and images.is_contiguous() if what.ragged else len(images) == count
     if (
         not (sourced and can(what, images, out) and columns.dtype == torch.float32)
         or images.shape[1] not in ((3, 4) if what.wider else (what.channels,))
@@ -110,29 +106,26 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         # Samples differ in how long they take: more parts than threads even that out.
         parts = min(count, 4 * threads)
         bounds = [count * part // parts for part in range(parts + 1)]
-        _share(threads, lambda begin, end: make(begin, end, past), deque(pairwise(bounds)))
+        _share(threads, lambda begin, end: make(begin, end, past), [*pairwise(bounds)])
     if result is not pixels:
         pixels.copy_(result)
 
 
-def _share(threads: int, make: Callable[[int, int], None], parts: deque[tuple[int, int]]) -> None:
+def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tuple[int, int]]) -> None:
     """Do all parts on this thread and others."""
+    parts = iter(bounds)  # of a list, so several threads may take the next one
 
     def work() -> None:
-        while parts:
-            try:
-                begin, end = parts.popleft()
-            except IndexError:  # another thread took it
-                return
+        for begin, end in parts:
             make(begin, end)
 
     pool, others = _threads(torch.get_num_threads()), list[Future[None]]()
     try:
-        for _ in range(threads - 1):
-            others.append(pool.submit(work))
+        others.extend(pool.submit(work) for _ in range(threads - 1))
         work()
     finally:
-        parts.clear()
+        for _ in parts:
+            pass
         wait(others)  # nobody may free the memory while a part is at work
     for other in others:
         other.result()
@@ -144,7 +137,7 @@ _threads = lru_cache(maxsize=1)(ForkSafeThreads)
 @lru_cache(maxsize=64)
 def _packed(what: Pass, dtype: str, pixel: int) -> bytes:
     """Pack what augment_loops.h reads as What. dtype: of the source. pixel: numbers of a source's pixel."""
-    words = [get_args(Sampling).index(what.sampling), get_args(Outside).index(what.outside)]
+    words = [SAMPLINGS.index(what.sampling), OUTSIDES.index(what.outside)]
     words += [what.framed, what.steps, what.contrast, what.scaled, what.boxes, what.noise]
     words += [DTYPES.index(what.dtype), DTYPES.index(dtype), *what.strides, what.ragged, pixel]
     numbers = [number for colour in what.colours for number in colour]

@@ -25,13 +25,13 @@ For each pixel of a result, in this order, computed in float32:
 1. **Sample.** xn = x + 2**-12 and yn = y + 2**-12 break ties alike everywhere (a position between two pixels goes
    to the right one).
    "shift" and "nearest": the pixel floor(xn + 0.5), floor(yn + 0.5). "shift" promises that positions are whole.
-   "linear": a triangle filter, as in an antialiased resize. With edge and fill, x is first moved into [x0, x1] and y
+   "linear": a triangle filter, as in an antialiased resize. With edge and constant, x is first moved into [x0, x1] and y
    into [y0, y1]. Taps across are i = floor(x - sx) + 1 + k for k < ceil(2 sx), of weight max(0, 1 - |i - x| / sx);
    down alike; a tap's weight is the product, taps outside the box have none, and the sum is divided by the weights' sum.
    "cubic": the same with x moved into [x0 - 0.5, x1 + 0.5], y alike, and of t = 2 |i - x| / sx the weight
    1.5 t^3 - 2.5 t^2 + 1 below 1, -0.5 t^3 + 2.5 t^2 - 4 t + 2 below 2, else 0 (Keys, a = -0.5, as Pillow's); the sum
    is clamped to [0, limit] if that is more than 1.
-   Pixel numbers outside the box: with edge and fill the nearest pixel of the box is taken ("shift", "nearest"; the others
+   Pixel numbers outside the box: with edge and constant the nearest pixel of the box is taken ("shift", "nearest"; the others
    never need one); with "reflect" the number is mirrored at the box's first and last pixel, which are not repeated
    (all samplings, however far outside; a box of one pixel gives that pixel), with "symmetric" at the box's edges, so
    that the first and last pixel are.
@@ -67,18 +67,13 @@ the neighbouring pixel in one of them, and a uint8 may round the other way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Sampling = Literal["shift", "nearest", "linear", "cubic"]
-Outside = Literal["fill", "edge", "reflect", "symmetric"]
+Outside = Literal["constant", "edge", "reflect", "symmetric"]
+SAMPLINGS, OUTSIDES = get_args(Sampling), get_args(Outside)
+"""torchvision's padding modes; of "constant" the nearest pixel counts, and the frame says what is filled."""
 MIRRORED = ("reflect", "symmetric")
-OUTSIDES: dict[str, Outside] = {
-    "constant": "fill",
-    "edge": "edge",
-    "reflect": "reflect",
-    "symmetric": "symmetric",
-}
-"""What torchvision calls a padding mode -> what a pass does."""
 
 DTYPES = ("uint8", "float32", "float16", "bfloat16")
 """Of results that the passes in C and in Triton make."""
@@ -117,7 +112,7 @@ class Pass:
     channels: int
     size: tuple[int, int]
     sampling: Sampling = "shift"
-    outside: Outside = "fill"
+    outside: Outside = "constant"
     framed: bool = False
     fill: tuple[float, ...] = ()
     steps: int = 0

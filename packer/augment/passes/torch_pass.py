@@ -173,9 +173,8 @@ def _taken(source: Source, j: Tensor, i: Tensor) -> Tensor:
 
 
 def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    if pixels.shape[-1] == 1:
-        return pixels[..., 0], pixels[..., 0], pixels[..., 0]
-    return pixels[..., 0], pixels[..., 1], pixels[..., 2]
+    red, green, blue, *_ = pixels.expand(*pixels.shape[:-1], max(3, pixels.shape[-1])).unbind(-1)
+    return red, green, blue
 
 
 def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
@@ -233,15 +232,6 @@ def noise(seed: Tensor, shape: torch.Size) -> Tensor:
 
 def _hash(x: Tensor) -> Tensor:
     """x: int64, 0 <= x < 2**32."""
-    x = x ^ (x >> 16)
-    x = _times(x, pass_spec.NOISE_1)
-    x = x ^ (x >> 13)
-    x = _times(x, pass_spec.NOISE_2)
+    for shift, factor in ((16, pass_spec.NOISE_1), (13, pass_spec.NOISE_2)):
+        x = (x ^ (x >> shift)) * factor & 0xFFFFFFFF  # int64 wraps round, and keeps the low 32 bits
     return x ^ (x >> 16)
-
-
-def _times(x: Tensor, factor: int) -> Tensor:
-    """Return the low 32 bits of a product that would not fit 63."""
-    low = x * (factor & 0xFFFF)
-    high = (x * (factor >> 16) & 0xFFFF) << 16
-    return (low + high) & 0xFFFFFFFF

@@ -102,7 +102,7 @@ def made(
     """A pass, images, columns and rows, all by chance."""
     draws = np.random.default_rng(number)
     sampling = sampling or ("shift", "nearest", "linear")[number % 3]
-    outside: pass_spec.Outside = ("fill", "edge", "reflect", "symmetric")[number // 3 % 4]
+    outside: pass_spec.Outside = ("constant", "edge", "reflect", "symmetric")[number // 3 % 4]
     way = way or ("whole" if sampling == "shift" else str(draws.choice(["whole", "straight", "turned"])))
     channels = channels or int(draws.choice([1, 2, 3, 3, 3, 4]))
     dtype = dtype or str(draws.choice(["uint8", "float32", "float32", "float16", "bfloat16"]))
@@ -263,7 +263,7 @@ def test_shifts_are_exact(channels: int, dtype: str) -> None:
 
 @built
 @pytest.mark.parametrize("way", ["straight", "turned"])
-@pytest.mark.parametrize("outside", ["fill", "edge", "reflect", "symmetric"])
+@pytest.mark.parametrize("outside", ["constant", "edge", "reflect", "symmetric"])
 def test_weighted_sums_are_right_to_float32s_rounding(way: str, outside: pass_spec.Outside) -> None:
     """A position near 200 is right to 2**-17 of a pixel; between a black and a white one that is 0.002, across and down."""
     for number in range(20):
@@ -358,7 +358,7 @@ strange = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1e9, -1e9, 3e38, 0.5, 
 for number in range(1200):
     sampling = ("shift", "nearest", "linear", "cubic")[number // 300]
     channels = int(draws.integers(1, 5))
-    outside = ("fill", "edge", "reflect", "symmetric")[number % 4]
+    outside = ("constant", "edge", "reflect", "symmetric")[number % 4]
     steps = 3 if channels in (1, 3) else 0
     what = Pass(channels, (5, 9), sampling, outside, framed=number % 2 == 0, fill=(3.0,) * channels, steps=steps,
                 contrast=True, boxes=1, box_fill=(1.0,) * channels, noise=number % 5 == 0, dtype="float32")
