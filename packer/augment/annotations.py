@@ -2,31 +2,174 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from packer.augment.pass_stages import PassStage, Stage
+from packer.augment import kinds
+from packer.augment.mixing import MixPart
+from packer.augment.pass_stages import PassStage, PreparedDraws, Stage
 from packer.augment.passes import pass_spec
 from packer.augment.validation import check_tensor
 from packer.errors import UsageError
 
+Drawn = list[dict[str, Tensor]]
 
-def move_places(stages: Sequence[Stage], columns: Tensor, places: Tensor) -> Tensor:
-    """Move boxes, or points, as the stages move pixels.
 
-    places: [N, K, 4], left, top, right, bottom, or [N, K, 2], in pixels from the source's top left corner; not modified.
-    columns: float32 [N, P], of all stages of the pipeline.
-    Returns: the same shape and dtype. Boxes become the smallest upright ones about the moved ones, clipped to the result, without area
-    if nothing of them is seen; points that are not seen become NaN. Edges count as inside.
+class Followers(ABC):
+    """What a pipeline does to all that goes with its images.
+
+    mask_fill, soft_fill: see Pipeline. _stages: those of the images. _later: the same but for the one that makes images that differ in
+    size alike. _taken: the images before these.
     """
-    for stage in stages:
-        if stage.moves:
-            moved = _moved_points if places.shape[-1] == 2 else _moved_boxes
-            places = moved(places.double(), columns[:, stage.at], stage.result.size).to(places.dtype)
-    return places
+
+    shape: Any
+    mask_fill: Any
+    soft_fill: Any
+    first: PassStage
+    _stages: list[Stage]
+    _later: list[Stage]
+    _taken: kinds.PixelFormat
+
+    @abstractmethod
+    def prepare(self, params: Drawn | PreparedDraws, count: int | None = None) -> PreparedDraws:
+        """Turn draws into the numbers that the stages need, for so many samples."""
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
+        return next((part.num_classes for part in self._mixing if part.num_classes is not None), None)
+
+    @property
+    def mixes(self) -> bool:
+        """True if labels become soft ones."""
+        return bool(self._mixing)
+
+    @property
+    def blends(self) -> bool:
+        """True if values come between those of two images, as MixUp's do; masks have no such values."""
+        return any(part.blends for part in self._mixing)
+
+    @property
+    def _mixing(self) -> list[MixPart]:
+        return [stage.mixing for stage in self._stages if stage.mixing is not None]
+
+    def begin_masks(self, masks: Tensor, columns: Tensor, out: Tensor, *, soft: bool = False) -> None:
+        """Make masks of images that differ in size alike: the first stage of `apply_masks`, or of `apply_soft`.
+
+        masks: of the images' full sizes, in one memory: [P, 1], at most 4 bytes a number. columns: of the first stage, `placed`.
+        out: [N, h, w] of their dtype, contiguous; filled.
+        """
+        fill = self.soft_fill if soft else self.mask_fill
+        out.copy_(_moved_layers([self.first], columns, masks, fill, soft)[..., 0])
+
+    def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+        """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
+
+        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified. Of images that differ in size
+            what `begin_masks` filled.
+        Returns: the same with (h, w); the same memory if nothing moves.
+        Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
+        """
+        return self._apply_layers("masks", masks, params, self.mask_fill, soft=False)
+
+    def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+        """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
+        beyond the edges.
+
+        maps: as for `apply_masks`. A pixel that is sampled from NaN is NaN. MixUp blends them.
+        Returns: the same dtype with (h, w), whole numbers rounded; the same memory if nothing moves.
+        Raises UsageError if maps are of another size than the images.
+        """
+        return self._apply_layers("maps", maps, params, self.soft_fill, soft=True)
+
+    def _apply_layers(
+        self, what: str, masks: Tensor, params: Drawn | PreparedDraws, fill: float, soft: bool
+    ) -> Tensor:
+        self._known()
+        size = self._taken.size
+        wanted = f"[N, {size[0]}, {size[1]}] or [N, K, {size[0]}, {size[1]}]"
+        check_tensor(
+            f"Pipeline: {what} are", masks, wanted, lambda m: m.ndim in (3, 4) and m.shape[-2:] == size
+        )
+        columns = self.prepare(params, len(masks)).on(masks.device)
+        if masks.ndim == 3:
+            return _moved_layers(self._later, columns, masks[..., None], fill, soft)[..., 0]
+        moved = _moved_layers(self._later, columns, masks.permute(0, 2, 3, 1), fill, soft)
+        return moved.permute(0, 3, 1, 2)
+
+    def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+        """Move boxes as the images, and clip them to what is seen.
+
+        boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device; not modified. Edges
+            count as inside.
+        Returns: the same, each the smallest upright box about the moved one; without area if nothing of it is seen.
+        """
+        return self._apply_places("boxes", boxes, params, 4, _moved_boxes)
+
+    def apply_keypoints(self, points: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+        """Move points as the images.
+
+        points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
+        Returns: the same; NaN for points that are not seen, so that none is taken for a point at an edge.
+        """
+        return self._apply_places("points", points, params, 2, _moved_points)
+
+    def _apply_places(
+        self,
+        what: str,
+        places: Tensor,
+        params: Drawn | PreparedDraws,
+        width: int,
+        move: Callable[..., Tensor],
+    ) -> Tensor:
+        check_tensor(
+            f"Pipeline: {what} are",
+            places,
+            f"floating point [N, K, {width}]",
+            lambda p: p.ndim == 3 and p.shape[-1] == width and p.is_floating_point(),
+        )
+        if self.mixes:
+            raise UsageError(
+                f"{self._mixing[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
+            )
+        columns = self.prepare(params, len(places)).on(places.device)
+        for stage in self._stages:
+            if stage.moves:
+                places = move(places.double(), columns[:, stage.at], stage.result.size).to(places.dtype)
+        return places
+
+    def apply_labels(
+        self, labels: Tensor, params: Drawn | PreparedDraws, num_classes: int | None = None
+    ) -> Tensor:
+        """Mix labels as the images.
+
+        labels: whole numbers [N], shares floating point [N, K], or other floating-point numbers [N], in the order of the batch that
+            `apply` gets. num_classes: K; the mixing operation's if None.
+        Returns: float32 [N, K], of other numbers [N], if images are mixed, else the labels.
+        """
+        if not self.mixes:
+            return labels
+        if isinstance(labels, Tensor) and labels.ndim == 1 and labels.is_floating_point():
+            return self.apply_labels(labels[:, None], params)[:, 0]
+        soft = soft_labels(labels, self.num_classes or num_classes)
+        columns = self.prepare(params, len(labels)).on(labels.device)
+        for stage in self._stages:
+            if stage.mixing is not None:
+                mine = columns[:, stage.at]
+                own = stage.mixing.share(mine)[:, None]
+                soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
+        return soft
+
+    def _known(self) -> None:
+        if self.shape is None:
+            raise UsageError(
+                "Pipeline: the images' shape is not known. Pass shape=(C, H, W), or call at(shape) first."
+            )
 
 
 def _moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tensor:
@@ -104,26 +247,34 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
     return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
 
 
-def move_layers(stages: Sequence[Stage], columns: Tensor, layers: Tensor, fill: float, soft: bool) -> Tensor:
-    """Move masks, or with `soft` soft maps, [N, K, H, W] of any type by the stages' numbers: [N, K, h, w].
+def _moved_layers(
+    stages: Sequence[Stage], columns: Tensor, pixels: Tensor, fill: float, soft: bool
+) -> Tensor:
+    """Move masks, or with `soft` soft maps, of any type by the stages' numbers: [N, h, w, K].
 
-    columns: float32 [N, P], of all stages of the pipeline. fill: what is beyond the edges. A mask's pixel of any type moves as that
-    many bytes, the nearest one's; soft maps are sampled as the images, in float32.
+    columns: float32 [N, P], of all stages of the pipeline. pixels: [N, H, W, K], or [P, K] of a ragged pass. fill: what is beyond the
+    edges. A mask's pixel of any type moves as that many bytes, the nearest one's; soft maps are sampled as the images, in float32.
     """
     if not any(stage.moves or stage.mixing is not None for stage in stages):
-        return layers
-    planes, filling = planes_of(_dense(layers.permute(0, 2, 3, 1)), fill, soft)
-    planes = planes.permute(0, 3, 1, 2)
+        return pixels
+    planes, filling = _planes_of(_dense(pixels), fill, soft)
+    planes = planes.movedim(-1, 1)
     for stage in stages:
         mine = columns[:, stage.at]
         if isinstance(stage, PassStage):
             planes = stage.run_masks(planes, mine, filling) if stage.moves else planes
         elif stage.mixing is not None:
             planes = stage.mixing.mix_masks(planes, mine)
-    return values_of(planes.permute(0, 2, 3, 1), layers.dtype, soft).permute(0, 3, 1, 2)
+    planes = planes.permute(0, 2, 3, 1)
+    if not soft:
+        return _dense(planes).view(pixels.dtype)
+    if pixels.dtype.is_floating_point:
+        return planes.to(pixels.dtype)
+    limits = torch.iinfo(pixels.dtype)
+    return planes.add(0.5).floor_().clamp_(limits.min, limits.max).to(pixels.dtype)
 
 
-def planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[float, ...]]:
+def _planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[float, ...]]:
     """Return what a pass moves of masks or soft maps [..., K], contiguous, and the fill: uint8 or float32 [..., B], B numbers.
 
     Raises UsageError if they hold no such number as the fill.
@@ -145,26 +296,6 @@ def planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[fl
 def _dense(pixels: Tensor) -> Tensor:
     """Return the same, contiguous, its last stride 1 where that dimension is 1 too."""
     return pixels.reshape(-1).contiguous().view(pixels.shape)
-
-
-def values_of(planes: Tensor, dtype: torch.dtype, soft: bool) -> Tensor:
-    """Return the masks or soft maps of moved planes [N, h, w, B]: [N, h, w, K] of this dtype, whole numbers rounded."""
-    if not soft:
-        return _dense(planes).view(dtype)
-    if dtype.is_floating_point:
-        return planes.to(dtype)
-    limits = torch.iinfo(dtype)
-    return planes.add(0.5).floor_().clamp_(limits.min, limits.max).to(dtype)
-
-
-def mixed_labels(stages: Sequence[Stage], columns: Tensor, soft: Tensor) -> Tensor:
-    """Mix shares of classes, float32 [N, K], as the stages mix images. columns: float32 [N, P], of all stages of the pipeline."""
-    for stage in stages:
-        if stage.mixing is not None:
-            mine = columns[:, stage.at]
-            own = stage.mixing.share(mine)[:, None]
-            soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
-    return soft
 
 
 def soft_labels(labels: Tensor, classes: int | None) -> Tensor:

@@ -23,8 +23,7 @@ EQUAL_SIZES = (
 )
 
 _ANY = 1 << 20
-ANY_SIDES: NDArray[np.int64] = np.full(2, _ANY)
-"""Heights or widths of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
+"""A side of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
 
 Transforms: TypeAlias = Parameter[Sequence[kinds.Transform], tuple[kinds.Transform, ...]]
 
@@ -172,7 +171,7 @@ class DrawPlan:
     """The draws of a pipeline for images of a shape.
 
     steps: its transforms, those within others too. shape: (C, H, W), or (C, None, None) of images that differ in size.
-    parts: of all transforms, each with its transform's number.
+    parts: of all transforms, each with its transform's number. size: (H, W), arrays whose numbers mean nothing where sizes differ.
     """
 
     def __init__(self, steps: Sequence[DrawStep], shape: Any) -> None:
@@ -182,7 +181,8 @@ class DrawPlan:
                 f"Pipeline: shape is {shape!r}; (channels, height, width) is allowed. Pass that of an image."
             )
         self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
-        self._shapes = self._shapes_for(*((ANY_SIDES, ANY_SIDES) if self.ragged else shape[1:]))
+        self._shapes = self._shapes_for(*([np.full(2, _ANY)] * 2 if self.ragged else shape[1:]))
+        self.size = self._shapes[0][1:]
         self._layouts, self.parts = [], []
         two = kinds.Draws(np.zeros(2, np.int64), 0, 0)
         for number, (step, before) in enumerate(zip(steps, self._shapes, strict=False)):
@@ -190,11 +190,6 @@ class DrawPlan:
             drawn = step.sample(two, before)
             self._layouts.append({key: (tuple(p.shape[1:]), p.numpy().dtype) for key, p in drawn.items()})
             self.parts += [(part, number) for part in step.parts(self._layouts[-1])]
-
-    @property
-    def shape(self) -> Any:
-        """The images' shape, with arrays whose numbers mean nothing for heights and widths that differ."""
-        return self._shapes[0]
 
     def _shapes_for(self, height: Any, width: Any) -> list[Any]:
         """Return the images' shapes before each step and after the last. Raises as DrawStep.output_shape."""
@@ -237,14 +232,10 @@ class DrawPlan:
 
     def checked(self, params: Any, count: int | None) -> tuple[list[dict[str, NDArray[Any]]], int]:
         """Return draws as arrays, and of how many samples they are. Raises UsageError unless they are such as `sample` makes."""
-        if not isinstance(params, Sequence) or not all(isinstance(each, Mapping) for each in params):
+        listed = isinstance(params, Sequence) and all(isinstance(each, Mapping) for each in params)
+        if not listed or len(params) != len(self.steps):
             raise UsageError(
-                "Pipeline: params are no list of dictionaries, one a transform. Pass what sample() returned."
-            )
-        if len(params) != len(self.steps):
-            raise UsageError(
-                f"Pipeline: params has {len(params)} entries; {len(self.steps)} are allowed, one a transform. "
-                "Pass what sample() returned."
+                f"Pipeline: params are no list of {len(self.steps)} dictionaries, one a transform. Pass what sample() returned."
             )
         drawn = [p for each in params for p in each.values()]
         count = count if count is not None else len(drawn[0]) if drawn else 1

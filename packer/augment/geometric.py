@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.augment import kinds, validation
-from packer.augment.passes.pass_spec import OUTSIDES, Outside, Sampling
+from packer.augment.passes.pass_spec import OUTSIDES, Sampling
 from packer.augment.placement import AffinePlacement, transform_about
 from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
@@ -69,11 +69,11 @@ class _Padded(kinds.GeometryPart):
     """Geometry that may show what lies beyond the image's edges."""
 
     padding: validation.OptionalMargins
-    padding_mode: Any
+    padding_mode: validation.Word
     pad_if_needed: Any = False
 
     @property
-    def outside(self) -> Outside | None:  # type: ignore[override]
+    def outside(self) -> Any:  # type: ignore[override]
         """See GeometryPart."""
         return self.padding_mode if any(self.padding or ()) or self.pad_if_needed else None
 
@@ -195,7 +195,7 @@ class RandomCrop(_GivenSize, _Padded):
     padding: validation.OptionalMargins = Parameter(validation.margins, None)
     pad_if_needed: validation.Flag = Parameter(validation.flag, False)
     fill: validation.Colour = Parameter(validation.colour, 0)
-    padding_mode: Any = Parameter(validation.one_of, "constant", OUTSIDES)
+    padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         _, _, height, width = self.padded(*shape[1:])
@@ -312,13 +312,6 @@ class RandomResizedCrop(_GivenSize, _Sampled, RandomRectangle):
     interpolation: validation.Word = Parameter(validation.one_of, "bilinear", RESIZE_SAMPLINGS)
     antialias: validation.Flag = Parameter(validation.flag, True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.scale[1] == 0:
-            raise UsageError(
-                "RandomResizedCrop: scale is (0, 0); shares above 0 are allowed. Pass for example (0.08, 1)."
-            )
-
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw top, left, height and width of the rectangle in the image: int64 [N] each."""
         _, height, width = shape
@@ -348,7 +341,7 @@ class Pad(_Padded):
 
     padding: validation.Margins = Parameter(validation.margins)
     fill: validation.Colour = Parameter(validation.colour, 0)
-    padding_mode: Any = Parameter(validation.one_of, "constant", OUTSIDES)
+    padding_mode: validation.Word = Parameter(validation.one_of, "constant", OUTSIDES)
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         return shape[0], *self.padded(*shape[1:])[2:]

@@ -46,6 +46,11 @@ class PreparedDraws:
     def __len__(self) -> int:
         return len(self.host)
 
+    @classmethod
+    def joined(cls, parts: Sequence[PreparedDraws]) -> PreparedDraws:
+        """Return those of all parts, one after the other."""
+        return parts[0] if len(parts) == 1 else cls(torch.cat([part.host for part in parts]))
+
     def __getitem__(self, samples: slice | tuple[slice, slice]) -> PreparedDraws:
         """Return those of some samples, or with two slices also of some columns alone."""
         return PreparedDraws(self.host[samples], None if self.device is None else self.device[samples])
@@ -66,11 +71,11 @@ class PreparedDraws:
 class PassStage:
     """A pass over images, put together part by part: `take` until it returns False.
 
-    what: the pass so far. at: its columns among those of a pipeline.
+    what: the pass so far. at: its columns among those of a pipeline. moves: True if it has geometry, which masks, boxes and points follow.
     moves_only: True if it takes geometry alone, so that its results have the images' own type.
     """
 
-    at = slice(0)
+    at, moves = slice(0), False
     mixing: MixPart | None = None
 
     def __init__(self, source: kinds.PixelFormat, moves_only: bool = False) -> None:
@@ -100,11 +105,6 @@ class PassStage:
     def wider(self) -> bool:
         """True if ragged images may have four numbers a pixel: `Pass.wider`, and rows stay level."""
         return self.what.wider and not any(part.turns for part, _ in self._geometry)
-
-    @property
-    def moves(self) -> bool:
-        """True if it has geometry, which masks, boxes and points follow."""
-        return bool(self._geometry)
 
     def take(self, part: kinds.TransformPart, transform: int) -> bool:
         """Take one more part if that keeps the meaning; False if a new stage must begin. transform: its number in the pipeline."""
@@ -188,6 +188,7 @@ class PassStage:
         elif part.outside is not None:
             what = replace(what, outside=part.outside)
         self._geometry.append((part, transform))
+        self.moves = True
         size = part.output_shape(self.result.shape)[1:]
         self.what = self._moving = replace(what, size=size)
         self.result = replace(self.result, size=size)

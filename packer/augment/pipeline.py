@@ -18,29 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.annotations import (
-    mixed_labels,
-    move_layers,
-    move_places,
-    planes_of,
-    soft_labels,
-    values_of,
-)
+from packer.augment.annotations import Drawn, Followers
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
-from packer.augment.mixing import MixPart
-from packer.augment.pass_stages import PassStage, PreparedDraws, Stage, run_stages, staged
+from packer.augment.pass_stages import PassStage, PreparedDraws, run_stages, staged
 from packer.augment.validation import Number, Parameter, Whole, check_tensor, checked
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
 _LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # of floating point 1
 
-Drawn = list[dict[str, Tensor]]
 Sizes = NDArray[np.int64]
 
 
 @dataclass(eq=False, repr=False)
-class Pipeline:
+class Pipeline(Followers):
     """Transforms applied in order.
 
     transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
@@ -69,14 +60,14 @@ class Pipeline:
                 f"Pipeline: dtype is {self.dtype!r}; {allowed} are allowed. Convert the images first."
             )
         self.transforms: tuple[kinds.Transform, ...] = listed(self.transforms)
-        self._stages: list[Stage] = []
+        self._stages = []
         self._checked = False
         drawing = steps(self.transforms)
         if self.shape is None:
             return
         self._plan = DrawPlan(drawing, self.shape)
         limit = _LIMITS.get(self.dtype, 1.0)
-        self._taken = kinds.PixelFormat(self.shape[0], self._plan.shape[1:], self.dtype, limit)
+        self._taken = kinds.PixelFormat(self.shape[0], self._plan.size, self.dtype, limit)
         self._stages = staged(self._plan.parts, self._taken, self.split and self.ragged)
         if any(np.ndim(stage.result.size[0]) for stage in self._stages) or (self.ragged and not self._stages):
             raise UsageError(
@@ -121,25 +112,6 @@ class Pipeline:
     def stages(self) -> tuple[str, ...]:
         """For each stage "pass", or the name of the transform that stands between passes, in order."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
-
-    @property
-    def num_classes(self) -> int | None:
-        """The number of classes of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
-        return next((part.num_classes for part in self._mixing if part.num_classes is not None), None)
-
-    @property
-    def mixes(self) -> bool:
-        """True if labels become soft ones."""
-        return bool(self._mixing)
-
-    @property
-    def blends(self) -> bool:
-        """True if values come between those of two images, as MixUp's do; masks have no such values."""
-        return any(part.blends for part in self._mixing)
-
-    @property
-    def _mixing(self) -> list[MixPart]:
-        return [stage.mixing for stage in self._stages if stage.mixing is not None]
 
     def sample(
         self,
@@ -250,94 +222,9 @@ class Pipeline:
             made = made.clone(memory_format=torch.channels_last)
         return run_stages(mixing, made, prepared, None, out)
 
-    def begin_masks(self, masks: Tensor, columns: Tensor, out: Tensor, *, soft: bool = False) -> None:
-        """Make masks of images that differ in size alike: the first stage of `apply_masks`, or of `apply_soft`.
-
-        masks: of the images' full sizes, in one memory: [P, 1], at most 4 bytes a number. columns: of the first stage, `placed`.
-        out: [N, h, w] of their dtype, contiguous; filled.
-        """
-        fill = self.soft_fill if soft else self.mask_fill
-        planes, filling = planes_of(masks, fill, soft)
-        moved = self.first.run_masks(planes, columns, filling)
-        out.copy_(values_of(moved.permute(0, 2, 3, 1), masks.dtype, soft)[..., 0])
-
-    def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
-        """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
-
-        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified. Of images that differ in size
-            what `begin_masks` filled.
-        Returns: the same with (h, w); the same memory if nothing moves.
-        Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
-        """
-        return self._moved_layers("masks", masks, params, self.mask_fill, soft=False)
-
-    def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
-        """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
-        beyond the edges.
-
-        maps: as for `apply_masks`. A pixel that is sampled from NaN is NaN. MixUp blends them.
-        Returns: the same dtype with (h, w), whole numbers rounded; the same memory if nothing moves.
-        Raises UsageError if maps are of another size than the images.
-        """
-        return self._moved_layers("maps", maps, params, self.soft_fill, soft=True)
-
-    def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
-        """Move boxes as the images, and clip them to what is seen.
-
-        boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device.
-        Returns: the same, each the smallest upright box about the moved one; without area if nothing of it is seen.
-        """
-        return self._moved("boxes", boxes, params, 4)
-
-    def apply_keypoints(self, points: Tensor, params: Drawn | PreparedDraws) -> Tensor:
-        """Move points as the images.
-
-        points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
-        Returns: the same; NaN for points that are not seen, so that none is taken for a point at an edge.
-        """
-        return self._moved("points", points, params, 2)
-
-    def apply_labels(
-        self, labels: Tensor, params: Drawn | PreparedDraws, num_classes: int | None = None
-    ) -> Tensor:
-        """Mix labels as the images.
-
-        labels: whole numbers [N], shares floating point [N, K], or other floating-point numbers [N], in the order of the batch that
-            `apply` gets. num_classes: K; the mixing operation's if None.
-        Returns: float32 [N, K], of other numbers [N], if images are mixed, else the labels.
-        """
-        if not self.mixes:
-            return labels
-        if isinstance(labels, Tensor) and labels.ndim == 1 and labels.is_floating_point():
-            return self.apply_labels(labels[:, None], params)[:, 0]
-        soft = soft_labels(labels, self.num_classes or num_classes)
-        columns = self.prepare(params, len(labels)).on(labels.device)
-        return mixed_labels(self._stages, columns, soft)
-
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
         """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
         return self.apply(images, self.sample(rows, epoch))
-
-    def _known(self) -> None:
-        if self.shape is None:
-            raise UsageError(
-                "Pipeline: the images' shape is not known. Pass shape=(C, H, W), or call at(shape) first."
-            )
-
-    def _moved_layers(
-        self, what: str, masks: Tensor, params: Drawn | PreparedDraws, fill: float, soft: bool
-    ) -> Tensor:
-        """Take masks or soft maps through the stages, but for the one that `begin_masks` did."""
-        self._known()
-        size = self._taken.size
-        wanted = f"[N, {size[0]}, {size[1]}] or [N, K, {size[0]}, {size[1]}]"
-        check_tensor(
-            f"Pipeline: {what} are", masks, wanted, lambda m: m.ndim in (3, 4) and m.shape[-2:] == size
-        )
-        layers = masks if masks.ndim == 4 else masks[:, None]
-        columns = self.prepare(params, len(masks)).on(masks.device)
-        moved = move_layers(self._later, columns, layers, fill, soft)
-        return moved if masks.ndim == 4 else moved[:, 0]
 
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
@@ -349,21 +236,6 @@ class Pipeline:
         if images.device.type == "cpu" or not self._checked:
             validation.check_range(who, images)
             self._checked = len(images) > 0
-
-    def _moved(self, what: str, places: Tensor, params: Drawn | PreparedDraws, width: int) -> Tensor:
-        """Take boxes or points through the stages that move pixels."""
-        check_tensor(
-            f"Pipeline: {what} are",
-            places,
-            f"floating point [N, K, {width}]",
-            lambda p: p.ndim == 3 and p.shape[-1] == width and p.is_floating_point(),
-        )
-        if self.mixes:
-            raise UsageError(
-                f"{self._mixing[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
-            )
-        columns = self.prepare(params, len(places)).on(places.device)
-        return move_places(self._stages, columns, places)
 
 
 def listed(transforms: Any) -> tuple[kinds.Transform, ...]:

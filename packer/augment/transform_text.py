@@ -43,10 +43,6 @@ def parse(text: str) -> list[kinds.Transform]:
     >>> crop.padding_mode, flip.p
     ('constant', 0.25)
     """
-    if not isinstance(text, str):
-        raise UsageError(
-            f"augment: {type(text).__name__} is given; a text is allowed. Pass for example 'RandomCrop(32)'."
-        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd escapes in texts

@@ -92,15 +92,7 @@ class Augmenter:
 
     def joined(self, parts: Sequence[Draws]) -> Draws:
         """Return the parameters of all parts of a request, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        import torch
-
-        from packer.augment.pass_stages import PreparedDraws
-
-        return tuple(
-            PreparedDraws(torch.cat([drawn.host for drawn in each])) for each in zip(*parts, strict=True)
-        )
+        return tuple(each[0].joined(each) for each in zip(*parts, strict=True))
 
     def draw(
         self,
@@ -200,7 +192,7 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
 
     A single pipeline makes "image" itself. Raises UsageError for anything but pipelines, and MissingDependencyError (torch).
     """
-    if augment is None or (isinstance(augment, list | tuple) and not augment):
+    if augment is None or (isinstance(augment, list | tuple | dict) and not augment):
         return {}
     if output != "torch":
         raise UsageError("augment: works on torch tensors. Pass output='torch'.")
@@ -210,8 +202,6 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
             raise UsageError(
                 f"augment: {name!r} is no name for a view; names such as 'view1' are allowed. Pass such."
             )
-    if not views:
-        raise UsageError("augment: the mapping is empty. Pass a list of transforms for each view.")
     return {name: pipeline_of(one, header) for name, one in views.items()}
 
 
@@ -237,10 +227,6 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
         raise MissingDependencyError("torch", "augment") from None
     if isinstance(augment, Pipeline):
         return augment
-    if isinstance(augment, Mapping):
-        raise UsageError(
-            "augment: several views are given; one list of transforms is allowed. Pass one of them."
-        )
     transforms = listed(augment)
     if isinstance(augment, str) and not transforms:
         raise UsageError(

@@ -278,7 +278,7 @@ class Draw(Transform):
         ),
         (
             lambda: Pipeline([Dim()], SHAPE).apply(noise_images(2, *SHAPE), None),  # type: ignore[arg-type]
-            "Pipeline: params are no list of dictionaries, one a transform. Pass what sample() returned.",
+            "Pipeline: params are no list of 1 dictionaries, one a transform. Pass what sample() returned.",
         ),
         (
             lambda: Pipeline([Draw({"k": np.zeros(2)})], SHAPE).apply(

@@ -483,7 +483,7 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         ),
         (
             lambda: make_stack().apply(noise_images(4, *SHAPE), make_stack().sample(np.arange(4))[1:]),
-            "Pipeline: params has 9 entries; 10 are allowed, one a transform. Pass what sample() returned.",
+            "Pipeline: params are no list of 10 dictionaries, one a transform. Pass what sample() returned.",
         ),
         (
             lambda: make_stack().apply_masks(torch.zeros(4, 20, 24), make_stack().sample(np.arange(4))),

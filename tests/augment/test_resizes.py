@@ -337,10 +337,6 @@ BOUNDS = "two numbers (low, high) from {} are allowed. Pass those, the smaller f
             for made in (Resize, RandomResizedCrop)
             for value in (None, "warn", "False", 0)
         ),
-        (
-            lambda: RandomResizedCrop(8, (0, 0)),
-            "RandomResizedCrop: scale is (0, 0); shares above 0 are allowed. Pass for example (0.08, 1).",
-        ),
     ],
 )
 def test_mistakes_are_sentences(attempt: Any, sentence: str) -> None:

@@ -248,11 +248,6 @@ def test_what_is_no_python_is_one_sentence(text: str) -> None:
         parse(text)
 
 
-def test_only_texts_are_taken() -> None:
-    with pytest.raises(UsageError, match=r"^augment: list is given; a text is allowed\."):
-        parse([])  # type: ignore[arg-type]
-
-
 def test_an_operations_own_complaint_is_kept() -> None:
     with pytest.raises(
         UsageError,

@@ -395,7 +395,6 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
 @pytest.mark.parametrize(
     ("augment", "message"),
     [
-        ({}, "augment: the mapping is empty. Pass a list of transforms for each view."),
         ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Pass such."),
         (
             {"mask": [], "b": []},
@@ -407,7 +406,8 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
         ),
         (
             {"a": {"b": []}},
-            "augment: several views are given; one list of transforms is allowed. Pass one of them.",
+            "augment: dict is no transform of packer.augment. Pass a list of these, or one text; a function of the sample is passed as"
+            " transform=.",
         ),
         (RandomCrop, WRITE),
         ([RandomCrop], WRITE),

@@ -311,7 +311,8 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ),
         (
             {"augment": {"a": [], "b": []}},
-            "augment: several views are given; one list of transforms is allowed. Pass one of them.",
+            "augment: dict is no transform of packer.augment. Pass a list of these, or one text; a function of the sample is passed as"
+            " transform=.",
         ),
         (
             {"augment": Pipeline([], (3, 16, 16))},
