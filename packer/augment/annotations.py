@@ -18,6 +18,8 @@ from packer.augment.validation import check_tensor
 from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
+Given = Drawn | PreparedDraws
+"""What `Pipeline.sample` returned, or what `Pipeline.prepare` made of it."""
 
 
 class Followers(ABC):
@@ -36,7 +38,7 @@ class Followers(ABC):
     _taken: kinds.PixelFormat
 
     @abstractmethod
-    def prepare(self, params: Drawn | PreparedDraws, count: int | None = None) -> PreparedDraws:
+    def prepare(self, params: Given, count: int | None = None) -> PreparedDraws:
         """Turn draws into the numbers that the stages need, for so many samples."""
 
     @property
@@ -67,7 +69,7 @@ class Followers(ABC):
         fill = self.soft_fill if soft else self.mask_fill
         out.copy_(_moved_layers([self.first], columns, masks, fill, soft)[..., 0])
 
-    def apply_masks(self, masks: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+    def apply_masks(self, masks: Tensor, params: Given) -> Tensor:
         """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
 
         masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified. Of images that differ in size
@@ -77,7 +79,7 @@ class Followers(ABC):
         """
         return self._apply_layers("masks", masks, params, self.mask_fill, soft=False)
 
-    def apply_soft(self, maps: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+    def apply_soft(self, maps: Tensor, params: Given) -> Tensor:
         """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
         beyond the edges.
 
@@ -87,9 +89,7 @@ class Followers(ABC):
         """
         return self._apply_layers("maps", maps, params, self.soft_fill, soft=True)
 
-    def _apply_layers(
-        self, what: str, masks: Tensor, params: Drawn | PreparedDraws, fill: float, soft: bool
-    ) -> Tensor:
+    def _apply_layers(self, what: str, masks: Tensor, params: Given, fill: float, soft: bool) -> Tensor:
         self._known()
         size = self._taken.size
         wanted = f"[N, {size[0]}, {size[1]}] or [N, K, {size[0]}, {size[1]}]"
@@ -102,7 +102,7 @@ class Followers(ABC):
         moved = _moved_layers(self._later, columns, masks.permute(0, 2, 3, 1), fill, soft)
         return moved.permute(0, 3, 1, 2)
 
-    def apply_boxes(self, boxes: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+    def apply_boxes(self, boxes: Tensor, params: Given) -> Tensor:
         """Move boxes as the images, and clip them to what is seen.
 
         boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device; not modified. Edges
@@ -111,7 +111,7 @@ class Followers(ABC):
         """
         return self._apply_places("boxes", boxes, params, 4, _moved_boxes)
 
-    def apply_keypoints(self, points: Tensor, params: Drawn | PreparedDraws) -> Tensor:
+    def apply_keypoints(self, points: Tensor, params: Given) -> Tensor:
         """Move points as the images.
 
         points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
@@ -120,12 +120,7 @@ class Followers(ABC):
         return self._apply_places("points", points, params, 2, _moved_points)
 
     def _apply_places(
-        self,
-        what: str,
-        places: Tensor,
-        params: Drawn | PreparedDraws,
-        width: int,
-        move: Callable[..., Tensor],
+        self, what: str, places: Tensor, params: Given, width: int, move: Callable[..., Tensor]
     ) -> Tensor:
         check_tensor(
             f"Pipeline: {what} are",
@@ -143,9 +138,7 @@ class Followers(ABC):
                 places = move(places.double(), columns[:, stage.at], stage.result.size).to(places.dtype)
         return places
 
-    def apply_labels(
-        self, labels: Tensor, params: Drawn | PreparedDraws, num_classes: int | None = None
-    ) -> Tensor:
+    def apply_labels(self, labels: Tensor, params: Given, num_classes: int | None = None) -> Tensor:
         """Mix labels as the images.
 
         labels: whole numbers [N], shares floating point [N, K], or other floating-point numbers [N], in the order of the batch that
@@ -247,9 +240,7 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
     return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
 
 
-def _moved_layers(
-    stages: Sequence[Stage], columns: Tensor, pixels: Tensor, fill: float, soft: bool
-) -> Tensor:
+def _moved_layers(stages: list[Stage], columns: Tensor, pixels: Tensor, fill: float, soft: bool) -> Tensor:
     """Move masks, or with `soft` soft maps, of any type by the stages' numbers: [N, h, w, K].
 
     columns: float32 [N, P], of all stages of the pipeline. pixels: [N, H, W, K], or [P, K] of a ragged pass. fill: what is beyond the

@@ -8,15 +8,12 @@ from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.augment import kinds, validation
 from packer.augment.passes.pass_spec import OUTSIDES, Sampling
-from packer.augment.placement import AffinePlacement, transform_about
+from packer.augment.placement import AffinePlacement, Whole, transform_about
 from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
-
-Whole = NDArray[np.int64]
 
 SAMPLINGS: dict[str, Sampling] = {"nearest": "nearest", "nearest-exact": "nearest", "bilinear": "linear"}
 """Names of torchvision's InterpolationMode. "nearest" takes the pixel in which the result's middle lies, as "nearest-exact"."""

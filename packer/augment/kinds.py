@@ -37,6 +37,9 @@ Shape = tuple[int, int, int]
 """Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only geometry that does
 not turn gets such."""
 
+Sizes = NDArray[np.int64]
+"""Heights and widths of images that differ in size: [N, 2]."""
+
 Params = Mapping[str, NDArray[Any]]
 """What one operation drew: arrays with an entry for each row."""
 
@@ -301,6 +304,14 @@ class DrawnPart(TransformPart):
     @abstractmethod
     def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
         """Return the numbers: float32 [count, width], reshaped if need be; zeros leave an image as it is. pixels: what it works on."""
+
+    def gated_columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
+        """Return the columns as float32 [count, width]; zeros where RandomApply, RandomChoice or the part's own gate decided so."""
+        columns = self.columns(params, count, pixels).reshape(count, self.width)
+        for gate in ("apply", self.gate):
+            if gate in params:
+                columns = np.where(params[gate][:, None], columns, np.float32(0))
+        return columns
 
 
 class ColorPart(DrawnPart):

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from packer import native
 from packer.augment import kinds
+from packer.augment.kinds import Sizes
 from packer.augment.mixing import MixPart
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
@@ -121,9 +121,7 @@ class PassStage:
             self._drawn.append((part, transform))
         return taken
 
-    def columns(
-        self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
-    ) -> kinds.Columns:
+    def columns(self, draws: Sequence[kinds.Params], count: int, sizes: Sizes | None = None) -> kinds.Columns:
         """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew.
 
         sizes: int64 [count, 2], (h, w) of each image of a ragged pass. Where they lie is left to be filled in.
@@ -133,9 +131,8 @@ class PassStage:
         for part, transform in self._geometry:
             part.place_some(placement, draws[transform])
         pieces = [placement.columns()]
-        for own, transform in self._drawn:
-            pixels = replace(self.source, size=self.result.size)
-            pieces.append(_columns(own, draws[transform], count, pixels))
+        pixels = replace(self.source, size=self.result.size)
+        pieces += [part.gated_columns(draws[number], count, pixels) for part, number in self._drawn]
         if self.what.ragged:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
@@ -260,11 +257,9 @@ class PartStage:
         self.part, self._transform, self.width = part, transform, part.width
         self.mixing = part if isinstance(part, MixPart) else None
 
-    def columns(
-        self, draws: Sequence[kinds.Params], count: int, sizes: NDArray[np.int64] | None = None
-    ) -> kinds.Columns:
+    def columns(self, draws: Sequence[kinds.Params], count: int, sizes: Sizes | None = None) -> kinds.Columns:
         """Return the numbers that each sample needs: float32 [count, width]."""
-        return _columns(self.part, draws[self._transform], count, self.source)
+        return self.part.gated_columns(draws[self._transform], count, self.source)
 
     def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
         """Return the changed images, never in `out`; mixing may overwrite those given. draws: this stage's columns."""
@@ -328,23 +323,8 @@ def run_stages(
     return images
 
 
-def _columns(
-    part: kinds.DrawnPart, params: kinds.Params, count: int, pixels: kinds.PixelFormat
-) -> kinds.Columns:
-    """Return the columns of a part: float32 [count, width]; zeros, which change nothing, where RandomApply or the part decided so."""
-    columns = part.columns(params, count, pixels).reshape(count, part.width)
-    for gate in ("apply", part.gate):
-        if gate in params:
-            columns = np.where(params[gate][:, None], columns, np.float32(0))
-    return columns
-
-
 def run_pass(
-    what: Pass,
-    images: Tensor,
-    columns: Tensor,
-    rows: Tensor | None = None,
-    out: Tensor | None = None,
+    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
     """Make the results of one pass, by the fastest implementation that can do it here.
 

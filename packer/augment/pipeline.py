@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.annotations import Drawn, Followers
+from packer.augment.annotations import Drawn, Followers, Given
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
+from packer.augment.kinds import Sizes
 from packer.augment.pass_stages import PassStage, PreparedDraws, run_stages, staged
 from packer.augment.validation import Number, Parameter, Whole, check_tensor, checked
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
 _LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # of floating point 1
-
-Sizes = NDArray[np.int64]
 
 
 @dataclass(eq=False, repr=False)
@@ -148,7 +147,7 @@ class Pipeline(Followers):
         return self._plan.first_refused(sizes)
 
     def prepare(
-        self, params: Drawn | PreparedDraws, count: int | None = None, *, sizes: Sizes | None = None
+        self, params: Given, count: int | None = None, *, sizes: Sizes | None = None
     ) -> PreparedDraws:
         """Turn draws into the numbers that the stages need; what several calls share is then worked out once.
 
@@ -178,12 +177,7 @@ class Pipeline(Followers):
         return prepared
 
     def apply(
-        self,
-        images: Tensor,
-        params: Drawn | PreparedDraws,
-        *,
-        rows: Tensor | None = None,
-        out: Tensor | None = None,
+        self, images: Tensor, params: Given, *, rows: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
         """Apply what was drawn.
 

@@ -24,7 +24,10 @@ from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside, Sampling
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 Numbers = float | NDArray[Any]
+Size = tuple[Any, Any]
+"""(height, width): numbers, or int64 [N] where samples differ."""
 
 _FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbourhood to 1/16
 
@@ -42,7 +45,7 @@ class AffinePlacement:
     """
 
     # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
-    def __init__(self, count: int, size: tuple[Any, Any]) -> None:
+    def __init__(self, count: int, size: Size) -> None:
         height, width = size
         self.size = size
         self.matrix: Floats = _rows(count, 1, 0, 0, 1, 0, 0).reshape(3, 2, count)
@@ -76,7 +79,7 @@ class AffinePlacement:
                 origin += np.where(some, axis * length, 0)
                 axis *= np.where(some, -1.0, 1.0)
 
-    def cut(self, left: Numbers, top: Numbers, size: tuple[Any, Any], read_only: bool = True) -> None:
+    def cut(self, left: Numbers, top: Numbers, size: Size, read_only: bool = True) -> None:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
         if read_only:
             self._read_only(left, top, left + size[1], top + size[0])
@@ -84,7 +87,7 @@ class AffinePlacement:
         origin += u * left + v * top
         self.size = size
 
-    def cut_padded(self, left: Numbers, top: Numbers, size: tuple[Any, Any], outside: Outside | None) -> None:
+    def cut_padded(self, left: Numbers, top: Numbers, size: Size, outside: Outside | None) -> None:
         """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
         if outside == "constant":
             self.see_outside()
@@ -93,9 +96,7 @@ class AffinePlacement:
         # The pixels that may be read now continue the picture beyond its edges; what is cut later changes neither.
         self._continued |= continues
 
-    def stretch(
-        self, box: tuple[Numbers, ...], size: tuple[Any, Any], antialias: bool, sampling: Sampling
-    ) -> None:
+    def stretch(self, box: tuple[Numbers, ...], size: Size, antialias: bool, sampling: Sampling) -> None:
         """Cut a rectangle of whole pixels and resize it.
 
         box: left, top, width, height, [N] each. size: (h, w) that it becomes. antialias: widen the filter where it shrinks; a cubic one
@@ -208,9 +209,7 @@ REDUCTIONS = (1, 2, 4, 8)
 """How many times smaller, across and down, images may lie in memory than they are."""
 
 
-def placed(
-    columns: Tensor, places: NDArray[np.int64], boxes: NDArray[np.int64], reductions: NDArray[np.int64]
-) -> Tensor:
+def placed(columns: Tensor, places: Whole, boxes: Whole, reductions: Whole) -> Tensor:
     """Return the columns of a ragged pass over images, or parts of them, in one memory: float32 [N, P].
 
     columns: of the same images at their full size. places: int64 [N], the first pixel of each part. boxes: int64 [N, 4], left, top, right
@@ -226,19 +225,19 @@ def placed(
     return torch.from_numpy(made)
 
 
-def reductions(columns: NDArray[np.float32]) -> NDArray[np.int64]:
+def reductions(columns: NDArray[np.float32]) -> Whole:
     """Return how many times smaller each image may lie in memory, so that the part that is seen still has the result's size.
 
     columns: float32 [N, P], of a pass that resizes with antialiasing. Returns: of REDUCTIONS, int64 [N].
     """
     shrinks = columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].min(axis=1)
-    found: NDArray[np.int64] = np.array(REDUCTIONS, np.int64)[
+    found: Whole = np.array(REDUCTIONS, np.int64)[
         np.searchsorted(REDUCTIONS, shrinks * (1 + 1e-6), "right") - 1
     ]
     return found
 
 
-def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
+def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> Whole:
     """Return the pixels of each image that one of the passes may read: int64 [N, 4], left, top, right, bottom.
 
     passes: columns, float32 [N, P] each, over the same images at their full size.
@@ -247,7 +246,7 @@ def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
     return np.hstack([taps[..., :2].min(axis=0), taps[..., 2:].max(axis=0) + 1]).astype(np.int64)
 
 
-def reduce(columns: NDArray[np.float32], by: NDArray[np.int64]) -> None:
+def reduce(columns: NDArray[np.float32], by: Whole) -> None:
     """Change the columns of a pass, float32 [N, P], to those over the same images `by` times smaller, int64 [N]."""
     some = np.flatnonzero(by > 1)
     if not some.size:
