@@ -23,7 +23,7 @@ Given = Drawn | PreparedDraws
 
 
 class Followers(ABC):
-    """What a pipeline does to all that goes with its images.
+    """The part of a pipeline that moves what goes with its images.
 
     mask_fill, soft_fill: see Pipeline. _stages: those of the images. _later: the same but for the one that makes images that differ in
     size alike. _taken: the images before these.

@@ -338,11 +338,7 @@ class CustomPart(kinds.WholeImagePart):
         self._transform, self._record = transform, np.dtype([("apply", np.float32), *drawn], align=True)
         fields: Any = self._record.fields
         self._fields = {name: fields[name][:2] for name, _, _ in drawn}
-        self.width = self._record.itemsize // 4
-
-    @property
-    def name(self) -> str:
-        return type(self._transform).__name__
+        self.name, self.width = type(transform).__name__, self._record.itemsize // 4
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         records = np.zeros(count, self._record)

@@ -145,7 +145,7 @@ class RandomHorizontalFlip(kinds.PlainChange, kinds.GeometryPart):
     gate = "flip"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        placement.mirror(across=params["flip"])
+        placement.mirror(params["flip"])
 
 
 class RandomVerticalFlip(kinds.PlainChange, kinds.GeometryPart):
@@ -157,7 +157,7 @@ class RandomVerticalFlip(kinds.PlainChange, kinds.GeometryPart):
     gate = "flip"
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        placement.mirror(down=params["flip"])
+        placement.mirror(params["flip"], down=True)
 
 
 class AlternatingHorizontalFlip(kinds.GeometryPart):
@@ -173,7 +173,7 @@ class AlternatingHorizontalFlip(kinds.GeometryPart):
         return {"flip": (draws.every_epoch("flip") < 0.5) ^ bool(draws.epoch % 2)}
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        placement.mirror(across=params["flip"])
+        placement.mirror(params["flip"])
 
 
 @dataclass(eq=False)
@@ -238,10 +238,8 @@ class CenterCrop(_GivenSize):
         placement.cut(left, top, self.size)
 
 
-def _optional_sides(value: Any) -> int | tuple[int, int] | None:
-    """Return a side as it is, (height, width), or None."""
-    if value is None:
-        return None
+def _side_or_sides(value: Any) -> int | tuple[int, int]:
+    """Return a side as it is, or (height, width)."""
     found = validation.sides(value)
     return found if len(validation.listed(value)) == 2 else found[0]
 
@@ -255,7 +253,7 @@ class Resize(_Sampled):
     in proportion; with size None the longer side. antialias: widen the filter when it shrinks.
     """
 
-    size: Any = Parameter(_optional_sides)
+    size: Any = Parameter(_side_or_sides, None)
     interpolation: validation.Word = Parameter(validation.one_of, "bilinear", RESIZE_SAMPLINGS)
     max_size: validation.OptionalWhole = Parameter(validation.whole, None, 1)
     antialias: validation.Flag = Parameter(validation.flag, True)

@@ -221,12 +221,12 @@ def check_transform(given: Any) -> Transform:
 
 
 class TransformPart(Transform):
-    """A transform that is its own only part, or one part of another; `name` is what errors call it."""
+    """A transform that is its own only part, or one part of another; `name`, that of its class, is what errors call it."""
 
-    @property
-    def name(self) -> str:
-        """The operation's class."""
-        return type(self).__name__
+    name: str
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
 
     def parts(self) -> Sequence[TransformPart]:
         return (self,)

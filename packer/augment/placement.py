@@ -70,14 +70,11 @@ class AffinePlacement:
             if isinstance(kept, np.ndarray):
                 getattr(self, name)[..., samples] = kept[..., samples]
 
-    def mirror(self, across: NDArray[np.bool_] | None = None, down: NDArray[np.bool_] | None = None) -> None:
-        """Mirror some: left to right (across), top to bottom (down). bool [N] each."""
-        height, width = self.size
-        u, v, origin = self.matrix
-        for some, axis, length in ((across, u, width), (down, v, height)):
-            if some is not None:
-                origin += np.where(some, axis * length, 0)
-                axis *= np.where(some, -1.0, 1.0)
+    def mirror(self, some: NDArray[np.bool_], down: bool = False) -> None:
+        """Mirror some, bool [N]: left to right, or top to bottom (down)."""
+        axis, origin = self.matrix[int(down)], self.matrix[2]
+        origin += np.where(some, axis * self.size[not down], 0)
+        axis *= np.where(some, -1.0, 1.0)
 
     def cut(self, left: Numbers, top: Numbers, size: Size, read_only: bool = True) -> None:
         """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""

@@ -122,11 +122,7 @@ class _PolicyPart(kinds.TransformPart):
     """A part of the policy's operation number `slot`."""
 
     def __init__(self, policy: _Policy, slot: int) -> None:
-        self._policy, self._slot = policy, slot
-
-    @property
-    def name(self) -> str:
-        return type(self._policy).__name__
+        self.name, self._slot = type(policy).__name__, slot
 
     def drew(self, params: kinds.Params, name: str) -> NDArray[np.bool_]:
         """Return the samples that drew this operation: bool [N]."""

@@ -32,7 +32,8 @@ def test_operations_are_products_of_matrices() -> None:
             way = draws.integers(4)
             if way == 0:
                 across, down = draws.random((2, 4)) < 0.5
-                placement.mirror(across, down)
+                placement.mirror(across)
+                placement.mirror(down, down=True)
                 made = [
                     matrix(-1 if x else 1, 0, width if x else 0, 0, -1 if y else 1, height if y else 0)
                     for x, y in zip(across, down, strict=True)
@@ -70,7 +71,7 @@ def test_columns_go_from_the_middle_of_a_pixel_to_the_middle_of_a_pixel() -> Non
 
 def test_a_resize_reads_only_what_was_cut_before_it() -> None:
     placement = AffinePlacement(2, (20, 30))
-    placement.mirror(across=np.array([False, True]))
+    placement.mirror(np.array([False, True]))
     placement.cut(np.array([4, 4]), np.array([2, 2]), (10, 12))
     box = np.array([1, 1]), np.array([3, 3]), np.array([5, 5]), np.array([6, 6])
     placement.stretch(box, (24, 10), True, "linear")
@@ -135,7 +136,7 @@ def test_an_edge_is_as_wide_as_a_pixel_of_the_picture_that_ends() -> None:
 
 def test_what_was_undone_did_not_happen() -> None:
     placement = AffinePlacement(3, (20, 20))
-    placement.mirror(across=np.array([True, False, True]))
+    placement.mirror(np.array([True, False, True]))
     before = placement.copy()
     untouched = before.columns().copy()
     placement.see_outside()
@@ -151,7 +152,7 @@ def test_what_was_undone_did_not_happen() -> None:
 
 def test_no_samples_have_no_columns() -> None:
     placement = AffinePlacement(0, (20, 30))
-    placement.mirror(np.zeros(0, bool), np.zeros(0, bool))
+    placement.mirror(np.zeros(0, bool))
     placement.cut(2, 3, (8, 8))
     placement.see_outside()
     placement.stretch((0, 0, 8, 8), (4, 4), True, "linear")
