@@ -220,7 +220,9 @@ class Normalize(kinds.ScalePart):
         return self.mean is not None
 
     def of_pack(self, statistics: Mapping[str, Sequence[float]]) -> Normalize:
-        """Return this transform with a pack's mean and std; a std of 0, of a channel that never changes, counts as 1."""
+        """Return this transform; if it has no numbers, one with a pack's mean and std, if any, and 1 for a std of 0."""
+        if self.known or not statistics:
+            return self
         return Normalize(statistics["mean"], [std or 1.0 for std in statistics["std"]], self.dtype)
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:

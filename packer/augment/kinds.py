@@ -193,7 +193,7 @@ REMEDIES = {
     "ConvertImageDtype": "Take ToDtype(float32), which does the same",
     "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
     "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
-    **dict.fromkeys(("FiveCrop", "TenCrop", "HorizontalFlips", "Shifts"), _VIEWS),
+    **dict.fromkeys(("FiveCrop", "TenCrop"), _VIEWS),
     "RandomIoUCrop": "Take RandomResizedCrop, which moves boxes and drops those of which nothing is seen",
     "RandomZoomOut": "Take RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
     "ScaleJitter": "Take RandomResizedCrop, or RandomCrop with pad_if_needed=True",

@@ -118,13 +118,10 @@ class Augmenter:
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
         """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""
         images = [getattr(batch, name if self.ragged else "image") for name in self.views]
-        at = images[0]
-        device, count = (
-            (at.field.device, len(at.rows)) if isinstance(at, IndexedRows) else (at.device, len(at))
-        )
+        at = images[0].rows if isinstance(images[0], IndexedRows) else images[0]
         for drawn in draws:
-            drawn.on(device)  # of all batches of a portion in one copy
-        each = [drawn[first : first + count] for drawn in draws]
+            drawn.on(at.device)  # of all batches of a portion in one copy
+        each = [drawn[first : first + len(at)] for drawn in draws]
         made = dict(zip(self.views, map(self._view, self.views, images, each), strict=True))
         for name, move in self._moves.items():
             made[name] = move(getattr(batch, name), each[0])
@@ -222,24 +219,18 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     """
     try:
         from packer.augment import Normalize, Pipeline
-        from packer.augment.pipeline import listed
     except ImportError:
         raise MissingDependencyError("torch", "augment") from None
     if isinstance(augment, Pipeline):
         return augment
-    transforms = listed(augment)
+    transforms = Pipeline(augment).transforms
     if isinstance(augment, str) and not transforms:
         raise UsageError(
             "augment: the text names no transform; transforms with their arguments are allowed. "
             "Write for example RandomCrop(32), or leave it out."
         )
     known = header.normalization
-    return Pipeline(
-        [
-            one.of_pack(known) if known and isinstance(one, Normalize) and not one.known else one
-            for one in transforms
-        ]
-    )
+    return Pipeline([one.of_pack(known) if isinstance(one, Normalize) else one for one in transforms])
 
 
 def fit_views(

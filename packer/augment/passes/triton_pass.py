@@ -55,17 +55,10 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     )
 
 
-def run(
-    what: Pass,
-    images: Tensor,
-    columns: Tensor,
-    rows: Tensor | None,
-    out: Tensor,
-    shape: LaunchShape | None = None,
-) -> None:
+def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
     """Fill out; see run_pass (pass_stages.py). Enqueued on the current stream.
 
-    columns: rows may be further apart than P numbers. shape: None for what is best in general.
+    columns: rows may be further apart than P numbers.
     A pass that Triton cannot compile here is made by plain operations, from then on.
     """
     if not len(out):
@@ -73,7 +66,7 @@ def run(
     if not can(what, images, out):
         torch_pass.run(what, images, columns, rows, out)
         return
-    plan = _plan(what, images.dtype, rows is not None, shape)
+    plan = _plan(what, images.dtype, rows is not None)
     try:
         _launch(plan, images, columns, rows, out)
     except Exception as error:  # Triton raises what its compiler, ptxas, the C compiler or the driver raise
@@ -169,11 +162,10 @@ class _LaunchPlan:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None) -> _LaunchPlan:
+def _plan(what: Pass, dtype: torch.dtype, rows: bool) -> _LaunchPlan:
     kernels = _kernels()
     assert kernels is not None
-    height, width = what.size
-    shape = shape or default_shape(what)
+    (height, width), shape = what.size, launch_shape(what)
     # A kernel is compiled for a form, not for the numbers that it is launched with.
     scale: tuple[float, ...] | None = () if what.scaled else None
     limit = what.limit if what.sampling == "cubic" else 0.0
@@ -191,8 +183,8 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool, shape: LaunchShape | None)
     return _LaunchPlan(what, kernel, programs, what.colours, means)
 
 
-def default_shape(what: Pass) -> LaunchShape:
-    """Return the shape that is taken if none is passed."""
+def launch_shape(what: Pass) -> LaunchShape:
+    """Return the shape that is fastest in general."""
     if not is_flat(what):
         return LaunchShape(across=512 if what.steps else 256, down=1, loops=4, warps=4)
     height, line = what.size[0], what.size[1] * what.channels
