@@ -213,11 +213,8 @@ def _turned(pixels: Tensor, turns: Tensor) -> Tensor:
         torch.where(value == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
     )
     hue = hue + 6 * turns[:, None, None]
-    made = []
-    for n in (5, 3, 1):
-        k = (n + hue) % 6
-        made.append(value - spread * torch.minimum(k, 4 - k).clamp(0, 1))
-    return torch.stack(made, -1)
+    sixths = ((n + hue) % 6 for n in (5, 3, 1))
+    return torch.stack([value - spread * torch.minimum(k, 4 - k).clamp(0, 1) for k in sixths], -1)
 
 
 def noise(seed: Tensor, shape: torch.Size) -> Tensor:
