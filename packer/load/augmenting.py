@@ -223,7 +223,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
         raise MissingDependencyError("torch", "augment") from None
     if isinstance(augment, Pipeline):
         return augment
-    transforms = Pipeline(augment).transforms
+    transforms: Any = Pipeline(augment).transforms
     if isinstance(augment, str) and not transforms:
         raise UsageError(
             "augment: the text names no transform; transforms with their arguments are allowed. "
