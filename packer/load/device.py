@@ -58,9 +58,8 @@ class CudaDevice(Host):
 
     def allocate(self, nbytes: int) -> Bytes:
         """Return pinned memory for a slot, uint8 [nbytes]."""
-        with torch.cuda.device(
-            self._device
-        ):  # pinned for the context of this device, whatever the calling thread's is
+        # Pinned for the context of this device, whatever the calling thread's is.
+        with torch.cuda.device(self._device):
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
 
     def hold(self, array: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -164,9 +164,8 @@ class PackedDataset(BaseDataset):
     def _numbers(self, index: Any) -> NDArray[Any]:
         """Return an index as an array, with row numbers for keys."""
         numbers = np.asarray(index)
-        if (
-            numbers.ndim > 1
-        ):  # as of batches that accelerate's skip_first_batches takes for lists of row numbers
+        # As of batches that accelerate's skip_first_batches takes for lists of row numbers.
+        if numbers.ndim > 1:
             shape = list(numbers.shape)
             raise IndexError(f"rows are picked by a list of whole numbers, not by an array {shape}")
         keys = as_keys(index, numbers)

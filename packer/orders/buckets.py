@@ -101,9 +101,8 @@ def _split(sizes: NDArray[np.int32], most: int) -> tuple[NDArray[np.integer[Any]
     """Return the rows bucket after bucket, and where each bucket ends. sizes: int32 [n, 2]."""
     n = len(sizes)
     short = n > 0 and int(sizes.max()) < 1 << 16 and int(sizes.min()) >= 0
-    columns = [
-        sizes[:, k].astype(np.uint16 if short else np.int32) for k in range(2)
-    ]  # short ones sort faster
+    # Short ones sort faster.
+    columns = [sizes[:, k].astype(np.uint16 if short else np.int32) for k in range(2)]
     rows: NDArray[np.integer[Any]] = np.arange(n, dtype=np.int32 if n < 1 << 31 else np.int64)
     waiting, ends = [(0, n)], []
     while waiting:

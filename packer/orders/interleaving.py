@@ -8,7 +8,7 @@ epoch, each time in another order, and a large one goes on in the next epoch whe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from packer.orders.epochs import Asked, Order, RowOrder, order_key
 from packer.orders.runs import Runs, Subset, one_run
 
 PIECE_ROWS = 4096  # are dealt at once, in arrays that stay in the processor's cache
+
+
+Dealt: TypeAlias = tuple[int, NDArray[np.int64], NDArray[np.int64]]
+"""A part that has some positions: its number, where among them its own are, and which of its draws these are."""
 
 
 class OrderPart(NamedTuple):
@@ -40,13 +44,8 @@ class Interleaved(RowOrder):
         )
         return super().over(rows, seed).having(parts=parts)
 
-    def deal(
-        self, positions: NDArray[np.int64], epoch: int
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield each part that has some of these positions, where among them its own are, and which of its draws these are.
-
-        positions: at most PIECE_ROWS.
-        """
+    def deal(self, positions: NDArray[np.int64], epoch: int) -> Iterator[Dealt]:
+        """Yield each part that has some of these positions. positions: at most PIECE_ROWS."""
         raise NotImplementedError
 
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
@@ -76,9 +75,8 @@ class Interleaved(RowOrder):
             for number, _, draws in self._dealt(rising, epoch):
                 order, count = self.parts[number]
                 begin, end = epoch * count + int(draws.min()), epoch * count + int(draws.max()) + 1
-                begin = max(
-                    begin, end - order.length
-                )  # what comes several times is in memory after the first
+                # What comes several times is in memory after the first.
+                begin = max(begin, end - order.length)
                 while begin < end:
                     turn, first = divmod(begin, order.length)
                     last = min(order.length, first + end - begin)
@@ -90,9 +88,7 @@ class Interleaved(RowOrder):
         """See RowOrder: those of all parts."""
         return sum(part.order.mixed_rows(ranks) for part in self.parts)
 
-    def _dealt(
-        self, positions: NDArray[np.int64], epoch: int
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def _dealt(self, positions: NDArray[np.int64], epoch: int) -> Iterator[Dealt]:
         """Yield as `deal`, for any number of positions."""
         for first in range(0, len(positions), PIECE_ROWS):
             for number, where, draws in self.deal(positions[first : first + PIECE_ROWS], epoch):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from packer import native, randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder, order_key
-from packer.orders.interleaving import Interleaved, OrderPart
+from packer.orders.interleaving import Dealt, Interleaved, OrderPart
 
 _LARGE = 1 << 31  # positions whose products no longer fit int64
 
@@ -136,9 +136,7 @@ class Mixture(Interleaved):
         )
         return mixture.having(parts=parts)
 
-    def deal(
-        self, positions: NDArray[np.int64], epoch: int
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def deal(self, positions: NDArray[np.int64], epoch: int) -> Iterator[Dealt]:
         """See Interleaved."""
         counts, length = tuple(draws for _, draws in self.parts), self.length
         batch, key = min(self.bound[1], length), order_key(self.seed, epoch, self.name)
@@ -146,11 +144,8 @@ class Mixture(Interleaved):
             everywhere = np.arange(len(positions))
             yield from _deal(counts, 0, everywhere, _turned(positions, batch, length, key))
             return
-        draws, where, ends = (
-            np.empty_like(positions),
-            np.empty_like(positions),
-            np.empty(len(counts), np.int64),
-        )
+        draws, where = np.empty_like(positions), np.empty_like(positions)
+        ends = np.empty(len(counts), np.int64)
         native.loops.deal(positions, key, batch, length, _nodes(counts), draws, where, ends)
         first = 0
         for number, stop in enumerate(ends.tolist()):
@@ -185,7 +180,7 @@ def _turned(positions: NDArray[np.int64], batch: int, length: int, key: int) -> 
 
 def _deal(
     counts: Sequence[int], first: int, where: NDArray[np.int64], places: NDArray[np.int64]
-) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+) -> Iterator[Dealt]:
     """Deal places 0..sum(counts)-1 to packs: yield the pack, `where` its own are, and which of its draws these are.
 
     Half of the packs are dealt to against the other half, and so on: of the first p places, p times its share, rounded, are the

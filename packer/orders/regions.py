@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context
-from packer.orders.interleaving import Interleaved, OrderPart
+from packer.orders.interleaving import Dealt, Interleaved, OrderPart
 from packer.orders.runs import Subset
 
 STRETCH_BYTES = 8 << 20
@@ -108,9 +108,7 @@ class Regions(Interleaved):
             begin = end
         return Interleaved.over(self.having(parts=tuple(parts)), rows, seed)
 
-    def deal(
-        self, positions: NDArray[np.int64], epoch: int
-    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def deal(self, positions: NDArray[np.int64], epoch: int) -> Iterator[Dealt]:
         """See Interleaved: each global batch in equal parts; so a shorter one, but for a row."""
         count, _, _, batch = self.bound
         numbers = positions // batch

@@ -191,9 +191,8 @@ class PackStore(ArrayStore):
     def keep(self, rows: int) -> None:
         """Keep decoded blocks of compressed fields: those that so many mixed rows come from, twice."""
         self._keep = rows
-        if (
-            self._pid == os.getpid()
-        ):  # in a forked child the locks of the parent's fields may be held for ever
+        # In a forked child the locks of the parent's fields may be held for ever.
+        if self._pid == os.getpid():
             for field in list(self._open.values()):
                 field.keep(rows)
 

@@ -141,9 +141,8 @@ class FileArray:
         # Runs of extents that follow each other in one file; of more files than a few, each is opened by itself.
         self._runs = np.flatnonzero(np.diff([-1, *owners, -1]))
         self._lock = threading.Lock()
-        self._open: OrderedDict[int, _Opened] = (
-            OrderedDict()
-        )  # by the number of the run; those read last at the end
+        # By the number of the run; those read last at the end.
+        self._open: OrderedDict[int, _Opened] = OrderedDict()
         self._maps: list[mmap.mmap] = []
         self._mapped: Table | None = None  # the files of all, with addresses
         self._floor = shared_bytes() or 0  # when this array's pages were let go

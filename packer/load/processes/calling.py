@@ -147,9 +147,8 @@ def described(
                 f"returned a field named {name!r}; names that Python allows for attributes are. Rename it"
             )
         source = given.get(name)
-        hwc = (
-            {"layout": "HWC"} if source and source.about.get("layout") == "HWC" else {}
-        )  # torch batches permute it
+        # Torch batches permute it.
+        hwc = {"layout": "HWC"} if source and source.about.get("layout") == "HWC" else {}
         unchanged = source is not None and source.ragged and value is sample[name]
         if unchanged or name in transform.ragged or name in ragged or isinstance(value, (str, bytes)):
             lists = source.about if source and source.ragged and "row_shape" in source.about else hwc

@@ -49,9 +49,8 @@ class SharedSlots:
         self._mapping = mmap.mmap(descriptor, nbytes)
         self._base = self.at(0, _PAGE).ctypes.data
         self._next, self._nbytes = _PAGE, nbytes
-        self._free: defaultdict[int, deque[int]] = defaultdict(
-            deque
-        )  # offsets of pieces given back, by their size
+        # Offsets of pieces given back, by their size.
+        self._free: defaultdict[int, deque[int]] = defaultdict(deque)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:

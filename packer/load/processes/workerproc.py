@@ -36,9 +36,8 @@ Work = tuple[PythonTransform, PackStore, tuple[Field, ...]]
 
 READY = "ready"
 NO_ROW = -1
-_CHUNK_BYTES = (
-    1 << 20
-)  # of rows read at once: so few that they are still in the processor's cache when fn sees them
+# Of rows read at once: so few that they are still in the processor's cache when fn sees them.
+_CHUNK_BYTES = 1 << 20
 _CHUNK_ROWS = 1024
 _LOOK_SECONDS = 5.0  # between looks at whether the parent is gone
 _TRACEBACK = 20_000  # characters
