@@ -88,12 +88,15 @@ class RandomGrayscale(kinds.RandomChange, kinds.ColorPart):
         return STEPS["saturation"](np.zeros(count))
 
 
-def blend(factor: Floats, other: Sequence[float] = (0.0, 0.0, 0.0), offset: float = 0.0) -> kinds.Columns:
-    """Return the step x -> factor x + (1 - factor) other + offset, with `other` as shares of red, green and blue: float32 [N, 13]."""
+def blend(factor: Floats, other: Sequence[float] = (), offset: float = 0.0) -> kinds.Columns:
+    """Return the step x -> factor x + (1 - factor) other + offset; other: shares of red, green and blue, or none: float32 [N, 13]."""
     made = np.empty((len(factor), pass_spec.STEP_WIDTH), np.float32)
     made[:, 0] = pass_spec.MATRIX
     numbers, factors = made[:, 1:].reshape(-1, 3, 4), factor[:, None, None]  # a copy
-    numbers[:, :, :3], numbers[:, :, 3] = factors * np.eye(3) + (1 - factors) * np.array(other), offset
+    shares = factors * np.eye(3)
+    if other:
+        shares += (1 - factors) * np.array(other)
+    numbers[:, :, :3], numbers[:, :, 3] = shares, offset
     made[:, 1:] = numbers.reshape(-1, 12)
     return made
 

@@ -310,7 +310,8 @@ class DrawnPart(TransformPart):
         columns = self.columns(params, count, pixels).reshape(count, self.width)
         for gate in ("apply", self.gate):
             if gate in params:
-                columns = np.where(params[gate][:, None], columns, np.float32(0))
+                columns = columns.copy()
+                columns[~params[gate]] = 0
         return columns
 
 
