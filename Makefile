@@ -45,8 +45,8 @@ $(STAMP): requirements.txt setup.cfg setup.py pyproject.toml $(wildcard packer/n
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 # Beside the environment: one whose build does not fit torch's keeps Lightning from being imported (tests/torchvision_here.py).
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --target .venv/torchvision torchvision==0.28.0 \
-	    || echo 'torchvision could not be installed; the tests that need it are skipped'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --target .venv/torchvision \
+	    torchvision==0.28.0 timm==1.0.31 || echo 'torchvision could not be installed; the tests that need it are skipped'
 	touch $@
 
 ifdef PACKER_DATA

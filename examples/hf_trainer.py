@@ -97,7 +97,7 @@ def train(options: argparse.Namespace) -> dict[str, float]:
         device=device,
         augment="RandomHorizontalFlip(), Normalize()",
     )
-    # Equally many batches on all ranks: of several, a few rows (fewer than there are ranks) are judged twice.
+    # Equally many rows on all ranks; the Trainer's metrics leave out those that come twice.
     test = PackedBatchDataset(
         options.test, options.batch_size, ends="even", device=device, augment="Normalize()"
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from tests.remote.server_fixtures import server as server  # the store that s3:/
 torch = pytest.importorskip("torch")
 
 DOCS = Path(__file__).parent.parent / "docs"
-GUIDES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md"))]
+FRAMEWORKS = DOCS / "guides" / "frameworks.md"
+GUIDES = [DOCS / "start.md", *sorted({*(DOCS / "guides").glob("*.md")} - {FRAMEWORKS})]
 NEEDS = {"lightning.md": "lightning", "object-stores.md": "obstore"}
 SCRIPTS = "clusters.md"  # shows parts of examples/, which have tests of their own
 
@@ -118,13 +121,46 @@ class Photos:
         return Image.open(path).convert("RGB"), self._classes.index(path.parent.name)
 
 
-MOVES = dict(
-    re.findall(
-        r"^## (.*?)\n(.*?)(?=^## |\Z)",
-        (DOCS / "moving-over.md").read_text(),
-        flags=re.MULTILINE | re.DOTALL,
-    )
-)
+def sections(page: Path) -> dict[str, str]:
+    """Heading -> what stands below it."""
+    return dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+
+
+def need_imports(text: str) -> None:
+    """Skip the test unless all that the code imports is installed, or beside the environment."""
+    for package in re.findall(r"^(?:from|import) ([\w.]+)", text, flags=re.MULTILINE):
+        if package.startswith(("torchvision", "timm", "fastai")):
+            from tests.torchvision_here import REASON, ready
+
+            if not ready(package):
+                pytest.skip(f"{package} is not installed" if "vision" not in package else REASON)
+        else:
+            pytest.importorskip(package)
+
+
+@pytest.fixture
+def _forgotten() -> Iterator[None]:
+    """What accelerate keeps for the process would decide for later tests."""
+    yield
+    if "accelerate.state" in sys.modules:
+        sys.modules["accelerate.state"].AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # the frameworks' own
+@pytest.mark.usefixtures("one_thread", "_forgotten")
+@pytest.mark.parametrize("name", sections(FRAMEWORKS))
+def test_a_framework_judges_each_row_once(name: str, folder: Path) -> None:
+    text = FRAMEWORKS.read_text()
+    preparing, own = blocks(text.partition("\n## ")[0]), blocks(sections(FRAMEWORKS)[name])
+    need_imports(own[0].text)
+    names: dict[str, Any] = {"__name__": "guide"}
+    for block in (*preparing, *own):
+        block.run(FRAMEWORKS.name, names)
+    assert sorted(int(label) for label in names["labels"]) == [0, 0, 1, 1, 2, 2]
+    assert names["scores"][0].shape[-1] == 3
+
+
+MOVES = sections(DOCS / "moving-over.md")
 TRAINING = blocks((DOCS / "moving-over.md").read_text())[0]
 
 
@@ -133,14 +169,7 @@ TRAINING = blocks((DOCS / "moving-over.md").read_text())[0]
 def test_who_moves_over_goes_on_training(name: str, folder: Path) -> None:
     """Their code, ours, and the training at the top of the page."""
     found = blocks(MOVES[name])
-    for package in re.findall(r"^(?:from|import) ([\w.]+)", found[0].text, flags=re.MULTILINE):
-        if package.startswith("torchvision"):
-            from tests.torchvision_here import READY, REASON
-
-            if not READY:
-                pytest.skip(REASON)
-        else:
-            pytest.importorskip(package)
+    need_imports(found[0].text)
     with h5py.File("data.h5", "w") as file:
         file["images"] = np.stack([np.asarray(photo) for photo, _ in Photos("photos")])
         file["labels"] = [label for _, label in Photos("photos")]

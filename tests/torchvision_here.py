@@ -2,7 +2,8 @@
 
 A wheel that was built for CUDA cannot load its compiled operators beside a torch for the CPU, and then fails on import. No
 transform needs them, so they are declared here, without a body. Such a torchvision must not lie in the environment itself, since
-Lightning imports what it finds there: `make` puts it into a folder beside it, `<environment>/torchvision`.
+Lightning imports what it finds there: `make` puts it into a folder beside it, `<environment>/torchvision`, and
+timm with it, which needs it.
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ class TorchvisionTransform(PythonTransform):
     """A PythonTransform whose unpickling, in a process that was spawned, imports this module before torchvision."""
 
 
-def _ready() -> bool:
-    """Import torchvision. The folder does not stay on the path: what else asks for torchvision finds what it found before."""
+def ready(name: str) -> bool:
+    """Import torchvision, then a module that needs it; return False if one is not installed.
+
+    The folder does not stay on the path: what else asks for torchvision finds what it found before.
+    """
     if importlib.util.find_spec("torch") is None:
         return False
-    beside = importlib.util.find_spec("torchvision") is None
-    if beside:
-        sys.path.append(str(FOLDER))
+    sys.path.append(str(FOLDER))
     try:
-        if importlib.util.find_spec("torchvision") is None:
+        packages = ("torchvision", name.partition(".")[0])
+        if any(importlib.util.find_spec(package) is None for package in packages):
             return False
         _import()
+        importlib.import_module(name)
     finally:
-        if beside:
-            sys.path.remove(str(FOLDER))
+        sys.path.remove(str(FOLDER))
     return True
 
 
@@ -57,4 +60,4 @@ def _import() -> None:
         importlib.import_module("torchvision.transforms.v2")
 
 
-READY = _ready()
+READY = ready("torchvision")

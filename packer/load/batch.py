@@ -46,18 +46,26 @@ class Batched:
 def batch_type(fields: tuple[str, ...], base: type) -> type[tuple[Any, ...]]:
     """Return the named tuple class with these fields: one class for each tuple of names, picklable.
 
+    Its values are given one by one, as to any named tuple, or several in one iterable, as to ``tuple``: fastai and the Trainer of
+    transformers rebuild a tuple as ``type(batch)(values)``.
+
     base: Batched for the batches of a PackedBatchDataset, else object.
     """
     fields_of = namedtuple("Batch", fields)  # type: ignore[misc]
-    named = {"__slots__": (), "__reduce__": _reduce, "__module__": __name__}
-    named |= {"__repr__": _repr, "__getitem__": _getitem}
-    named |= {} if "to" in fields else {"to": _to}
-    return type("Batch", (fields_of, base), named)
+
+    def new(cls: type, *values: Any, **named: Any) -> Any:
+        together = len(values) == 1 < len(fields) and not named
+        return fields_of.__new__(cls, *(values[0] if together else values), **named)
+
+    own = {"__slots__": (), "__new__": new, "__reduce__": _reduce, "__module__": __name__}
+    own |= {"__repr__": _repr, "__getitem__": _getitem}
+    own |= {} if "to" in fields else {"to": _to}
+    return type("Batch", (fields_of, base), own)
 
 
 def make_batch(fields: tuple[str, ...], values: Iterable[Any], base: type = object) -> Any:
     """Return a row, or rows together, with these values. Unpickling calls it too."""
-    return batch_type(fields, base)(*values)
+    return batch_type(fields, base)._make(values)  # type: ignore[attr-defined]
 
 
 def _reduce(self: Any) -> tuple[Any, ...]:

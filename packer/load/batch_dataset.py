@@ -269,7 +269,8 @@ class PackedBatchDataset(BaseDataset):
             requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.store.ahead_rows)
             n, whole, positions = share.n, share.whole, share.origin
             end = positions + share.steps * whole
-            told = AccelerateLoop.begun((share.rank, share.world_size), n - end + whole)
+            ranks = share.rank, share.world_size
+            told = AccelerateLoop.begun(ranks, n - end + whole, share.ends == "uneven")
             for batch in engine.batches_of(requests, stats):
                 positions += whole
                 if told is not None and positions >= end:

@@ -171,9 +171,20 @@ class AccelerateLoop:
         self._state._add_dataloader(self)
 
     @classmethod
-    def begun(cls, ranks: tuple[int, int], remainder: int) -> AccelerateLoop | None:
-        """Return the loop of a process that accelerate trains; None for any other, or if these are not its ranks."""
-        return None if _gradient_state() is None or ranks != found_ranks()[:2] else cls(remainder)
+    def begun(cls, ranks: tuple[int, int], remainder: int, uneven: bool) -> AccelerateLoop | None:
+        """Return the loop of a process that accelerate trains; None for any other, or if these are not its ranks.
+
+        uneven: ranks may have unequally many of the remainder's rows. Warns where they have.
+        """
+        if _gradient_state() is None or ranks != found_ranks()[:2]:
+            return None
+        if uneven and remainder % ranks[1]:
+            warnings.warn(
+                f"ends='uneven': the last rows are not equally many on the {ranks[1]} ranks, and accelerate's"
+                " gather_for_metrics fails, or waits for ever. Pass ends='even': rows that come twice are cut off.",
+                stacklevel=3,
+            )
+        return cls(remainder)
 
     def end(self) -> None:
         """Tell accelerate that the loop has ended."""

@@ -15,7 +15,7 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.row_keys import RowKeys, as_keys
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
-from packer.load.batch import SlotLayout, allocate, as_tensor, make_batch
+from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
 from packer.orders.runs import consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
@@ -34,8 +34,8 @@ class PackedDataset(BaseDataset):
     bytes), label an int64 scalar, other fields of their shape. ``ds[a:b]`` and ``ds[[i, j, ...]]`` are batches, images [N, C, H, W]
     with channels_last strides, read in one go into new memory. Keys stand for numbers: ``ds["cat/1.jpg"]``.
 
-    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows, in their order. What is set on a dataset that is made
-    is refused.
+    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows, in their order. ``transform`` and ``target_transform``
+    can be set later, too; loaders whose workers have started keep the old ones.
 
     Parameters
     ----------
@@ -111,10 +111,32 @@ class PackedDataset(BaseDataset):
         if rows.overlooked:
             warnings.warn(rows.overlooked, stacklevel=3)
         self._functions = {}
-        for name, function in (("image", transform), ("label", target_transform)):
-            if function is not None:
-                _check_function(name, function, self.fields, self.pack.path)
-                self._functions[name] = function
+        self.transform, self.target_transform = transform, target_transform
+
+    @property
+    def transform(self) -> Callable[[Any], Any] | None:
+        """The function of an image; set it to have another one, as timm's create_loader does, or None."""
+        return self._functions.get("image")
+
+    @transform.setter
+    def transform(self, function: Callable[[Any], Any] | None) -> None:
+        self._set_function("image", function)
+
+    @property
+    def target_transform(self) -> Callable[[Any], Any] | None:
+        """The function of a label; set it to have another one, or None."""
+        return self._functions.get("label")
+
+    @target_transform.setter
+    def target_transform(self, function: Callable[[Any], Any] | None) -> None:
+        self._set_function("label", function)
+
+    def _set_function(self, name: str, function: Callable[[Any], Any] | None) -> None:
+        if function is None:
+            self._functions.pop(name, None)
+        else:
+            _check_function(name, function, self.fields, self.pack.path)
+            self._functions[name] = function
 
     @classmethod
     def of_rows(cls, rows: ChosenRows) -> PackedDataset:
@@ -159,7 +181,7 @@ class PackedDataset(BaseDataset):
     def _each(self, rows: NDArray[np.int64]) -> list[Any]:
         columns = self._transformed(self._read(rows))
         every = zip(*(columns[name] for name in self._names), strict=True)
-        return [make_batch(self._names, values) for values in every]
+        return list(map(batch_type(self._names, object)._make, every))  # type: ignore[attr-defined]
 
     def _numbers(self, index: Any) -> NDArray[Any]:
         """Return an index as an array, with row numbers for keys."""
@@ -187,7 +209,10 @@ class PackedDataset(BaseDataset):
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Apply the user's functions: each of their fields becomes a list of return values."""
         for name, function in self._functions.items():
-            columns[name] = [function(_plain(value) if name == "label" else value) for value in columns[name]]
+            if name == "label":
+                columns[name] = [function(_plain(value)) for value in columns[name]]
+            else:
+                columns[name] = _images(function, columns[name])
         return columns
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
@@ -243,6 +268,17 @@ def _check_function(name: str, function: Any, fields: Sequence[Field], path: str
             f"transform: gets the image alone, and {', '.join(beside)} of {path} would not move with it. Name fields without"
             " these, or take PackedBatchDataset(augment=...), which moves them together."
         )
+
+
+def _images(function: Callable[[Any], Any], images: Any) -> list[Any]:
+    """Apply a function to each image. Raises UsageError where it fails as functions of Pillow images fail on tensors."""
+    try:
+        return [function(image) for image in images]
+    except (AttributeError, TypeError) as error:
+        raise UsageError(
+            f"transform: raised {type(error).__name__} ({error}) on an image; images are tensors [C, H, W]. If it takes Pillow"
+            " images, put torchvision's ToPILImage() before it: transform=Compose([ToPILImage(), ...])."
+        ) from error
 
 
 def _plain(label: Any) -> Any:

@@ -150,9 +150,7 @@ def test_accelerate_goes_on_in_mid_epoch(script: Script, pack: Path, tmp_path: P
 
 @pytest.mark.usefixtures("_accelerate")
 def test_hugging_faces_trainer_goes_on_in_mid_epoch(script: Script, pack: Path, tmp_path: Path):
-    pytest.importorskip(
-        "transformers", reason="transformers is not installed: 143 MB for this test; pip install transformers"
-    )
+    pytest.importorskip("transformers")
     common = (pack, pack, "--batch-size", "5", "--cpu", "--save-every", "7", "--out")
     whole = result_of(script("examples/hf_trainer.py", *common, tmp_path / "whole"))
     assert whole["epoch"] == 3

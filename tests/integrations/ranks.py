@@ -15,20 +15,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from packer.load.batch_dataset import PackedBatchDataset
-from tests.integrations.rows import dataset_of, rows_of
-
-
-def synchronous(dataset: PackedBatchDataset, steps: int | None = None) -> list[list[int]]:
-    """The rows of an epoch's batches; all ranks wait for each other at each."""
-    given = []
-    for batch in dataset:
-        total = torch.tensor(1)
-        distributed.all_reduce(total)
-        assert total == distributed.get_world_size()
-        given.append(rows_of(batch))
-        if len(given) == steps:
-            break
-    return given
+from tests.integrations.rows import dataset_of, rows_of, synchronous
 
 
 def run(rank: int, world_size: int, folder: Path, pickled: PackedBatchDataset, state: dict[str, Any]) -> None:

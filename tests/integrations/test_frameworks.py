@@ -13,22 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.rows import dataset_of, joined, rows_of
+from tests.integrations.rows import MANY as ROWS
+from tests.integrations.rows import joined, sequences
 from tests.read.conftest import make_pack
 
-for package in ("accelerate", "lightning"):  # the ranks import them
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed", allow_module_level=True)
+if importlib.util.find_spec("lightning") is None:  # the ranks import it
+    pytest.skip("lightning is not installed", allow_module_level=True)
 
-ROWS = 641
 BATCH = {2: 64, 3: 71}  # leave one row, and two
-CASES = (
-    *(
-        f"{frame}, {name}"
-        for frame in ("torchrun", "Lightning", "accelerate")
-        for name in ("dataset", "DataLoader")
-    ),
-)
+CASES = (*(f"{frame}, {name}" for frame in ("torchrun", "Lightning") for name in ("dataset", "DataLoader")),)
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +52,10 @@ def ranks(
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 
 
-def sequences(pack: Path, world: int, count: int) -> list[list[int]]:
-    """Epochs as one process is given them, and the first rows again that make the last batches equal."""
-    alone = dataset_of(pack, BATCH[world] * world)
-    epochs = [[row for batch in alone for row in rows_of(batch)] for _ in range(count)]
-    missing = -(ROWS % (BATCH[world] * world)) % world
-    return [epoch + epoch[:missing] for epoch in epochs]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_comes_the_right_number_of_times(ranks: list[dict[str, Any]], numbered: Path, case: str):
     world = len(ranks)
-    for number, expected in enumerate(sequences(numbered, world, 2), 1):
+    for number, expected in enumerate(sequences(numbered, world * BATCH[world], world, 2), 1):
         given = [found[case][number] for found in ranks]
         assert len({tuple(map(len, batches)) for batches in given}) == 1
         assert {len(batches) for batches in given} == {found[case][0] for found in ranks}
@@ -78,33 +63,6 @@ def test_every_row_comes_the_right_number_of_times(ranks: list[dict[str, Any]], 
         assert set(counts) == set(range(ROWS))
         assert sum(counts.values()) - ROWS == -ROWS % world < world
         assert joined(given) == expected
-
-
-def test_accelerates_gather_for_metrics_has_each_row_once(ranks: list[dict[str, Any]]):
-    whole = len(ranks) * BATCH[len(ranks)]
-    for found in ranks:
-        for ends in ("even", "pad"):
-            assert found["judged"][ends] == [[*range(ROWS)], [*range(ROWS)], [*range(2 * whole, ROWS)]]
-        kept = ROWS // whole * whole
-        assert found["judged"]["drop"] == [[*range(kept)], [*range(kept)], [*range(2 * whole, kept)]]
-
-
-def test_accelerates_skip_first_batches(ranks: list[dict[str, Any]], numbered: Path):
-    world = len(ranks)
-    (expected,) = sequences(numbered, world, 1)
-    assert joined([found["skipped"] for found in ranks]) == expected[2 * world * BATCH[world] :]
-    for found in ranks:
-        assert [row for batch in found["skipped alone"] for row in batch] == expected[2 * BATCH[world] : ROWS]
-
-
-def test_what_would_shard_twice_or_take_batches_for_rows_is_refused(ranks: list[dict[str, Any]]):
-    for found in ranks:
-        skipping, sharding, dispatching = found["refused"]
-        assert skipping.startswith(("IndexError: ", "ValueError: "))
-        assert sharding.startswith("TypeError: ")
-        assert dispatching.startswith(
-            "UsageError: accelerate's prepare(DataLoader(ds, ...)) over PackedBatchDataset: one"
-        )
 
 
 def epoch_of(ranks: list[dict[str, Any]], run: str, epoch: int, what: int = 0) -> list[int]:
@@ -120,7 +78,7 @@ def test_a_data_module_shares_rows_whatever_lightning_would_sample(
 
     Each row is judged once: with batches of another size, of which the last ones have rows for all ranks.
     """
-    for epoch, expected in enumerate(sequences(numbered, len(ranks), 2)):
+    for epoch, expected in enumerate(sequences(numbered, len(ranks) * BATCH[len(ranks)], len(ranks), 2)):
         assert epoch_of(ranks, run, epoch) == expected
         assert epoch_of(ranks, run, epoch, 1) == [*range(ROWS)]
 
@@ -147,7 +105,7 @@ def test_a_data_module_goes_on_with_one_device(ranks: list[dict[str, Any]], numb
     alone = fit(
         numbered, tmp_path, resume=Path(ranks[0]["folder"]) / "ddp" / "2.ckpt", batch_size=BATCH[world]
     )
-    (first,) = sequences(numbered, world, 1)
+    (first,) = sequences(numbered, world * BATCH[world], world, 1)
     left = [row for epoch, _, rows in alone.given if epoch == 0 for row in rows]
     assert left == first[2 * world * BATCH[world] : ROWS]
     assert {epoch for epoch, _, _ in alone.validated} == {0, 1}

@@ -134,6 +134,18 @@ def test_a_batch_is_a_named_tuple():
     assert repr(batch) == "Batch(image=1, label=2)"
 
 
+def test_it_can_be_rebuilt_from_an_iterable_as_a_tuple_can():
+    """As fastai's collate does (from a list), and the Trainer of transformers (from a generator)."""
+    batch = make_batch(("image", "label"), (1, 2), Batched)
+    for again in (type(batch)([3, 4]), type(batch)(value + 2 for value in batch), type(batch)(3, label=4)):
+        assert type(again) is type(batch)
+        assert (again.image, again.label) == (3, 4)
+    with pytest.raises(TypeError, match="argument"):
+        type(batch)([1, 2, 3])
+    alone = make_batch(("key",), (["a"],))  # its one value may be a list
+    assert type(alone)(["b"]).key == ["b"]
+
+
 def test_it_can_be_pickled_and_keeps_its_type():
     batch = pickle.loads(pickle.dumps(make_batch(("image", "key"), [[1], ["a"]])))
     assert batch == ([1], ["a"])

@@ -149,6 +149,29 @@ def test_functions_of_image_and_label(pack: Pack):
     assert alone == ("odd",)
 
 
+def test_functions_can_be_set_later(pack: Pack):
+    """As timm's create_loader does."""
+    dataset = PackedDataset(pack, target_transform=parity)
+    assert (dataset.transform, dataset.target_transform) == (None, parity)
+    dataset.transform, dataset.target_transform = scaled, None
+    assert torch.equal(dataset[17].image, PackedDataset(pack)[17].image / 255)
+    assert dataset[17].label == 51
+    with pytest.raises(UsageError, match=r"^transform=3: cannot be called with an image"):
+        dataset.transform = 3
+    assert dataset.transform is scaled
+
+
+def test_functions_of_pillow_images_are_told_apart(pack: Pack):
+    dataset = PackedDataset(pack, transform=lambda image: image.transpose(1).mode)
+    with pytest.raises(UsageError) as error:
+        dataset[0]
+    assert str(error.value).startswith("transform: raised TypeError (transpose() ")
+    assert str(error.value).endswith(
+        ") on an image; images are tensors [C, H, W]. If it takes Pillow images, put torchvision's ToPILImage() before it:"
+        " transform=Compose([ToPILImage(), ...])."
+    )
+
+
 def test_functions_in_a_dataloader_and_its_workers(pack: Pack):
     dataset = PackedDataset(pack, subset=range(50, 60), transform=scaled, target_transform=parity)
     sampler = BatchSampler(range(10), batch_size=5, drop_last=False)
