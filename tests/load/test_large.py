@@ -33,6 +33,7 @@ for order in sys.argv[2:]:
     state = dataset.state_dict()
     dataset.load_state_dict(state | {"rows": 987_654_321})
     late = len(next(iter(dataset)).label)
+    dataset.close()  # what it reads ahead is not the next one's
     with open("/proc/self/status") as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
     spent = {"importing": importing, "seconds": seconds}
