@@ -2,6 +2,7 @@
 
     convert_images, Report         a folder, list or archive becomes one pack      (packer.convert)
     Labels, Soft                   labels read from a CSV, soft maps beside images (packer.inputs)
+    Split                          splits by shares, a column, whole groups        (packer.convert)
     convert_table                  a CSV, Parquet or Arrow table becomes one pack  (packer.convert)
     pack_dataset, create           arrays, datasets, generators; sample by sample  (packer.samples)
     Fields                         what samples become                             (packer.samples)

@@ -20,6 +20,7 @@ from packer.format.joined_fields import join_fields as join_fields
 from packer.format.pack import Pack as Pack
 from packer.format.verify import verify_pack as verify_pack
 from packer.inputs.image_pairs import Soft as Soft
+from packer.convert.splits import Split as Split
 from packer.inputs.label_options import Labels as Labels
 from packer.load.batch_dataset import PackedBatchDataset as PackedBatchDataset
 from packer.load.padded_batches import Padding as Padding

@@ -31,6 +31,8 @@ _REMEDIES = (
     ("convert_images", "label_separator", 'pass labels=Labels("labels.csv", separator=...)'),
     ("convert_images", "boxes_unit", 'pass labels=Labels("labels.csv", boxes_unit=...)'),
     ("convert_images", "multi_label", 'pass labels=Labels("labels.csv", separator="|")'),
+    ("convert_images convert_table", "group group_column groups", 'pass split=Split("train=0.8,val=0.2", group=...)'),
+    ("convert_images convert_table", "split_column", "pass split=Split(column=...)"),
     ("convert_images", "soft", 'pass pairs={"alpha": Soft("mattes/")}'),
     ("convert_table", "header delimiter quote decimal thousands na encoding skip_rows comment",
      "it is a member of Csv: pass csv=Csv(WORD=...)"),

@@ -197,3 +197,19 @@ def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
     )
     assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 damaged block), and whole again\n"
     assert Path("p/features.npy").read_bytes() == whole
+
+
+def test_splits_by_columns(table: Path):
+    run("convert", table, "t.h5", "--label", "sold", "--split-column", "shop", "--on-error", "skip", code=3)
+    assert open_pack("t.h5").header.splits == {"north": ((0, 2),), "south": ((2, 3),)}
+    said = run("convert", table, "u.h5", "--split", "a=50,b=50", "--group-column", "shop").output
+    assert "features when, price, sold; splits by shop" in said
+    assert re.search(
+        r"note: Whole groups of shop are dealt out: a [12] \([12] rows?\)|: a [12] \([23] rows\)", said
+    )
+    with pytest.raises(UsageError) as error:
+        run("convert", table, "v.h5", "--group-column", "shop")
+    assert in_options(error.value.sentence) == (
+        "--group-column shop: whole groups are dealt out by shares, or a column names their splits. Pass --split train=0.9,val=0.1, "
+        "or --split-column."
+    )

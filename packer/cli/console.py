@@ -35,6 +35,8 @@ OPTIONS = {
     "Labels.file": "labels",
     "Labels.file_column": "label-file-column",
     "Labels.separator": "label-separator",
+    "Split.column": "split-column",
+    "Split.group": "group-column",
 }
 """Keyword -> the option, where that has another name."""
 # Values that the command line spells otherwise.

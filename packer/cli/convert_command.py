@@ -17,6 +17,7 @@ from packer.errors import UsageError
 from packer.source_kinds import PARQUET, is_array_file, is_table
 
 if TYPE_CHECKING:
+    from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
     from packer.inputs.label_options import Labels
 
@@ -100,6 +101,7 @@ def _convert_images(
         sources if others else source,
         out,
         labels=_labels(options),
+        split=_split(options),
         pairs=_with_soft(pairs, _names(soft)),
         on_plan=partial(announce_plan, output, subject, out),
         **options,
@@ -120,6 +122,7 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
     )
     csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
     csv["delimiter"] = _mark(csv.get("delimiter"))
+    options["split"] = _split(options)
     announce = partial(announce_table_plan, output, sources, out)
     report = convert_table(sources, out, csv=csv, encode=encode, on_plan=announce, **options)
     tell_report(output, report, "row", skipping=True)
@@ -158,6 +161,14 @@ def _labels(options: dict[str, Any]) -> Labels:
     names = {field.name: OPTIONS.get(f"Labels.{field.name}", field.name) for field in fields(Labels)}
     typed = {member: name.replace("-", "_") for member, name in names.items()}
     return Labels(**{member: options.pop(name) for member, name in typed.items() if name in options})
+
+
+def _split(options: dict[str, Any]) -> Split | None:
+    """Return the value of `split`, made of the options about splits, which are removed."""
+    from packer.convert.splits import Split
+
+    given = [options.pop(name, None) for name in ("split", "split_column", "group_column")]
+    return None if given == [None, None, None] else Split(*given)
 
 
 def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str | Soft]:

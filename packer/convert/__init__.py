@@ -12,7 +12,8 @@
     image_rows.py        rows from image files; a look at a few of them
     pack_rows.py         rows from packs
     whole_pictures.py    rows that are whole pictures, of sizes of their own
-    sample_order.py      which sample stands in which row; splits; closing holes
+    splits.py            which samples each split has: by shares, places, a column, whole groups
+    sample_order.py      which sample stands in which row; closing holes
     staged_rows.py       rows whose number is not known yet: put down, then read in the order of the pack
     row_storage.py       raw, JPEG or compressed, in how many shards, and how large that is
     reference_pack.py    a list of classes, or a pack to be like

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer import native, units
 from packer.channels import CHANNELS
@@ -20,7 +21,8 @@ from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows, survey
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, estimate
-from packer.convert.sample_order import SampleOrder, arrange, stratified
+from packer.convert.sample_order import SampleOrder, arrange
+from packer.convert.splits import Split, check_groups, group_owners, names_of, note_on_groups
 from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -78,7 +80,7 @@ def convert_images(
     classes: Classes | None = None,
     like: PathLike | None = None,
     pairs: Pairs | None = None,
-    split: str | Mapping[str, float] | None = None,
+    split: str | Mapping[str, float | str] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -135,7 +137,8 @@ def convert_images(
         Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
         ``Soft("mattes/")``: no classes but mattes, depth and the like, resampled linearly, here and by ``augment=``.
     split, shuffle, seed
-        Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other. shuffle
+        Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
+        ``Split(...)`` says more: numbers of rows, a column of labels, whole groups such as patients. shuffle
         stores the rows (of each split) in a random order; without it a class folder's pack is sorted by class.
     shards
         Begin another file after so many rows (100_000), or about so many bytes ("2GB", "512MiB"); out is then a directory.
@@ -387,10 +390,14 @@ def _targets(
 
     asked: the options as they were given; classes: that number the labels; numbered: without labels they are an error.
     """
-    labels = options.labels
+    labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, source.findings)
+        targets = read_labels(labels, source.keys, source.findings, columns)
     else:
+        for option in () if options.split is None else options.split.about_columns():
+            raise UsageError(
+                f"{option}: is about columns of a CSV, and there is none. Pass {Option('labels', 'FILE')}."
+            )
         for option in labels.about_csv():
             if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
                 raise UsageError(
@@ -428,5 +435,31 @@ def _order(source: ImageSource, targets: ImageTargets, options: ImageOptions) ->
         )
     members = source.splits or {"": np.arange(count)}
     if options.split is not None:
-        members = stratified(targets.strata, count, options.split, options.seed)
+        members = _dealt(options.split, source, targets, options.seed)
     return arrange(members, shuffle=options.shuffle, seed=options.seed)
+
+
+def _dealt(
+    split: Split, source: ImageSource, targets: ImageTargets, seed: int
+) -> dict[str, NDArray[np.int64]]:
+    """Return the images of each split. Raises UsageError, SourceError."""
+    count, cells = len(source), targets.beside.get(split.column or "", [])
+    if split.columns == ():
+        return split.members(count, seed, strata=targets.strata)
+    called, groups = np.unique(targets.beside.get(split.group or "", [""] * count), return_inverse=True)
+    if split.column is None:
+        _, _, shares = split.portions(count)
+        strata = np.zeros(count) if targets.strata is None else targets.strata
+        dealt = group_owners(groups, np.unique(strata, return_inverse=True)[1], shares, seed)
+        source.findings.notes.append(note_on_groups(split, shares, dealt, dealt[groups]))
+        return {name: np.flatnonzero(dealt[groups] == number) for number, name in enumerate(shares)}
+    kept = np.ones(count, np.bool_)
+    kept[list(source.findings.refused)] = False
+    names = names_of(
+        source.name, split, (cell for cell, packed in zip(cells, kept.tolist(), strict=True) if packed)
+    )
+    # Images that are refused are no rows in the end, wherever they are.
+    owners = np.array([names.index(cell) if cell in names else 0 for cell in cells], np.int64)
+    if split.group is not None:
+        check_groups(source.name, split, names, owners[kept], groups[kept], called.__getitem__)
+    return {name: np.flatnonzero(owners == number) for number, name in enumerate(names)}

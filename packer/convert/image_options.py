@@ -11,7 +11,7 @@ from packer.arguments import whole
 from packer.channels import CHANNELS
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import RowStorage
-from packer.convert.sample_order import parse_split
+from packer.convert.splits import Split
 from packer.convert.whole_pictures import check_stored
 from packer.errors import UsageError
 from packer.format.header import NORMALIZE
@@ -29,7 +29,7 @@ Pairs = Mapping[str, PathLike | Soft]
 class ImageOptions:
     """Options by which images become rows; equal options and inputs give equal packs.
 
-    channels: a name, a number of bands, or "auto"; split: name -> share; normalize: mean and std of another pack,
+    channels: a name, a number of bands, or "auto"; normalize: mean and std of another pack,
     which ``Normalize()`` of this one means.
     """
 
@@ -41,7 +41,7 @@ class ImageOptions:
     storing: RowStorage
     labels: Labels = field(default_factory=Labels)
     pairs: Pairs = field(default_factory=dict)
-    split: Mapping[str, float] | None = None
+    split: Split | None = None
     shuffle: bool = True
     seed: int = 0
     normalize: Mapping[str, Any] | None = None
@@ -71,7 +71,7 @@ class ImageOptions:
         dtype: str | None,
         max_pixels: int,
         labels: PathLike | Labels | None,
-        split: str | Mapping[str, float] | None,
+        split: str | Mapping[str, float | str] | Split | None,
         seed: int,
         pairs: Pairs | None = None,
         **others: Any,
@@ -102,7 +102,7 @@ class ImageOptions:
             whole("max_pixels", max_pixels),
             labels=labels if isinstance(labels, Labels) else Labels(labels),
             pairs=pairs,
-            split=None if split is None else parse_split(split),
+            split=Split.of(split),
             seed=whole("seed", seed),
             **others,
         )
@@ -120,7 +120,7 @@ class ImageOptions:
             RowStorage.of(record),
             Labels.of_record(record, labels),
             {name: Soft(folder_of(given)) if name in soft else given for name, given in pairs.items()},
-            record.get("split"),
+            Split.of_record(record),
             "seed" in record,
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
@@ -135,7 +135,7 @@ class ImageOptions:
             "dtype": None if self.dtype == "uint8" else self.dtype,
             "max_pixels": self.max_pixels,
             "seed": self.seed if self.shuffle else None,
-            "split": self.split,
+            **({} if self.split is None else self.split.record()),
             "split_seed": None if self.split is None else self.seed,
             "pairs": sorted(self.pairs) or None,
             "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,

@@ -30,9 +30,10 @@ from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
-from packer.convert.sample_order import SampleOrder, arrange, parse_split, stratified
+from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
+from packer.convert.splits import Split
 from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -217,14 +218,14 @@ def split_pack(
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    (rows, _), shares = _opened(opened, os.fspath(path)), parse_split(shares)
+    (rows, _), split = _opened(opened, os.fspath(path)), Split(shares)
     splits = _members(rows.pack)
-    if taken := sorted(set(shares) & set(splits)):
+    if taken := sorted(set(split.parts) & set(splits)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of every split"
             f' ({", ".join(splits)}), so other names are allowed. Load it with split="{taken[0]}", or pass other names.'
         )
-    members = stratified(_strata(rows.pack, splits), rows.pack.rows, shares, seed)
+    members = split.members(rows.pack.rows, seed, strata=_strata(rows.pack, splits))
     for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
@@ -242,7 +243,7 @@ def split_pack(
     reports, parts = {}, {}
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        said = {"part": {"name": name, "shares": shares, "seed": seed}}
+        said = {"part": {"name": name, "shares": split.shares, "seed": seed}}
         dealt = {split: own[np.isin(own, samples)] for split, own in splits.items()}
         order, storing = arrange(dealt, shuffle=False, seed=seed), RowStorage.like(rows.pack, to)
         task = _task(rows, storing, order, said, rows.pack.header.seed)
@@ -315,11 +316,14 @@ def append_images(
         raise UsageError(
             f"{name}: does not say how it was converted. Convert the images by themselves, and packer merge the packs."
         )
+    options = ImageOptions.of_record(record, labels, pairs or {})
+    if options.split is not None:
+        options.split.check_growable(name)
     with ExitStack() as stack:
         task, plan = plan_conversion(
             stack,
             os.fspath(source),
-            ImageOptions.of_record(record, labels, pairs or {}),
+            options,
             out=name,
             made=pack,
             skip=run.running.skip,

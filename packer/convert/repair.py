@@ -22,6 +22,7 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.pack_run import write_part
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import SampleOrder, fill
+from packer.convert.splits import Split
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.file_io import fsync_path, remove
 from packer.format.header import PACK_OPTIONS, PARTIAL_SUFFIX
@@ -279,7 +280,7 @@ def _of_table(pack: Pack, damaged: int, source: str, again: str, run: RunOptions
         csv={name: value for name, value in read.items() if name != "types"},
         format=options["format"],
         store=options["store"],
-        split=options.get("split"),
+        split=Split.of_record(options),
         shuffle="seed" in options,
         seed=options.get("seed", options.get("split_seed", 0)),
         shards=f"{nbytes}B" if nbytes else options.get("shard_rows"),

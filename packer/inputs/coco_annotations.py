@@ -68,11 +68,15 @@ def find_annotations(folder: str) -> list[CocoPart]:
     return parts
 
 
-def read_labels(labels: Labels, keys: list[str], findings: Findings) -> ImageTargets:
-    """Read what a CSV, or COCO's JSON, says of each image. Raises: SourceError, UsageError."""
+def read_labels(
+    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = ()
+) -> ImageTargets:
+    """Read what a CSV, or COCO's JSON, says of each image. beside: as `read_targets` has it. Raises: SourceError, UsageError."""
     path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings)
+        return read_targets(labels, keys, findings, beside)
+    if beside:
+        raise UsageError(f"{path}: has no columns, and {beside[0]} is to be one. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: is about columns of a CSV, and {path} is JSON. Leave it out.")
     return read_coco([CocoPart(path)], keys, findings)[0]

@@ -126,6 +126,8 @@ class ImageTargets:
         """Names that labels, box labels or columns of a multi-hot label number; None where there are none."""
         self.fixed: dict[str, NDArray[Any]] = {}
         """Fields that do not depend on where the picture lies: name -> [N, *shape], little-endian."""
+        self.beside: dict[str, list[str]] = {}
+        """Column -> the cell of each image, of columns that are read and not stored."""
         self._boxes, self._keypoints = boxes, keypoints
         self._relative = False
         fields = []
@@ -252,24 +254,28 @@ class ImageTargets:
         arrays += [] if self._keypoints is None else [self._keypoints]
         refused = self.findings.refused
         said = repr((self.fields, self.classes)) + (repr(sorted(refused.items())) if refused else "")
+        said += repr(self.beside) if self.beside else ""
         state = blake2b(said.encode("utf-8", "surrogateescape"), digest_size=16)
         for values in arrays:
             state.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return state.digest()
 
 
-def read_targets(labels: Labels, keys: list[str], findings: Findings) -> ImageTargets:
+def read_targets(
+    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = ()
+) -> ImageTargets:
     """Read what a CSV says of each image, as the module's table tells.
 
     labels: of a file, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
     keys: paths of the images. A row names one by its path, or by its stem, where only one image has that.
     findings: images whose labels cannot be used are refused, rows that are about no image left out.
+    beside: further columns, whose cells are kept as they are; each image has one.
     Raises: SourceError when a row cannot be understood or names no image, when two rows of an image disagree, and when an image has no
         row (unless only boxes are read).
     """
     columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
     path, chosen = os.fspath(labels.file or ""), (*columns, *corners, *points)
-    table = LabelTable(path, keys, chosen, findings, file_column=labels.file_column)
+    table = LabelTable(path, keys, chosen, findings, file_column=labels.file_column, beside=beside)
     separator = _SEPARATORS.get(labels.separator or "", labels.separator)
     boxes, values, classes, about = None, None, None, None
     if corners:
@@ -283,7 +289,19 @@ def read_targets(labels: Labels, keys: list[str], findings: Findings) -> ImageTa
         )
     elif not corners:
         findings.notes += notes_on_classes(classes or ())
-    return ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
+    made = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
+    made.beside = {name: _cells(table, name) for name in beside}
+    return made
+
+
+def _cells(table: LabelTable, name: str) -> list[str]:
+    """Return the cell of each image in a column."""
+    texts = table.columns[name]
+    rows = table.one_an_image([texts], name).tolist()
+    for row in rows:
+        if not texts[row] and row not in table.refused:
+            table.refuse(row, f"{name} is empty", "each image has one. Correct it")
+    return [texts[row] for row in rows]
 
 
 def _shown(classes: Sequence[str]) -> str:
@@ -294,7 +312,7 @@ def _labels(
     table: LabelTable, names: list[str], separator: str | None, label_as: str
 ) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
     """Return the label of each image, the classes, and what there is to say about the field."""
-    columns = {name: table.columns[name] for name in names} or table.columns
+    columns = {name: table.columns[name] for name in names} or {"": table.columns[""]}
     texts, called = next(iter(columns.values())), names[0] if names else "the label"
     rows = table.one_an_image(list(columns.values()), "label")
     if len(columns) > 1:

@@ -53,21 +53,22 @@ class LabelTable(CheckedRows):
         findings: Findings | None = None,
         *,
         file_column: str | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
         """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
 
-        file_column: the column that names files; None: the first. findings: rows that are about no image, or cannot be read, are left
-        out, and images refused that cannot be used.
+        file_column: the column that names files; None: the first. beside: further columns, by name. findings: rows that are about no
+        image, or cannot be read, are left out, and images refused that cannot be used.
         """
         super().__init__(path, array("q"), findings)
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
         self._prefix: str | None = None  # of the names of all rows
-        self.columns: dict[str, list[str]] = {name: [] for name in chosen or ("",)}
-        """The cells of each chosen column; "" for the one that was not chosen by name."""
+        self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
+        """The cells of each column that is read; "" for the one that was not chosen by name."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
         with closing(_rows(path)) as rows:
-            for line, image, cells in self._read(rows, chosen, file_column):
+            for line, image, cells in self._read(rows, chosen, file_column, beside):
                 images.append(image)
                 lines.append(line)
                 for column, cell in zip(self.columns.values(), cells, strict=True):
@@ -80,13 +81,17 @@ class LabelTable(CheckedRows):
         self.images, self.lines = np.array(images, np.int64), np.array(lines, np.int64)
 
     def _read(
-        self, rows: Iterator[tuple[int, list[str]]], chosen: Sequence[str], file_column: str | None
+        self,
+        rows: Iterator[tuple[int, list[str]]],
+        chosen: Sequence[str],
+        file_column: str | None,
+        beside: Sequence[str],
     ) -> Iterator[tuple[int, int, list[str]]]:
         """Yield the line, the image and the chosen cells of each row that is about an image; leave out the others."""
         start, first = next(rows, (0, [""]))
         header = [name.strip() for name in first]
-        file, places = self._find(header, start, chosen, file_column) if start else (0, [])
-        if not chosen and file_column is None and self._image(header[0]) != _UNKNOWN:  # there is no header
+        file, places = self._find(header, start, chosen, file_column, beside) if start else (0, [])
+        if not (chosen or file_column or beside) and self._image(header[0]) != _UNKNOWN:  # there is no header
             rows = chain([(start, first)], rows)
         for line, row in rows:
             if len(row) != len(header):
@@ -112,29 +117,36 @@ class LabelTable(CheckedRows):
             self.findings.leave_out(key, f"{found}.", f"{self.subject} {where}: {found}; {allowed}")
 
     def _find(
-        self, header: list[str], line: int, chosen: Sequence[str], file_column: str | None
+        self,
+        header: list[str],
+        line: int,
+        chosen: Sequence[str],
+        file_column: str | None,
+        beside: Sequence[str],
     ) -> tuple[int, list[int]]:
-        """Return the column that names the file, and the chosen ones."""
+        """Return the column that names the file, and the others that are read."""
         where, shown = f"{self.subject} line {line}", shorten(", ".join(header))
-        for name in (*chosen, *(() if file_column is None else (file_column,))):
+        for name in (*chosen, *beside, *(() if file_column is None else (file_column,))):
             if header.count(name) != 1:
                 many = f"{header.count(name)} columns are called" if name in header else "no column"
                 raise SourceError(
                     f"{where}: {many} {name}; the first row names the columns, here {shown}. Correct it, or pass others."
                 )
         file = 0 if file_column is None else header.index(file_column)
-        others = [place for place in range(len(header)) if place != file]
-        if header[file] in chosen:
+        more = [header.index(name) for name in beside]
+        others = [place for place in range(len(header)) if place not in (file, *more)]
+        if header[file] in (*chosen, *beside):
             raise SourceError(
                 f"{where}: {header[file]} names the files; the columns are {shown}. Choose another "
                 f"one, or name that of the files with {Option('Labels.file_column')}."
             )
         if not chosen and len(others) != 1:
+            besides = f", besides {' and '.join(beside)}" if beside else ""
             raise SourceError(
-                f"{where}: {units.count(len(header), 'column')} ({shown}); two are read, file and label, parted by commas, or by tabs "
-                f"in a .tsv. Name the label's with {Option('Labels.column')}."
+                f"{where}: {units.count(len(header), 'column')} ({shown}); two are read, file and label{besides}, parted by commas, or "
+                f"by tabs in a .tsv. Name the label's with {Option('Labels.column')}."
             )
-        return file, [header.index(name) for name in chosen] or others
+        return file, ([header.index(name) for name in chosen] or others) + more
 
     def _image(self, name: str, line: int = 1) -> int:
         """Return the index of the image called so, _UNKNOWN if there is none, _AMBIGUOUS if there are several.

@@ -13,7 +13,8 @@ from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
-from packer.convert.sample_order import SampleOrder, arrange, members_of, parse_spans, parse_split, stratified
+from packer.convert.sample_order import SampleOrder, arrange
+from packer.convert.splits import Split, members_of, parse_spans
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
@@ -80,7 +81,7 @@ class PackingOptions:
     storing: RowStorage
     shuffle: bool
     seed: int
-    split: dict[str, float] | None
+    split: Split | None
     spans: dict[str, range] | None
 
     @classmethod
@@ -120,7 +121,7 @@ class PackingOptions:
             storing,
             shuffle,
             whole("seed", seed),
-            None if split is None or spanned else parse_split(split),  # type: ignore[arg-type]
+            None if spanned else _without_columns(Split.of(split)),
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
 
@@ -174,7 +175,7 @@ class PackingOptions:
             labels = None
         members = {"": np.arange(count)}
         if self.split is not None:
-            members = stratified(labels, count, self.split, self.seed)
+            members = self.split.members(count, self.seed, strata=labels)
         elif self.spans is not None:
             members = members_of(self.spans, count)
         return arrange(members, shuffle=self.shuffle, seed=self.seed)
@@ -199,7 +200,7 @@ class PackingOptions:
             storing = storing.with_rows(row)
         options = {
             "seed": self.seed if self.shuffle else None,
-            "split": self.split
+            "split": (None if self.split is None else self.split.shares)
             if self.spans is None
             else {name: [span.start, span.stop] for name, span in self.spans.items()},
             "split_seed": None if self.split is None else self.seed,
@@ -221,3 +222,12 @@ class PackingOptions:
             options["seed"],
             keyed=keyed,
         )
+
+
+def _without_columns(split: Split | None) -> Split | None:
+    """Return it. Raises UsageError for one by columns."""
+    for option in () if split is None else split.about_columns():
+        raise UsageError(
+            f"{option}: is about columns of a table or of a CSV of labels; samples have none. Pass shares, or the rows of each split."
+        )
+    return split

@@ -4,6 +4,7 @@
     table_conversion.py  convert_table, append_table: options checked, planned, run, reported
     table_run.py         from a checked conversion to its pack: staged, fitted, mapped, written
     staging.py           rows in raw form, in the input's order, in a file beside the output
+    table_splits.py      the split of each row by its columns: a split's name, a group, the label
     table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
     table_packs.py       rows of packs that were made of tables

@@ -17,6 +17,7 @@ from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
+from packer.convert.splits import Split
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
@@ -28,9 +29,9 @@ from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest
 from packer.tables.staging import StagedTable, stage
 from packer.tables.table_options import Encode, read_alike, value
-from packer.tables.table_order import parse_parts
 from packer.tables.table_run import TableJob, mapped, source_notes
-from packer.tables.transform.column_plan import ColumnChoices, plan_columns
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns, with_dealing
+from packer.tables.transform.column_types import DEALING
 from packer.tables.transform.table_transform import TableTransform
 
 _STORES = tuple(store for store in STORES if store != "jpeg")
@@ -41,7 +42,8 @@ class TablePlan:
     """The plan of a conversion, before rows are read.
 
     columns: how many the input has; bytes: of the input; rows: how many, None if that is not known beforehand; roles: what a column
-    becomes ("features", "categories", "label", "kept", "dropped") -> names; notes: sentences about the input that a user should see.
+    becomes ("features", "categories", "label", "kept", "dropped", "splits by") -> names; notes: sentences about the input that a
+    user should see.
     """
 
     columns: int
@@ -72,7 +74,7 @@ def convert_table(
     csv: Csv | Mapping[str, Any] | None = None,
     format: str | None = None,
     store: str | None = None,
-    split: str | Mapping[str, float | str] | None = None,
+    split: str | Mapping[str, float | str] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -122,9 +124,10 @@ def convert_table(
     csv : Csv, optional
         How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=, skip_rows=,
         comment=)``.
-    split : str or mapping, optional
-        "train=0.9,val=0.1", drawn from the seed; "train=rest,test=last:500000": the last rows of the input. Statistics are those of
-        the split called train, or else of all rows.
+    split : str, mapping or Split, optional
+        "train=0.9,val=0.1", drawn from the seed, with equal shares of each class; "train=rest,test=last:500000": the last rows of
+        the input. ``Split(...)`` says more: a column that names splits, whole groups. Statistics are those of the split called
+        train, or else of all rows.
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip such rows; rows without a label are bad.
     on_plan, on_progress : callable, optional
@@ -164,8 +167,7 @@ def convert_table(
         layout=True,
     )
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
-    parts = None if split is None else parse_parts(split)
-    dealt = {"split": parts, "shuffle": shuffle, "seed": whole("seed", seed)}
+    dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
     job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
     if (found := run.found(job.provenance, None, job.table.newest())) is not None:
@@ -192,7 +194,7 @@ def _new_job(
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
-    dealt: how rows are dealt: split, parsed; shuffle; seed.
+    dealt: how rows are dealt: split, shuffle, seed.
     """
     transform, digested = None, None
     if like is not None:
@@ -205,17 +207,22 @@ def _new_job(
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
         reading = read_alike(reading, transform.reading)
     table = open_table(sources, reading)
+    split: Split | None = dealt["split"]
+    dealing = () if split is None else split.columns
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
-        named = {*reading.types, *(name for _, _, names in choices.lists() for name in names)}
+        named = {*reading.types, *dealing, *(name for _, _, names in choices.lists() for name in names)}
         indexes = tuple(name for name in table.indexes if name not in named)
         choices = replace(choices, drop=(*choices.drop, *indexes))
-    plan = plan_columns(table.columns, choices) if transform is None else transform.plan_for(table.columns)
+    if transform is None:
+        plan = plan_columns(table.columns, choices, dealing)
+    else:
+        plan = with_dealing(transform.plan_for(table.columns), table.columns, dealing)
     record = {
         "choices": choices.record() if like is None else None,
         "like": digested,
-        "split": dealt["split"],
-        "split_seed": dealt["seed"] if dealt["split"] is not None else None,
+        **({} if split is None else split.record()),
+        "split_seed": None if split is None else dealt["seed"],
         "seed": dealt["seed"] if dealt["shuffle"] else None,
         **storing.options(),
     }
@@ -297,11 +304,13 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     reading = read_alike(ReadOptions(), transform.reading)
     table = open_table(names, reading)
     recorded = first.provenance.get("options", {})
-    split = recorded.get("split") if first.splits else None
-    if first.splits and (split is None or any(":" in str(part) for part in split.values())):
+    split = Split.of_record(recorded) if first.splits else None
+    if split is not None:
+        split.check_growable(run.out)
+    elif first.splits:
         raise UsageError(
-            f"{run.out}: has splits ({', '.join(sorted(first.splits))}) that are no shares of a table's rows, so new"
-            " rows belong to none; packs without splits, or with splits by shares, are added to. Convert all rows into a new pack."
+            f"{run.out}: has splits ({', '.join(sorted(first.splits))}), and does not say how rows were dealt to them. Convert all rows "
+            "into a new pack."
         )
     fields = {f.name for f in pack.fields}
     needed = [
@@ -317,7 +326,10 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
     seed = int(recorded.get("split_seed", first.seed or 0))
-    plan, record = transform.plan_for(table.columns), {**recorded, "append": True}
+    plan = with_dealing(
+        transform.plan_for(table.columns), table.columns, () if split is None else split.columns
+    )
+    record = {**recorded, "append": True}
     shuffle = first.seed is not None
     return TableJob(run, table, plan, transform, storing, split, shuffle, seed, record, given=run.out)
 
@@ -358,8 +370,10 @@ def _names(source: Any) -> list[str]:
 
 def _plan(job: TableJob) -> TablePlan:
     """Return what a user is told before the work begins."""
-    words = {"label": "label", "keep": "kept", "drop": "dropped"}
-    roles: dict[str, list[str]] = {"features": [], "categories": [], "label": [], "kept": [], "dropped": []}
+    words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits by"}
+    roles: dict[str, list[str]] = {
+        name: [] for name in ("features", "categories", "label", "kept", "dropped", "splits by")
+    }
     table, plan = job.table, job.plan
     for column in plan.columns:
         roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)

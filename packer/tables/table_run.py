@@ -13,13 +13,15 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
+from packer.convert.splits import Split
 from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import TRAIN, measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.table_order import table_order
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.table_splits import find_owners
+from packer.tables.transform.column_types import DEALING, TableColumn
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -31,7 +33,7 @@ _NAMED = 6  # columns, in a note
 class TableJob:
     """A conversion whose options have been checked.
 
-    like: the mapping, where it is given; split: parsed; shuffle, seed: as in convert_table; record: options as the pack records them;
+    like: the mapping, where it is given; split, shuffle, seed: as in convert_table; record: options as the pack records them;
     indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
     """
 
@@ -40,7 +42,7 @@ class TableJob:
     plan: TableTransform
     like: TableTransform | None
     storing: RowStorage
-    split: Mapping[str, float | str] | None
+    split: Split | None
     shuffle: bool
     seed: int
     record: Mapping[str, Any]
@@ -132,9 +134,17 @@ def mapped(
     """
     source = {**job.provenance["source"], "digests": job.table.digests()}
     with writing(job.run.out):
-        path = staged.scratch("order")
-        order = table_order(staged.rows, split=job.split, shuffle=job.shuffle, seed=job.seed, path=path)
+        owners = find_owners(job.split, job.plan, staged, job.seed, job.table.names[0])
+        order = table_order(
+            staged.rows,
+            split=job.split,
+            shuffle=job.shuffle,
+            seed=job.seed,
+            path=staged.scratch("order"),
+            owners=owners,
+        )
     transform, notes = _fit(job, staged, order)
+    notes += () if owners is None else owners.notes
     job.run.bar.start(staged.rows, "rows")
     workers = job.run.running.workers
     with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
@@ -160,9 +170,9 @@ def source_notes(job: TableJob) -> list[str]:
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
             break
-        if column.role not in ("keep", "drop"):
+        if column.role not in ("keep", "drop", DEALING):
             notes += job.table.column_notes.get(column.name, ())
-        if column.role != "feature" and given.digits and column.type in ("category", "text"):
+        if column.role in ("keep", "label") and given.digits and column.type in ("category", "text"):
             texts.append(_as_text(given, column.role))
     notes += texts
     for name in job.indexes:

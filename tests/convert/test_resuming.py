@@ -23,11 +23,13 @@ from PIL import Image
 from packer.convert import conversion_run
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.image_conversion import convert_images
-from packer.convert.repacking import repack
+from packer.convert.repacking import append_images, repack
+from packer.convert.splits import Split
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.format.working_folder import Journal, WorkingFolder
+from packer.inputs.label_options import Labels
 from packer.tables.table_conversion import convert_table
 from tests.format.packs import files_of
 
@@ -720,3 +722,52 @@ def test_a_folder_that_was_removed_meanwhile_is_told(photos: Path, tmp_path: Pat
     with pytest.raises(PackerError, match=r"removed|was replaced") as error:
         convert(photos, folder / "p", shards=3, on_progress=remove)
     assert "Free some space" not in str(error.value)
+
+
+@pytest.mark.parametrize("split", [Split("a=80,b=20", group="who"), Split(column="set")])
+def test_splits_by_columns_go_on_with_the_same_bytes(split: Split, photos: Path, tmp_path: Path) -> None:
+    def write(shift: int) -> None:
+        rows = (
+            f"{c}/{k}.jpg,{c},p{(k + shift) // 2},{'uv'[k % 3 > 1]}"
+            for c in ("blue", "green", "red")
+            for k in range(8)
+        )
+        (tmp_path / "l.csv").write_text("file,kind,who,set\n" + "\n".join(rows) + "\n")
+
+    def stop(done: int) -> None:
+        if done > 7:
+            raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"labels": Labels(tmp_path / "l.csv", column="kind"), "split": split}
+    write(0)
+    convert(photos, tmp_path / "whole.h5", **options)
+    for out in ("p.h5", "shards"):
+        shards = {} if out == "p.h5" else {"shards": 9}
+        with pytest.raises(KeyboardInterrupt):
+            convert(photos, tmp_path / out, on_progress=stop, **options, **shards)
+        assert convert(photos, tmp_path / out, **options, **shards).resumed > 0
+    assert (tmp_path / "p.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    # Other cells of such a column are another plan, whatever the labels are.
+    with pytest.raises(KeyboardInterrupt):
+        convert(photos, tmp_path / "q.h5", on_progress=stop, **options)
+    write(1) if split.group else (tmp_path / "l.csv").write_text(
+        (tmp_path / "l.csv").read_text().replace(",v", ",w")
+    )
+    assert convert(photos, tmp_path / "q.h5", **options).cleared
+    if split.group:
+        with pytest.raises(
+            UsageError, match="that have whole groups of 'who', of which new rows may divide one"
+        ):
+            append_images(tmp_path / "shards", photos, labels=tmp_path / "l.csv")
+    else:
+        (tmp_path / "more").mkdir()
+        for k in "12":
+            (tmp_path / "more" / f"{k}.jpg").write_bytes((photos / "green" / f"{k}.jpg").read_bytes())
+        (tmp_path / "l.csv").write_text("file,kind,who,set\n1,green,z,v\n2,green,z,u\n")
+        assert append_images(tmp_path / "shards", tmp_path / "more", labels=tmp_path / "l.csv").rows == 2
+        assert {
+            n: sum(b - a for a, b in s) for n, s in open_pack(tmp_path / "shards").header.splits.items()
+        } == {
+            "u": 17,
+            "v": 7,
+        }

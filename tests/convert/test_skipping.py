@@ -12,6 +12,7 @@ from PIL import Image
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images
 from packer.convert.repair import repair_pack
+from packer.convert.splits import Split
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
@@ -195,3 +196,31 @@ def test_appending_behind_a_shard_that_was_left_out(pets: Path):
     Path(pack.parts[-1].path).write_bytes(flipped)
     repair_pack("shards", "pets")
     assert verify_pack("shards").ok
+
+
+@pytest.mark.parametrize(
+    "split", [Split("a=0.5,b=0.5", group="who"), Split(column="set", group="who"), Split("a=3,b=rest")]
+)
+def test_splits_beside_what_is_skipped(split: Split, pets: Path):
+    Path("pets/5.jpg").write_bytes(b"")
+    Path("l.csv").write_text(
+        "file,kind,who,set\n0,cat,p,x\n1,dog,q,y\n99,cow,z,x\n2,,p,x\n3,cat,r,x\n4,dog,,y\n5,dog,p,x\n6,cat,p,x\n7,dog,q,y\n"
+    )
+    options = {"labels": Labels("l.csv", column="kind"), "split": split}
+    left_out = skips(options)
+    assert left_out["2.jpg"] == "kind is empty (l.csv line 5)."
+    assert left_out.get("4.jpg") == ("who is empty (l.csv line 7)." if split.group else None)
+    pack = open_pack("p.h5")
+    keys = pack.keys()
+    members = {
+        name: [keys[k] for a, b in spans for k in range(a, b)] for name, spans in pack.header.splits.items()
+    }
+    assert sorted(key for own in members.values() for key in own) == sorted(keys)
+    if split.column:
+        assert {name: sorted(own) for name, own in members.items()} == {
+            "x": ["0.jpg", "3.jpg", "6.jpg"],
+            "y": ["1.jpg", "7.jpg"],
+        }
+    elif split.group:
+        groups = ({"0.jpg", "6.jpg"}, {"1.jpg", "7.jpg"}, {"3.jpg"})
+        assert all(any(group <= set(own) for own in members.values()) for group in groups)

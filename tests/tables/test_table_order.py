@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.convert.sample_order import (
-    arrange,
-)
+from packer.convert.sample_order import arrange
+from packer.convert.splits import Split, parse_parts, stratified
 from packer.errors import UsageError
-from packer.tables.table_order import parse_parts, table_order
-
-
-@pytest.mark.parametrize(
-    ("given_", "parts"),
-    [
-        ("train=0.9,val=0.1", {"train": 0.9, "val": 0.1}),
-        (" val = 0.1 , train=9e-1", {"train": 0.9, "val": 0.1}),
-        ("train=rest,test=last:500000", {"test": "last:500000", "train": "rest"}),
-        ("train=0.9,val=0.1,test=last: 5", {"test": "last:5", "train": 0.9, "val": 0.1}),
-        ({"train": "rest", "val": 0.1, "a": "first:7"}, {"a": "first:7", "train": "rest", "val": 0.1}),
-        ("a=first:3,b=last:4", {"a": "first:3", "b": "last:4"}),
-    ],
-)
-def test_parts_from_text_or_mapping(given_: Any, parts: dict[str, float | str]):
-    assert parse_parts(given_) == parts
-    assert list(parse_parts(given_)) == sorted(parts)
-    assert parse_parts(parse_parts(given_)) == parts
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "train", "=1", "train=x", "train=0.5,train=0.5", "train=1,val=0", "a=nan,b=0.5", "a=rest,b=rest", "a=last:0",
-        "a=last:-1", "a=last:x", "a=middle:4", "a=last", "a=first:1,b=first:2", "a=rest:4", "a=1=1", {},
-    ],
-)  # fmt: skip
-def test_what_is_no_list_of_parts(text: Any):
-    with pytest.raises(UsageError) as error:
-        parse_parts(text)
-    assert str(error.value).startswith(
-        f"split {text}: is not a list of names, each with a positive share, rest, first:N or last:N; the shares make "
-    )
-    assert str(error.value).endswith(
-        ", and 1 is needed, or less with a rest. Pass for example train=0.9,val=0.1 or train=rest,test=last:500000."
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "total"), [("a=0.5,b=0.4", 0.9), ("a=1.0,b=0.5,c=last:3", 1.5), ("a=1,b=rest", 1)]
-)
-def test_shares_of_parts_that_do_not_make_one(text: str, total: float):
-    with pytest.raises(UsageError, match=f"the shares make {total}, and 1 is needed, or less with a rest"):
-        parse_parts(text)
+from packer.tables.table_order import table_order
+from packer.tables.table_splits import Owners
 
 
 @pytest.mark.parametrize(
@@ -65,23 +21,30 @@ def test_shares_of_parts_that_do_not_make_one(text: str, total: float):
     [
         (
             "a=first:60,b=last:50",
-            "takes 110 rows from the ends; there are 100. Pass fewer.",
+            "takes 110 rows from the ends; there are 100. Pass fewer, or shares, as train=0.9,val=0.1.",
         ),
+        ("a=80,b=30", "takes 110 rows; there are 100. Pass fewer, or shares, as train=0.9,val=0.1."),
+        ("a=60,b=30", "leaves 10 of 100 rows in no split. Add one with rest, as in train=rest."),
         ("a=first:60", "leaves 40 of 100 rows in no split. Add one with rest, as in train=rest."),
-        (
-            "a=0.999,b=0.001",
-            "none of 100 rows falls to b. Pass a larger share, or fewer rows for the others.",
-        ),
-        (
-            "a=rest,b=last:100",
-            "none of 0 rows falls to a. Pass a larger share, or fewer rows for the others.",
-        ),
     ],
 )
 def test_orders_of_tables_that_cannot_be(split: str, message: str):
     with pytest.raises(UsageError) as error:
-        table_order(100, split=split, shuffle=True, seed=0)
+        table_order(100, split=Split(split), shuffle=True, seed=0)
     assert str(error.value) == f"split {split}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ("a=0.999,b=0.001", "b=0.001: none of 100 rows falls to it"),
+        ("a=rest,b=last:100", "a=1: none of 0 rows falls to it"),
+    ],
+)
+def test_splits_of_tables_that_would_be_empty(split: str, message: str):
+    with pytest.raises(UsageError) as error:
+        table_order(100, split=Split(split), shuffle=True, seed=0)
+    assert str(error.value) == f"split {message}. Pass a larger share."
 
 
 GOLDEN = {
@@ -95,7 +58,7 @@ GOLDEN = {
 def test_a_tables_order_is_frozen():
     """Packs of one seed must not change from version to version."""
     split = "train=0.7,val=0.3,test=last:90"
-    order = table_order(1000, split=split, shuffle=True, seed=3)
+    order = table_order(1000, split=Split.of(split), shuffle=True, seed=3)
     assert order.splits == {"test": (0, 90), "train": (90, 727), "val": (727, 1000)}
     assert order.samples[:5].tolist() == GOLDEN["test"]
     assert order.samples[90:95].tolist() == GOLDEN["train"]
@@ -118,6 +81,7 @@ SPLITS = [
     "a=rest,b=last:37",
     "b=rest,c=0.25,a=first:11,d=last:5",
     "x=first:400,y=rest",
+    "a=rest,b=100,c=last:7",
 ]
 
 
@@ -126,7 +90,7 @@ SPLITS = [
 def test_tables_hold_each_row_once_where_it_is_said_to_be(
     split: str | None, rows: int, shuffle: bool, seed: int, data: st.DataObject
 ):
-    order = table_order(rows, split=split, shuffle=shuffle, seed=seed)
+    order = table_order(rows, split=Split.of(split), shuffle=shuffle, seed=seed)
     samples = order.samples
     everything = samples[:]
     assert len(samples) == rows
@@ -161,9 +125,9 @@ def test_tables_hold_each_row_once_where_it_is_said_to_be(
 def test_an_order_in_a_file_is_the_same(
     split: str | None, shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    plain = table_order(1000, split=split, shuffle=shuffle, seed=4)
+    plain = table_order(1000, split=Split.of(split), shuffle=shuffle, seed=4)
     monkeypatch.setattr("packer.tables.table_order._DRAWN", 7)
-    mapped = table_order(1000, split=split, shuffle=shuffle, seed=4, path=str(tmp_path / "order"))
+    mapped = table_order(1000, split=Split.of(split), shuffle=shuffle, seed=4, path=str(tmp_path / "order"))
     assert mapped.splits == plain.splits
     assert isinstance(mapped.samples, np.memmap)
     assert mapped.samples.tolist() == plain.samples[:].tolist()
@@ -171,12 +135,35 @@ def test_an_order_in_a_file_is_the_same(
 
 def test_drawn_splits_are_no_pattern_and_differ_by_seed():
     first, second = (
-        table_order(5000, split="train=0.8,val=0.2", shuffle=False, seed=seed) for seed in (0, 1)
+        table_order(5000, split=Split("train=0.8,val=0.2"), shuffle=False, seed=seed) for seed in (0, 1)
     )
     val = [order.samples[slice(*order.splits["val"])] for order in (first, second)]
     assert len(val[0]) == len(val[1]) == 1000
     assert len(set(np.diff(val[0]).tolist())) > 10
     assert 120 < len(np.intersect1d(*val)) < 280  # a fifth of a fifth, by chance
     # the same rows whether or not they are shuffled
-    shuffled = table_order(5000, split="train=0.8,val=0.2", shuffle=True, seed=0)
+    shuffled = table_order(5000, split=Split("train=0.8,val=0.2"), shuffle=True, seed=0)
     assert sorted(shuffled.samples[slice(*shuffled.splits["val"])].tolist()) == val[0].tolist()
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_of_known_splits_are_ordered_as_images_are(
+    shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("packer.tables.table_order._DRAWN", 70)
+    strata = np.random.default_rng(0).integers(0, 5, 1000)
+    members = stratified(strata, 1000, {"a": 0.7, "b": 0.3}, 3)
+    expected = arrange(members, shuffle=shuffle, seed=3)
+    owners = Owners(("a", "b"), np.isin(np.arange(1000), members["b"]).astype(np.uint8))
+    for path in (None, str(tmp_path / "order")):
+        split = Split("a=0.7,b=0.3")
+        order = table_order(1000, split=split, shuffle=shuffle, seed=3, path=path, owners=owners)
+        assert order.splits == expected.splits
+        assert order.samples.tolist() == expected.samples.tolist()
+    # Beside rows that are taken by their place, and by a column.
+    split = Split("a=0.7,b=0.3,z=first:10")
+    order = table_order(1010, split=split, shuffle=shuffle, seed=3, owners=owners)
+    assert sorted(order.samples[1000:].tolist()) == list(range(10))
+    assert (order.samples[:1000] - 10).tolist() == expected.samples.tolist()
+    order = table_order(1000, split=Split(column="s"), shuffle=shuffle, seed=3, owners=owners)
+    assert (order.splits, order.samples.tolist()) == (expected.splits, expected.samples.tolist())

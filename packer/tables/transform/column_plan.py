@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from packer.arguments import choice
 from packer.errors import UsageError
 from packer.sentence import Option
-from packer.tables.transform.column_types import TableColumn, as_category, nearest
+from packer.tables.transform.column_types import DEALING, TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
 
 LABELS = ("auto", "classes", "number")
@@ -97,10 +97,17 @@ def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> TableTransform:
-    """Give every column its role and the type it is read as. Raises UsageError."""
+def plan_columns(
+    columns: Sequence[TableColumn], choices: ColumnChoices, dealing: Sequence[str] = ()
+) -> TableTransform:
+    """Give every column its role and the type it is read as. dealing: that say the splits of rows. Raises UsageError."""
     types = {c.name: c.type for c in columns}
     roles = _roles(types, choices)
+    _check_dealing(dealing, types)
+    named_roles = {
+        name for option, role, names in choices.lists() if role not in ("", "drop") for name in names
+    }
+    roles |= dict.fromkeys((name for name in dealing if name not in named_roles), DEALING)
     # Texts tell apart what numbers do not: a label that is no measure has them as classes.
     named = len(choices.label) == 1 and (
         choices.label_as == "classes"
@@ -122,6 +129,8 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Tabl
             kind = "text" if kind == "category" or c.digits else kind
         elif role == "label":
             kind = "category" if kind == "text" or (c.digits and named) else kind
+        elif role == DEALING:
+            kind = _dealing_type(c)
         read.append(replace(c, type=kind, role=role))
     if "feature" not in roles.values():
         raise UsageError(
@@ -153,6 +162,32 @@ def plan_columns(columns: Sequence[TableColumn], choices: ColumnChoices) -> Tabl
         max_categories=choices.max_categories,
         whole_label=choices.label_as == "auto" and [own[name].type for name in choices.label] == ["number"],
     )
+
+
+def with_dealing(
+    plan: TableTransform, columns: Sequence[TableColumn], dealing: Sequence[str]
+) -> TableTransform:
+    """Return a plan of a transform that is given, with columns that say the splits of rows. columns: of the table. Raises UsageError."""
+    _check_dealing(dealing, {c.name: c.type for c in columns})
+    planned = tuple(
+        replace(found, type=_dealing_type(found), role=DEALING)
+        if own.role == "drop" and own.name in dealing
+        else own
+        for own, found in zip(plan.columns, columns, strict=True)
+    )
+    return replace(plan, columns=planned)
+
+
+def _dealing_type(c: TableColumn) -> str:
+    return "category" if c.type == "text" or c.digits else c.type
+
+
+def _check_dealing(dealing: Sequence[str], types: Mapping[str, str]) -> None:
+    for name in dealing:
+        if name not in types:
+            raise UsageError(
+                f"split: no column is called {name!r}; {nearest(name, types)}. Pass one that is in the table."
+            )
 
 
 def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:

@@ -34,6 +34,7 @@ from packer.tables.transform.cell_values import DAY, Reader
 
 MISSING_INTEGER = -(2**63)
 MISSING_CATEGORY = -1
+DEALING = "dealing"
 TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
 
 
@@ -72,7 +73,8 @@ class TableColumn:
 
     name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits: where the type was found out
     from texts, a whole number among the first ones whose digits are lost as that type (007; 9223372036854775808), "" if there is none.
-    role: "feature", "label", "keep" or "drop"; missing: the policy, of features; fill: what missing cells become, after log1p;
+    role: "feature", "label", "keep" or "drop"; of a plan also DEALING: read to deal rows to splits, and not stored; missing: the
+    policy, of features; fill: what missing cells become, after log1p;
     standardize: mean and std, of a timestamp those of days and of seconds, () until they are measured; categories: by rising text
     (numbers that are classes: by rising number); field: of a kept column.
     """

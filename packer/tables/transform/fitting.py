@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.sentence import Option
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
-from packer.tables.transform.column_types import TableColumn, shortest
+from packer.tables.transform.column_types import DEALING, TableColumn, shortest
 from packer.tables.transform.table_transform import TableTransform
 
 MAX_FEATURES = 1 << 16
@@ -37,6 +37,9 @@ def fit(
     places = {w.index: k for k, w in enumerate(plan.numeric)}
     columns = []
     for index, given in enumerate(plan.columns):
+        if given.role == DEALING:  # what it says is in the order of the rows
+            columns.append(replace(given, role="drop"))
+            continue
         column = replace(given, statistics=found.get(given.name))
         if column.type == "category" and column.role != "drop":
             names = dictionaries.get(index, ())

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.tables.transform.column_types import (
+    DEALING,
     MISSING_INTEGER,
     TableColumn,
     as_float,
@@ -191,6 +192,8 @@ class TableTransform:
         if c.role == "label":
             yield is_missing(x), "is missing; a label is needed"
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
+        elif c.role == DEALING:
+            yield is_missing(x), "is missing; it says the split of the row"
         elif c.role == "keep" and c.kind.whole:
             yield is_missing(x), f"is missing, for which a kept {c.type} column has no value"
         elif c.missing == "error":
@@ -200,7 +203,9 @@ class TableTransform:
         if c.log1p:
             yield x <= -1, "has no log1p; numbers above -1 have one"
         fits = w.dtype == dtype or dtype.kind == "O" or (c.kind.whole and dtype.kind == "f")
-        if not (c.role == "keep" or not c.kind.numeric or c.log1p or c.standardize is not None or fits):
+        if not (
+            c.role in ("keep", DEALING) or not c.kind.numeric or c.log1p or c.standardize is not None or fits
+        ):
             for part in [of(x) for of in c.kind.parts.values()] or [x]:
                 yield from _misfits(part, dtype)
         if c.role == "label" and self.label_kind == "classes" and c.categories is not None:
@@ -216,7 +221,7 @@ class TableTransform:
         return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
 
     def _single(self, c: TableColumn) -> bool:
-        if c.type != "number" or c.role == "keep":
+        if c.type != "number" or c.role in ("keep", DEALING):
             return False
         if c.role == "label":
             return self.label_kind == "number" and self.label_dtype == "<f4" and not self.whole_label

@@ -1,0 +1,145 @@
+"""The split of each row of a table by its columns: a split's name, a group, the label's classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from packer import Split
+from packer.convert.repair import repair_pack
+from packer.convert.sample_order import arrange
+from packer.convert.splits import stratified
+from packer.errors import SourceError, UsageError
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
+from packer.tables import table_splits
+from packer.tables.table_conversion import append_table, convert_table
+
+ROWS = 3000
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of rows that are numbered by i, with columns of groups and splits of every type."""
+    monkeypatch.setattr(table_splits, "_STEP", 700)
+    draws = np.random.default_rng(0)
+    number = draws.integers(0, 100, ROWS)
+    frame = pandas.DataFrame(
+        {
+            "i": np.arange(ROWS),
+            "y": np.where(draws.random(ROWS) < 0.1, "rare", "common"),
+            "patient": [f"p{n}" for n in number],
+            "id": number + 10**12,
+            "code": [f"{n:04}" for n in number],
+            "score": number / 4,
+            "set": np.where(number % 5 == 0, "val", "train"),
+            "fold": number % 5,
+            "held": number % 5 == 0,
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    return tmp_path / "t.csv"
+
+
+def convert(table: Path, split: Any, **options: Any) -> tuple[Pack, dict[str, np.ndarray]]:
+    """Return the pack, and the rows of the table that each split has, in their order."""
+    options = {"label": "y", "features": ["i"], "overwrite": True, **options}
+    pack = open_pack(convert_table(table, table.parent / "t.h5", split=split, **options).out)
+    rows = pack.read("features")[:, 0].astype(int)
+    return pack, {name: rows[a:b] for name, ((a, b),) in pack.header.splits.items()}
+
+
+@pytest.mark.parametrize(
+    "label", [{}, {"label": "fold"}, {"label": "fold", "label_as": "classes"}, {"label": "held"}]
+)
+def test_each_split_has_its_share_of_each_class(table: Path, label: dict[str, Any]):
+    pack, rows = convert(table, "train=0.8,val=0.2", seed=3, **label)
+    labels = pandas.read_csv(table)[label.get("label", "y")].to_numpy()
+    strata = np.unique(labels, return_inverse=True)[1]
+    if label:  # numbered as they come in the table: of texts by the first row of each
+        expected = arrange(stratified(strata, ROWS, {"train": 0.8, "val": 0.2}, 3), shuffle=True, seed=3)
+        assert np.concatenate(list(rows.values())).tolist() == expected.samples.tolist()
+    for own in rows.values():
+        share = len(own) / ROWS
+        assert np.abs(np.bincount(strata[own]) - share * np.bincount(strata)).max() <= 1
+    assert pack.header.provenance["options"]["split"] == {"train": 0.8, "val": 0.2}
+
+
+def test_labels_that_are_no_classes_are_dealt_out_without_regard_to_them(table: Path):
+    plain = convert(table, "train=0.8,val=0.2", label="score")[1]
+    assert {name: len(rows) for name, rows in plain.items()} == {"train": 2400, "val": 600}
+    assert convert(table, "train=0.8,val=0.2", label=None)[1]["val"].tolist() == plain["val"].tolist()
+    many = convert(table, "train=0.8,val=0.2", label="i", features=["fold", "id"])[0]
+    assert many.header.splits == {"train": ((0, 2400),), "val": ((2400, 3000),)}
+
+
+@pytest.mark.parametrize("column", ["patient", "id", "code", "score"])
+@pytest.mark.parametrize("more", [{}, {"keep": ["patient", "id", "code", "score"]}])
+def test_groups_of_any_type_stay_whole(table: Path, column: str, more: dict[str, Any]):
+    pack, rows = convert(table, Split("train=80,val=20", group=column), **more)
+    groups = pandas.read_csv(table)[column].to_numpy()
+    assert not set(groups[rows["train"]]) & set(groups[rows["val"]])
+    assert sorted(np.concatenate(list(rows.values())).tolist()) == list(range(ROWS))
+    assert abs(len(rows["val"]) - 600) < 60
+    assert [f.name for f in pack.fields] == ["features", "label", *more.get("keep", ())]
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [("set", ["train", "val"]), ("fold", ["0", "1", "2", "3", "4"]), ("held", ["false", "true"])],
+)
+def test_a_column_names_the_splits(table: Path, column: str, names: list[str]):
+    _, rows = convert(table, Split(column=column, group="patient"))
+    cells = pandas.read_csv(table)[column].astype(str).str.lower().to_numpy()
+    assert list(rows) == names
+    for name, own in rows.items():
+        assert set(cells[own]) == {name}
+        assert len(own) == (cells == name).sum()
+
+
+def test_what_columns_of_splits_are_refused(table: Path):
+    with pytest.raises(
+        UsageError, match=r"split: no column is called 'folds'; the nearest is 'fold'. Pass one"
+    ):
+        convert(table, Split(column="folds"))
+    with pytest.raises(
+        SourceError,
+        match=r"column i has 3,000 different values, as 0, 1, 10; at most 100 are names of splits",
+    ):
+        convert(table, Split(column="i"), features=["fold"])
+    with pytest.raises(
+        SourceError, match=r"patient p\d+ is in the splits common and rare of column y; a group is in one"
+    ):
+        convert(table, Split(column="y", group="patient"), label="fold")
+    table.write_text(
+        table.read_text().replace("3,common,", "3,common,", 1) + "7,rare,,5,0007,1.5,val,0,True\n"
+    )
+    with pytest.raises(
+        SourceError, match="line 3,002, column 'patient': is missing; it says the split of the row"
+    ):
+        convert(table, Split("a=0.5,b=0.5", group="patient"))
+
+
+def test_the_pack_says_how_rows_were_dealt(table: Path):
+    """A damaged pack is made again, more rows are added, and another table is mapped alike."""
+    split = Split(column="set")
+    pack, rows = convert(table, split)
+    whole = Path(pack.path).read_bytes()
+    assert pack.header.provenance["options"]["split_column"] == "set"
+    assert {c["name"]: c["role"] for c in pack.header.table["columns"]}["set"] == "drop"
+    at = pack.header.extents["features"][0].offset
+    Path(pack.path).write_bytes(whole[:at] + bytes(99) + whole[at + 99 :])
+    repair_pack(pack.path, str(table))
+    assert Path(pack.path).read_bytes() == whole
+    alike = convert_table(table, table.parent / "u.h5", like=pack.path, split=Split(column="set")).out
+    assert open_pack(alike).header.splits == pack.header.splits
+    convert_table(table, table.parent / "s", label="y", features=["i"], shards=1000, split=split)
+    pandas.read_csv(table)[:100].to_csv(table.parent / "more.csv", index=False)
+    append_table(table.parent / "s", table.parent / "more.csv")
+    grown = open_pack(table.parent / "s").header.splits
+    first = int((pandas.read_csv(table)["set"][:100] == "val").sum())
+    assert sum(b - a for a, b in grown["val"]) == len(rows["val"]) + first
