@@ -178,7 +178,11 @@ def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | int | str]:
     Returns: name -> share, number of rows, "rest", "first:N" or "last:N", as plain JSON values, sorted by name: a pack's record of
     its options does not keep their order, and says all that its rows depend on. Raises UsageError.
     """
-    pairs = [part.split("=") for part in text.split(",")] if isinstance(text, str) else list(text.items())
+    pairs: list[Any] = []
+    if isinstance(text, str):
+        pairs = [part.split("=") for part in text.split(",")]
+    elif isinstance(text, Mapping):
+        pairs = list(text.items())
     parts = {str(pair[0]).strip(): _part(pair[1]) for pair in pairs if len(pair) == 2}
     named = len(parts) == len(pairs) > 0 and all(parts) and None not in parts.values()
     plain = {name: part for name, part in parts.items() if isinstance(part, float)}

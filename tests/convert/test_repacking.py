@@ -404,7 +404,9 @@ def test_names_of_splits_stay_names_of_files(photo_folder: Path, tmp_path: Path,
     assert str(error.value) in (
         f"split {name!r}: is no part of a file's name; letters, digits and signs other than / are allowed."
         " Pass for example train=0.9,val=0.1.",
-        f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names and positive shares. Pass for example train=0.9,val=0.1.",
+        f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names, each with a positive share, a number of rows, rest, first:N or "
+        "last:N; the shares make 1, and 1 is needed (of percentages 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
+        "train=rest,test=last:500000.",
     )
     assert sorted(tmp_path.rglob("*")) == before
 

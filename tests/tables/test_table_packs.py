@@ -388,9 +388,7 @@ def test_splits_are_drawn_for_added_rows(tables: Path):
     pack = opened(tables / "s")
     assert pack.header.splits == {"train": ((0, 450), (600, 750)), "val": ((450, 600), (750, 800))}
     convert_table(tables / "a.csv", tables / "t", shards=600, split="train=first:500,val=rest", **OPTIONS)
-    with pytest.raises(
-        UsageError, match=r"t: has splits \(train, val\) that are no shares of a table's rows"
-    ):
+    with pytest.raises(UsageError, match=r"t: has splits \(train, val\) that are no shares of its rows"):
         append_table(tables / "t", tables / "b.csv")
 
 
