@@ -49,8 +49,8 @@ def find_owners(
         return None
     first, last, shares = split.portions(staged.rows)
 
-    def read(name: str) -> StagedColumn:
-        return StagedColumn(plan, staged, name, first, staged.rows - last)
+    def read(name: str) -> ColumnCodes:
+        return ColumnCodes(plan, staged, name, first, staged.rows - last)
 
     group = None if split.group is None else read(split.group)
     if split.column is not None:
@@ -75,11 +75,11 @@ def find_owners(
     return Owners(tuple(shares), np.concatenate([draw.next(codes) for codes in label.codes()]))
 
 
-def _strata(plan: TableTransform, staged: StagedTable, start: int, stop: int) -> StagedColumn | None:
+def _strata(plan: TableTransform, staged: StagedTable, start: int, stop: int) -> ColumnCodes | None:
     """Return the label, where splits get equal shares of its values: classes, or whole numbers that are not too many; else None."""
     if len(plan.label) != 1 or stop <= start:
         return None
-    column = StagedColumn(plan, staged, plan.label[0], start, stop)
+    column = ColumnCodes(plan, staged, plan.label[0], start, stop)
     if plan.label_kind == "classes":
         return column
     whole = column.kind.whole or plan.whole_label
@@ -87,7 +87,7 @@ def _strata(plan: TableTransform, staged: StagedTable, start: int, stop: int) ->
     return column if few and bool((column.values == np.trunc(column.values)).all()) else None
 
 
-class StagedColumn:
+class ColumnCodes:
     """A column of some staged rows, and numbers from 0 of its different values."""
 
     def __init__(self, plan: TableTransform, staged: StagedTable, name: str, start: int, stop: int) -> None:
