@@ -22,7 +22,7 @@ _EXAMPLE = "train=0.9,val=0.1"
 
 @dataclass(frozen=True)
 class Split:
-    """How rows are dealt to splits, as ``convert_images(split=...)`` and ``convert_table(split=...)`` take it.
+    """Splits, as ``convert_images(split=...)`` and ``convert_table(split=...)`` take them.
 
     Parameters
     ----------
