@@ -106,6 +106,20 @@ def test_a_guide_runs(page: Path, folder: Path, request: pytest.FixtureRequest) 
             block.run(page.name, names)
 
 
+@pytest.mark.parametrize(
+    "page", sorted((DOCS.parent / "examples").glob("*.ipynb")), ids=lambda page: page.stem
+)
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg")
+def test_a_notebook_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells one after the other, one epoch instead of all, as they stand; what they showed when they were written is in it."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names: dict[str, Any] = {"__name__": "notebook"}
+    cells = [cell for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert "image/png" in page.read_text()
+    for cell in cells:
+        Block("python", re.sub("epochs = [0-9]+", "epochs = 1", "".join(cell["source"]))).run(page.name, names)
+
+
 class Photos:
     """(PIL image, number) of photos/, as torchvision's ImageFolder gives them."""
 
