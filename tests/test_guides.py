@@ -117,7 +117,9 @@ def test_a_notebook_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPat
     cells = [cell for cell in json.loads(page.read_text())["cells"] if cell["cell_type"] == "code"]
     assert "image/png" in page.read_text()
     for cell in cells:
-        Block("python", re.sub("epochs = [0-9]+", "epochs = 1", "".join(cell["source"]))).run(page.name, names)
+        Block("python", re.sub("epochs = [0-9]+", "epochs = 1", "".join(cell["source"]))).run(
+            page.name, names
+        )
 
 
 class Photos:
