@@ -21,10 +21,15 @@ author = "the packer authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build"]
-highlight_language = "text"
+highlight_language = "default"  # Python where it can be, else none
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+# The orange of the charts and of the report, dark enough, or light enough, to be read.
+html_theme_options = {
+    scheme: dict.fromkeys(("color-brand-primary", "color-brand-content", "color-brand-visited"), colour)
+    for scheme, colour in (("light_css_variables", "#c2410c"), ("dark_css_variables", "#f0743a"))
+}
 html_title = "packer"
 html_show_copyright = False
 html_show_sphinx = False

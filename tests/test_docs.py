@@ -122,7 +122,7 @@ def test_the_name_for_pip_is_one_everywhere() -> None:
         text = path.read_text()
         assert re.findall(rf"(?:pip install[^`\n]*{name})|{name}\[", text) == [], path
         assert set(ours(text)) <= {name}, path
-        if path.name not in ("install.md", "start.md", "README.md", "Makefile"):
+        if path.name not in ("install.md", "start.md", "index.md", "README.md", "Makefile"):
             assert re.findall(r"pip install[^`\n]*\.\[", text) == [], path
     assert f"pip uninstall {name}" in (ROOT / "docs/install.md").read_text()
 

@@ -1,13 +1,15 @@
-"""Draw the bar charts of the README and of the page of benchmarks, docs/charts/*.svg, from the figures in benchmarks/results.
+"""Draw the bar charts of the documentation, docs/charts/*.svg, from the figures in benchmarks/results.
 
     python tools/draw_results.py
 
-Each bar is a median of rounds. All text is of a grey that is read on white and on black, as pages are either.
+Each bar is a median of rounds. All text is of a grey that is read on white and on black, as pages are either. A chart is as narrow
+as a phone lets it be read.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
@@ -62,9 +64,10 @@ TABLES = {
     "DataLoader shuffled": "DataLoader",
 }
 
-WIDTH, LEFT, ROW, TOP = 760, 250, 26, 44
-FULL = WIDTH - LEFT - 150  # pixels of the longest bar
-FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="14" fill="#79818c"'
+WIDTH, LEFT, ROW = 480, 205, 24
+FULL = WIDTH - LEFT - 115  # pixels of the longest bar
+LETTERS = 60  # of a line of the title
+FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="14" fill="#757d88"'
 COLOURS = {"packer": "#d9480f", "limit": "#c3cad3"}
 OTHERS = "#8d99ae"
 
@@ -99,7 +102,8 @@ def by_value(bars: Iterable[Bar], *, least_first: bool = False) -> list[Bar]:
 def loading() -> Chart:
     """Return loaders as shares of packer's rate, medians of the ratios of the same round."""
     lanes = {file: figures(file)["lanes"] for file, _ in LOADERS}
-    bars = [Bar("packer", 1.0, "")]
+    ours = median(run["images"] / run["seconds"] for run in lanes["loaders-2-cores.json"][OURS]["runs"])
+    bars = [Bar("packer", 1.0, f"{ours:,.0f} images/s")]
     for (file, lane), name in LOADERS.items():
         share = median(
             run["images"] / run["seconds"] / run["beside"][OURS] for run in lanes[file][lane]["runs"]
@@ -176,14 +180,19 @@ CHARTS: dict[str, Callable[[], Chart]] = {
 
 def draw(chart: Chart) -> str:
     """Return a chart as SVG."""
-    height = TOP + ROW * len(chart.bars) + 10
+    titles = textwrap.wrap(chart.title, LETTERS)
+    first = 20 * len(titles) + 14
+    height = first + ROW * len(chart.bars)
     longest = max(bar.value for bar in chart.bars)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" {FONT}>',
-        f'<text x="{LEFT}" y="24" font-weight="bold">{chart.title}</text>',
+    ]
+    lines += [
+        f'<text x="0" y="{16 + 20 * number}" font-weight="bold">{line}</text>'
+        for number, line in enumerate(titles)
     ]
     for number, (name, value, text) in enumerate(chart.bars):
-        top, long = TOP + ROW * number, f"{max(2.0, value / longest * FULL):.0f}"
+        top, long = first + ROW * number, f"{max(2.0, value / longest * FULL):.0f}"
         colour = next((COLOURS[kind] for kind in COLOURS if name.startswith(kind)), OTHERS)
         lines += [
             f'<text x="{LEFT - 10}" y="{top + 15}" text-anchor="end">{name}</text>',

@@ -31,8 +31,9 @@ BEYOND = {
 """Limit -> why a lane may be faster."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 PICTURES = (".png", ".svg", ".pdf")
-_COLOURS = {LIMIT: "#d9dee3", "packed": "#2a7ab9"}  # of lanes, by how their names begin
-_OTHERS, _MODEL, _MUTED = "#9aa5b1", "#c8453b", "#5b6570"
+# The colours of the site's charts, tools/draw_results.py, and of the report; of lanes by how their names begin.
+_COLOURS = {LIMIT: "#c3cad3", "packed": "#d9480f"}
+_OTHERS, _MODEL, _MUTED = "#8d99ae", "#1d2127", "#667080"
 _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 
@@ -202,14 +203,24 @@ def draw(report: BenchReport, path: str) -> None:
     counts = [len(lanes) for lanes in report.sections.values()]
     height = sum(_LANE_INCHES * n + 0.9 for n in counts) + 0.6
     figure = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
-    figure.suptitle(report.heading, fontsize=10, wrap=True)
-    figure.supxlabel(report.measured, fontsize=7, color=_MUTED)
+    paths = f"{report.source} beside {report.pack}"
+    names = f"{_file_name(report.source)} beside {_file_name(report.pack)}"
+    heading = report.heading.replace(paths, names, 1)
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=10, wrap=True, parse_math=False)
+    figure.supxlabel(report.measured, x=0.01, ha="left", fontsize=7, color=_MUTED, parse_math=False)
     axes = figure.subplots(len(counts), 1, squeeze=False, height_ratios=[n + 1 for n in counts])[:, 0]
     for axis, (title, lanes) in zip(axes, report.sections.items(), strict=True):
         _draw_section(axis, title, lanes, report)
     memory = io.BytesIO()
-    figure.savefig(memory, format=path.lower().rpartition(".")[2], dpi=150)
+    figure.savefig(
+        memory, format=path.lower().rpartition(".")[2], dpi=150, bbox_inches="tight", pad_inches=0.15
+    )
     write_file(path, memory.getvalue())
+
+
+def _file_name(path: str) -> str:
+    """Return the last name of a path, or of a URL."""
+    return path.rstrip("/").rpartition("/")[2] or path
 
 
 def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], report: BenchReport) -> None:
@@ -221,7 +232,8 @@ def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], repor
     axis.barh(range(len(lanes)), [lane.rate for lane in lanes], color=colours)
     for at, lane in enumerate(lanes):
         times = "" if lane.times_raw is None else f"  ({lane.times_raw:,.1f}x)"
-        axis.text(lane.rate + 0.01 * top, at, f"{lane.rate:,.0f}{times}", va="center", fontsize=8)
+        rate = axis.text(lane.rate + 0.01 * top, at, f"{lane.rate:,.0f}{times}", va="center", fontsize=8)
+        rate.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
     step_rate = report.diagnosis.step_rate if report.diagnosis is not None else None
     if step_rate is not None and step_rate <= 1.2 * top:
         axis.axvline(step_rate, color=_MODEL, linewidth=1, zorder=0)
@@ -230,6 +242,6 @@ def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], repor
     axis.set_ylim(len(lanes) - 0.4, -1)
     axis.set_xlim(0, 1.2 * top)
     axis.set_title(f"{title}, {report.unit}/s", fontsize=9, loc="left")
-    axis.tick_params(axis="x", labelsize=8)
-    axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.xaxis.set_visible(False)
+    axis.spines[:].set_visible(False)

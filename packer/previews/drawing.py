@@ -5,7 +5,7 @@ from __future__ import annotations
 import colorsys
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from packer.previews.preview_batch import PreviewBatch, class_name
 
 MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
 MARGIN, GAP = 20, 10
-PAPER, FRAME, INK = (246, 246, 246), (228, 228, 228), (32, 32, 32)
+PAPER, FRAME, INK = (246, 247, 249), (223, 227, 232), (29, 33, 39)  # as the report's, reports/html_parts.py
 LINE = 18  # pixels from one line of text to the next
 MARK = "contact sheet by packer"
 """A text in each sheet's file, within its first 1,024 bytes."""
@@ -32,6 +32,8 @@ _MOST_LETTERS = 200  # names come from anywhere, and may be of megabytes
 _END = 5  # letters kept at the end of a line that is shortened: the share of a class
 # Of a turn: hues of neighbouring classes lie far from each other; those of 1 and 255, as binary masks have them, are both red.
 _GOLDEN = 0.61803398875
+
+Color = tuple[int, int, int]
 
 
 class SheetGrid(NamedTuple):
@@ -77,8 +79,8 @@ def arrange_tiles(
     factor = max(1, round(_TINY / max(size)))
     across, down = repeat * (width * factor + GAP), height * factor + words + GAP
     most = (MAX_WIDTH - 2 * MARGIN) // (repeat * (min(_SMALL, max(size) * factor) + GAP))
-    square = round(math.sqrt(images * down / across))
-    asked, columns = columns, min(columns or max(1, min(square, most)), images)
+    square = max(1, min(math.sqrt(images * down / across), most))
+    asked, columns = columns, min(columns or _full_columns(images, square), images)
     grid = SheetGrid(images, repeat, columns, (1, 1), words)
     tiles = columns * repeat
     room = (MAX_WIDTH - grid.size[0] + tiles) // tiles  # the grid's own tiles are one pixel wide
@@ -103,6 +105,12 @@ def arrange_tiles(
     return grid
 
 
+def _full_columns(images: int, square: float) -> int:
+    """Return the columns near those of a square sheet whose last row of tiles is the fullest."""
+    near = range(max(1, math.floor(square) - 1), math.floor(square) + 2)
+    return min(near, key=lambda columns: -images % columns / columns + abs(columns / square - 1))
+
+
 def draw_sheet(
     grid: SheetGrid,
     draws: Sequence[PreviewBatch],
@@ -124,6 +132,7 @@ def draw_sheet(
             for number, line in enumerate(lines):
                 place = (left, top + height + _PAD + number * LINE)
                 pen.text(place, shortened(line, width), fill=INK, font=_font(_FONT))
+    _draw_legend(pen, grid.size, mask_colors(draws))
     memory = io.BytesIO()
     options: dict[str, Any] = {"quality": 92, "subsampling": 0, "comment": MARK}
     if format == "PNG":
@@ -161,6 +170,32 @@ def _tile(
     return picture
 
 
+def mask_colors(batches: Iterable[PreviewBatch]) -> dict[str, Color]:
+    """Return the colour of each value of the masks: {"mask 255": (242, 36, 60)}."""
+    found = {
+        (number, name, int(value))
+        for batch in batches
+        for number, (name, masks) in enumerate(batch.masks.items())
+        for mask in masks
+        for value in np.unique(mask)
+        if value
+    }
+    return {f"{name} {value}": class_color(value + 7 * number) for number, name, value in sorted(found)}
+
+
+def _draw_legend(pen: ImageDraw.ImageDraw, size: tuple[int, int], colors: Mapping[str, Color]) -> None:
+    """Name the colours of masks in the lower margin, as many as there is room for. size: of the sheet."""
+    left, top, font = MARGIN, size[1] - MARGIN + 2, _font(_FONT)
+    for name, color in colors.items():
+        said = _printable(name)
+        right = left + LINE + math.ceil(font.getlength(said))
+        if right > size[0] - MARGIN:
+            break
+        pen.rectangle((left, top + 2, left + 11, top + 13), fill=color)
+        pen.text((left + LINE, top), said, fill=INK, font=font)
+        left = right + LINE
+
+
 def words_height(lines: int) -> int:
     """Return the pixels that lines of text take under a tile."""
     return lines * LINE + _PAD
@@ -188,7 +223,7 @@ def fit_tile(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
 
 
 @cache
-def class_color(number: int) -> tuple[int, int, int]:
+def class_color(number: int) -> Color:
     """Return the colour of a class in masks and boxes; always the same."""
     red, green, blue = colorsys.hsv_to_rgb((0.35 + number * _GOLDEN) % 1, 0.85, 0.95)
     return round(255 * red), round(255 * green), round(255 * blue)

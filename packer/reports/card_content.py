@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from packer.format.checksums import block_checksum
 from packer.format.pack import Pack
 from packer.orders.runs import Runs
-from packer.previews.drawing import draw_thumbnail
+from packer.previews.drawing import Color, draw_thumbnail, mask_colors
 from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
 from packer.progress import Progress
 from packer.read.array_store import PackStore
@@ -46,7 +46,8 @@ class Thumbnail(NamedTuple):
 class CardContent:
     """All that stands on the page. names: of the packs; parts: by number, row_parts: of each row, [N]; sheet: rows of the contact sheet.
 
-    sizes: int32 [N, 2], None if all images have one size; thumbnails: by row; duplicates: None where they were not looked for.
+    sizes: int32 [N, 2], None if all images have one size; thumbnails: by row; mask_colors: RGB of each value of their masks;
+    duplicates: None where they were not looked for.
     """
 
     packs: Sequence[Pack]
@@ -57,6 +58,7 @@ class CardContent:
     duplicates: Duplicates | None
     sheet: Sequence[int]
     thumbnails: Mapping[int, Thumbnail]
+    mask_colors: Mapping[str, Color]
     sizes: NDArray[np.int32] | None
 
     @property
@@ -98,8 +100,8 @@ def measure_card(
         sizes = None if (images.sizes == images.sizes[0]).all() else images.sizes
     elif packs[0].parts[0].header.table is not None:
         found = find_duplicates(_row_digests(packs, bar.move), row_parts, labels.ids, None)
-    thumbnails = _draw_thumbnails(packs, shown)
-    return CardContent(packs, names, parts, row_parts, labels, found, sheet, thumbnails, sizes)
+    thumbnails, colors = _draw_thumbnails(packs, shown)
+    return CardContent(packs, names, parts, row_parts, labels, found, sheet, thumbnails, colors, sizes)
 
 
 def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDArray[np.uint64]:
@@ -117,20 +119,28 @@ def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDAr
     return np.array(digests, np.uint64)
 
 
-def _draw_thumbnails(packs: Sequence[Pack], rows: Iterable[int]) -> dict[int, Thumbnail]:
-    """Return rows as pictures, with masks, boxes and points over them. rows: counted over all packs. Raises FormatError."""
+def _draw_thumbnails(
+    packs: Sequence[Pack], rows: Iterable[int]
+) -> tuple[dict[int, Thumbnail], dict[str, Color]]:
+    """Return rows as pictures, with masks, boxes and points over them, and the colours of the masks.
+
+    rows: counted over all packs. Raises FormatError.
+    """
     wanted = np.unique(np.fromiter(rows, np.int64))
     found: dict[int, Thumbnail] = {}
+    colors: dict[str, Color] = {}
     first = 0
     for pack in packs:
         own = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
         for start in range(0, len(own), _GROUP):
-            found |= {first + one.row: one for one in _drawn(pack, own[start : start + _GROUP])}
+            drawn, drawn_colors = _drawn(pack, own[start : start + _GROUP])
+            found |= {first + one.row: one for one in drawn}
+            colors |= drawn_colors
         first += pack.rows
-    return found
+    return found, colors
 
 
-def _drawn(pack: Pack, rows: NDArray[np.int64]) -> list[Thumbnail]:
+def _drawn(pack: Pack, rows: NDArray[np.int64]) -> tuple[list[Thumbnail], dict[str, Color]]:
     batch = read_batch(pack, rows)
     batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
     classes, keys = pack.header.classes, [""] * len(rows)
@@ -143,4 +153,5 @@ def _drawn(pack: Pack, rows: NDArray[np.int64]) -> list[Thumbnail]:
         keys = [name.decode("utf-8", "surrogateescape") for name in found]
     jpegs = [base64.b64encode(draw_thumbnail(batch, i, (_TILE, _TILE), classes)) for i in range(len(rows))]
     uris = [f"data:image/jpeg;base64,{jpeg.decode('ascii')}" for jpeg in jpegs]
-    return [Thumbnail(*one) for one in zip(uris, rows.tolist(), keys, texts, strict=True)]
+    thumbnails = [Thumbnail(*one) for one in zip(uris, rows.tolist(), keys, texts, strict=True)]
+    return thumbnails, mask_colors([batch])

@@ -69,7 +69,8 @@ h2{margin:44px 0 10px;padding-top:14px;border-top:1px solid var(--line)}
 .faint,footer,figcaption,th,.tile span,.shot span,.why{color:var(--faint)}
 nav{margin:14px 0 0;display:flex;flex-wrap:wrap;gap:4px 16px}
 a{color:inherit}
-pre{background:var(--card);padding:12px;border-radius:8px;overflow-x:auto;font-size:13px}
+pre{background:var(--card);padding:12px;border-radius:8px;white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px;
+text-indent:9ch hanging each-line}
 .tiles,.charts,.sheet,.pairs,.two{display:grid;gap:12px;margin:12px 0 0}
 .tiles{grid-template-columns:repeat(auto-fill,minmax(150px,1fr))}
 .tile,.pair{background:var(--card);border-radius:8px;padding:10px 14px}
@@ -78,20 +79,27 @@ pre{background:var(--card);padding:12px;border-radius:8px;overflow-x:auto;font-s
 .notes{padding:12px 18px 12px 34px;border-radius:8px}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:14px}
-th,td{text-align:left;border-bottom:1px solid var(--line);padding:4px 14px 4px 0;vertical-align:middle;overflow-wrap:anywhere}
-.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.b{width:34%;min-width:110px}td p{margin:0}
+th,td{text-align:left;border-bottom:1px solid var(--line);padding:4px 14px 4px 0;vertical-align:middle;overflow-wrap:break-word}
+.n{text-align:right;width:1%;font-variant-numeric:tabular-nums;white-space:nowrap}
+.b{width:60%;min-width:110px}td p{margin:0}
 .track{height:12px;background:var(--card);border-radius:3px}
 .bar{height:100%;background:var(--bar);border-radius:2px;min-width:1px}
 .histogram{margin:0;max-width:300px;min-width:150px}
 .histogram svg{display:block;width:100%;height:56px;fill:var(--bar);background:var(--card)}
 figcaption{display:flex;justify-content:space-between;font-size:12px}
 .charts{grid-template-columns:repeat(auto-fill,minmax(260px,1fr))}
-.sheet{grid-template-columns:repeat(auto-fill,minmax(118px,1fr))}
+.sheet{grid-template-columns:repeat(auto-fill,minmax(104px,1fr))}
+.faint i{display:inline-block;width:.8em;height:.8em;margin:0 .4em 0 1em}.faint i:first-child{margin-left:0}
 .shot{margin:0;min-width:0;font-size:12px}
 .shot .frame{background:var(--card);height:132px;display:flex;align-items:center;justify-content:center}
 .shot img{max-width:100%;max-height:100%}
 .shot b,.shot span{display:block;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .pairs{grid-template-columns:repeat(auto-fill,minmax(300px,1fr))}
 .two{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}
+@media(max-width:640px){main{padding:16px 16px 40px}.b{min-width:50px}
+#columns>.wide>table>thead{display:none}
+#columns>.wide>table>tbody>tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding:8px 0;border-bottom:1px solid var(--line)}
+#columns>.wide>table>tbody>tr>td{border:0;padding:0;width:auto}
+#columns>.wide>table>tbody>tr>td:is(:first-child,:nth-child(5)){flex:0 0 100%}
+#columns>.wide>table>tbody>tr>.n:not(:empty)::after{content:" missing"}}
 """

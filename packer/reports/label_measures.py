@@ -168,7 +168,7 @@ def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
-    """Return up to so many rows for a contact sheet, by class: as many of each as can be, spread over the pack."""
+    """Return up to so many rows for a contact sheet, of all classes in turn, spread over the pack."""
     if labels.classes is None:
         return np.linspace(0, total - 1, min(most, total)).round().astype(np.int64)
     order = np.argsort(labels.classes, kind="stable")
@@ -183,7 +183,8 @@ def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
         first + np.linspace(0, count - 1, own).round().astype(np.int64)
         for first, count, own in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
     ]
-    spread: Ints = order[np.concatenate(chosen)]
+    in_turn = np.argsort(np.concatenate([np.arange(own) for own in shares]), kind="stable")
+    spread: Ints = order[np.concatenate(chosen)[in_turn]]
     return spread
 
 

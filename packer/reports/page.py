@@ -24,6 +24,7 @@ _SHOWN_SKIPPED = 200
 _SHOWN_PARTS = 6  # columns of counts by split
 _SHOWN_COLUMNS = 400
 _SHOWN_CATEGORIES = 8
+_SHOWN_COLORS = 30  # of masks
 
 
 def render(card: CardContent) -> str:
@@ -193,8 +194,11 @@ def _sheet(card: CardContent) -> str:
         return ""
     shown = "All rows" if len(card.sheet) == card.rows else f"{len(card.sheet):,} of {card.rows:,} rows"
     by_class = card.labels.classes is not None
-    how = "by class, as many of each as can be" if by_class else "spread over the pack"
-    return f'<p>{shown}, {how}.</p><div class="sheet">{"".join(_shot(card, row) for row in card.sheet)}</div>'
+    how = "of all classes in turn" if by_class else "spread over the pack"
+    colors = sorted(card.mask_colors.items(), key=lambda one: (len(one[0]), one[0]))[:_SHOWN_COLORS]
+    legend = "".join(f'<i style="background:rgb{color}"></i>{text(name)} ' for name, color in colors)
+    shots = "".join(_shot(card, row) for row in card.sheet)
+    return f'<p>{shown}, {how}.</p>{faint(legend)}<div class="sheet">{shots}</div>'
 
 
 def _shot(card: CardContent, row: int) -> str:

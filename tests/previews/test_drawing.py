@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.previews import drawing
-from packer.previews.drawing import PAPER, SheetGrid, class_color, draw_sheet, shortened
+from packer.previews.drawing import PAPER, SheetGrid, class_color, draw_sheet, mask_colors, shortened
 from packer.previews.preview_batch import PreviewBatch
 
 
@@ -63,6 +63,17 @@ def test_masks_are_half_transparent_and_coloured_by_value() -> None:
     for rows, value in ((slice(0, 4), 1), (slice(8, 12), 255)):
         assert (pixels[rows] == [(100 + c) // 2 for c in class_color(value)]).all()
     assert (pixels[4:8] == 100).all()
+
+
+def test_colours_of_masks_are_named_below_the_tiles() -> None:
+    mask = np.zeros((1, 9, 190), np.int32)
+    mask[0, 3:6], mask[0, 6:] = 255, 1
+    shown = batch(noise(9, 190, 3), masks={"mask": mask, "part": mask})
+    assert [*mask_colors([shown])] == ["mask 1", "mask 255", "part 1", "part 255"]
+    sheet = draw_sheet(SheetGrid(1, 1, 1, (190, 9)), [shown], [[[]]], None, "PNG")
+    margin = np.asarray(Image.open(io.BytesIO(sheet)))[-drawing.MARGIN :]
+    named = [(margin == colour).all(-1).any() for colour in mask_colors([shown]).values()]
+    assert named == [True, True, False, False]  # as many as there is room for
 
 
 def test_colours_of_near_classes_differ() -> None:

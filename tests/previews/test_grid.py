@@ -45,6 +45,7 @@ def test_repeats_of_an_image_lie_side_by_side() -> None:
 def test_a_sheet_without_a_wish_is_about_square_and_full() -> None:
     grid = arrange_tiles(64, 1, (224, 224), None, 20)
     assert (grid.columns, grid.lines) == (8, 8)
+    assert arrange_tiles(64, 1, (32, 32), None, 22).columns == 8  # 9 would leave a row of one
     width, height = arrange_tiles(500, 1, (32, 32), None, 20).size
     assert 0.6 < width / height < 1.7
 

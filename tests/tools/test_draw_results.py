@@ -6,6 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from packer.bench.bench_report import _COLOURS, _OTHERS
+from packer.reports.html_parts import STYLE
+
 SCRIPT = Path(__file__).parents[2] / "tools/draw_results.py"
 draw_results = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
@@ -23,11 +26,17 @@ def test_every_chart_is_on_a_page():
 
 def test_bars_are_medians_of_paired_ratios():
     found = draw_results.loading().bars
-    assert found[0] == ("packer", 1.0, "")
+    assert found[0][:2] == ("packer", 1.0)
+    assert found[0].text.endswith(" images/s")
     shares = [bar.value for bar in found]
     assert shares == sorted(shares, reverse=True)
     # The table of benchmarks/results/README.md, made by another program, says 2.10 for ffcv.
     assert {bar.name: bar.text for bar in found}["FFCV, raw"] == "1 / 2.1"
+
+
+def test_charts_reports_and_plots_have_one_colour():
+    assert f"--bar:{draw_results.COLOURS['packer']}" in STYLE
+    assert (_COLOURS["packed"], _OTHERS) == (draw_results.COLOURS["packer"], draw_results.OTHERS)
 
 
 def test_where_less_is_better_the_least_comes_first():
