@@ -99,10 +99,10 @@ def preview(
 ) -> Preview:
     """Write a contact sheet of the rows that a PackedBatchDataset with these arguments hands out first.
 
-    Labels stand under the images; masks lie over them, half transparent, in a colour for each value but 0, named in the lower margin;
-    boxes and points are drawn. Images of 16 bits are scaled so that the largest number of the sheet is white; of bands the first three are shown. All
-    are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and CutMix mix
-    the rows of the sheet, as they mix those of a batch.
+    Labels stand under the images. Masks lie over them, half transparent, in a colour for each value but 0, named in the lower
+    margin. Boxes and points are drawn. Images of 16 bits are scaled so that the largest number of the sheet is white; of bands
+    the first three are shown. All are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and
+    CutMix mix the rows of the sheet, as they mix those of a batch.
 
     out: .png, .jpg or .jpeg; an earlier sheet is replaced, another file only with overwrite.
     augment: transforms of packer.augment, a Pipeline, or a text, ``"RandomCrop(32, padding=4), Normalize()"``;
