@@ -30,11 +30,12 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 import numpy as np
+from lanes.origin import origin
 from lanes.process import cpu_seconds
 from numpy.typing import NDArray
 
 from packer import PackedBatchDataset, PythonTransform, pack_dataset
-from packer.bench.hardware_limits import load, machine, versions
+from packer.bench.hardware_limits import load
 
 Batch = NDArray[np.float32]
 
@@ -167,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=64, help="of a batch")
     parser.add_argument("--pack", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    everything: dict[str, Any] = {"machine": machine(), "versions": versions()}
+    everything: dict[str, Any] = {"conditions": origin(["ray"]) | {"rounds": options.rounds}}
     for name in options.scene or SCENES:
         scene = SCENES[name]._replace(batches=options.batches or SCENES[name].batches, rows=options.rows)
         if options.pack:

@@ -64,18 +64,30 @@ def _write_lists(path: Path) -> None:
     datasets = import_module("datasets")
     datasets.disable_progress_bars()
     images = _images(path)
-    datasets.Dataset.from_dict({"image": images, "label": np.arange(len(images))}).save_to_disk(path)
+    datasets.Dataset.from_dict({"image": images, **_labels(images)}).save_to_disk(path)
 
 
 def _write_arrays(path: Path) -> None:
     datasets = import_module("datasets")
     datasets.disable_progress_bars()
     images = _images(path)
-    features = datasets.Features(
-        {"image": datasets.Array3D(SHAPE, "uint8"), "label": datasets.Value("int64")}
-    )
-    data = {"image": images, "label": np.arange(len(images))}
-    datasets.Dataset.from_dict(data, features=features).save_to_disk(path)
+    byte = datasets.Value("uint8")
+    features = datasets.Features({"image": datasets.Array3D(SHAPE, "uint8"), "label": byte, "page": byte})
+    datasets.Dataset.from_dict({"image": images, **_labels(images)}, features=features).save_to_disk(path)
+
+
+def _labels(images: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
+    """Return row numbers in two bytes: the format's dtype, uint8 in their script, holds for all columns."""
+    page, label = np.divmod(np.arange(len(images)), 256)
+    return {"label": label.astype(np.uint8), "page": page.astype(np.uint8)}
+
+
+def _plain(row: Any) -> tuple[Any, Any]:
+    """Return images and numbers, of a row or of a batch."""
+    if isinstance(row, dict):
+        return row["image"], row["label"].long() + 256 * row["page"].long()
+    image, number = row
+    return image, number
 
 
 def of_tensors(store: Path) -> Any:
@@ -123,8 +135,7 @@ def one_by_one(make: Callable[[Path], Any]) -> Callable[[Path, int], Epochs]:
 
         def begin(limit: int | None) -> Iterator[Rows]:
             for number in range(len(data) if limit is None else min(limit, len(data))):
-                row = data[number]
-                image, label = row.values() if isinstance(row, dict) else row
+                image, label = _plain(data[number])
                 yield image[None], np.array([int(label)])
 
         return Epochs(begin, np.arange(len(data)))
@@ -133,8 +144,8 @@ def one_by_one(make: Callable[[Path], Any]) -> Callable[[Path, int], Epochs]:
 
 
 def _spread(batch: Any) -> Rows:
-    images, labels = batch.values() if isinstance(batch, dict) else batch
-    return images, labels.numpy()
+    images, numbers = _plain(batch)
+    return images, numbers.numpy()
 
 
 def _collated(make: Callable[[Path], Any]) -> Callable[[Path, int], Epochs]:
