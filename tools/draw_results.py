@@ -23,10 +23,12 @@ OURS = "packer h5 rows"
 # File, lane -> what the chart calls it. All were measured beside packer's `rows` order, which is a full permutation.
 LOADERS = {
     ("loaders-2-cores.json", "ffcv raw"): "FFCV, raw",
-    ("loaders-peers-2-cores.json", "npy mm[idx]"): "NumPy memmap",
-    ("loaders-peers-2-cores.json", "grain over npy"): "Grain over NumPy",
-    ("loaders-peers-2-cores.json", "datasets arrow"): "Hugging Face datasets",
-    ("loaders-peers-2-cores.json", "tensordict memmap"): "TensorDict memmap",
+    ("loaders-2-cores.json", "npy mm[idx]"): "NumPy memmap",
+    ("loaders-2-cores.json", "grain over npy"): "Grain over NumPy",
+    ("loaders-2-cores.json", "spdl over npy"): "SPDL over NumPy",
+    ("loaders-2-cores.json", "lance, lists of rows"): "Lance",
+    ("loaders-2-cores.json", "datasets arrow"): "Hugging Face datasets",
+    ("loaders-2-cores.json", "tensordict memmap"): "TensorDict memmap",
     ("loaders-peers-2-cores.json", "mosaicml MDS"): "MosaicML Streaming",
     ("loaders-peers-2-cores.json", "h5py items"): "h5py item by item, DataLoader",
     ("loaders-peers-2-cores.json", "webdataset npy"): "WebDataset",
@@ -36,18 +38,40 @@ LOADERS = {
 WHOLE = {
     "packer": "packer",
     "ffcv": "FFCV",
+    "SPDL": "SPDL",
+    "Lance": "Lance, DataLoader",
     "DataLoader": "folder, DataLoader",
     "decode": "limit: decoding alone",
 }
-CONVERTERS = {
-    "packer": "packer",
-    "bare decode": "limit: decoding and resizing alone",
-    "datasets": "Hugging Face datasets",
-    "webdataset": "WebDataset",
-    "h5py": "h5py, a loop",
-    "streaming": "MosaicML Streaming",
-    "litdata": "LitData",
-}
+# File, its lanes, and what the chart calls them; packer's first.
+COMPLAINTS = (
+    (
+        "hdf5-windows-2-cores.json",
+        {
+            "packer, raw, shuffled": "packer, windows of frames",
+            "Lance, shuffled": "Lance",
+            "h5py, shuffled": "h5py, as they used it",
+        },
+    ),
+    (
+        "hdf5-tiny-images-2-cores.json",
+        {
+            "packer, two": "packer, images of 64 px",
+            "LMDB, two": "LMDB",
+            "folder, two": "folder",
+            "h5py, two": "h5py, as they used it",
+        },
+    ),
+    (
+        "hdf5-tensors-2-cores.json",
+        {
+            "packer, batches": "packer, images in memory",
+            "TensorDataset, batches": "TensorDataset",
+            "h5py, batches": "h5py",
+            "datasets, Array3D, batches": "Hugging Face datasets",
+        },
+    ),
+)
 PARSERS = {
     "packer": "packer, to a shuffled pack",
     "polars": "polars, parsing alone",
@@ -123,17 +147,20 @@ def whole_pictures() -> Chart:
     )
 
 
-def converting() -> Chart:
-    """Return converters of a folder of photos."""
-    runs = figures("converters-2-cores.json")["runs"]
-    rates = {
-        name: median(run["images"] / run["seconds"] for run in runs[lane])
-        for lane, name in CONVERTERS.items()
-    }
-    return Chart(
-        "Converting 3,068 photos to 256 px, images/s, 2 cores",
-        by_value(Bar(name, rate, f"{rate:,.0f}") for name, rate in rates.items()),
-    )
+def hdf5() -> Chart:
+    """Return three complaints that HDF5 is slow, as shares of packer's rate; medians of paired ratios."""
+    bars = []
+    for file, names in COMPLAINTS:
+        lanes = figures(file)["lanes"]
+        rates = {
+            name: [run["samples"] / run["seconds"] for run in lanes[lane]["runs"]]
+            for lane, name in names.items()
+        }
+        ours = next(iter(rates.values()))
+        for name, own in rates.items():
+            share = median(a / b for a, b in zip(own, ours, strict=True))
+            bars.append(Bar(name, share, "" if own is ours else f"1 / {1 / share:.2g}"))
+    return Chart("Three complaints, shuffled, in memory, 2 cores; packer = 1", bars)
 
 
 def parsing() -> Chart:
@@ -172,7 +199,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "loading.svg": loading,
     "whole-pictures.svg": whole_pictures,
     "augmenting.svg": augmenting,
-    "converting.svg": converting,
+    "hdf5.svg": hdf5,
     "parsing.svg": parsing,
     "tables.svg": tables,
 }
