@@ -81,7 +81,8 @@ def _write_pack(path: Path, numbers: range, store: str) -> None:
     from packer import create
 
     fields = {"image": f"uint8[{SIDE},{SIDE},3]", "action": "float32[2]"}
-    with create(path, fields=fields, store=store, quality=QUALITY, shuffle=False) as pack:
+    options: dict[str, Any] = {"store": store} | ({"quality": QUALITY} if store == "jpeg" else {})
+    with create(path, fields=fields, shuffle=False, **options) as pack:
         for number in numbers:
             pack.write(image=frame(number), action=action(number))
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,9 +88,8 @@ def _pack_as(store: str) -> Callable[[Rows, str], None]:
 
         work = os.path.dirname(out)
         photos, labels = os.path.join(work, PHOTOS), os.path.join(work, LABELS)
-        convert_images(
-            photos, out, size=rows.images.shape[1], labels=labels, store=store, quality=QUALITY, format="h5"
-        )
+        options: dict[str, Any] = {"store": store} | ({"quality": QUALITY} if store == "jpeg" else {})
+        convert_images(photos, out, size=rows.images.shape[1], labels=labels, format="h5", **options)
 
     return write
 
