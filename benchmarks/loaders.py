@@ -8,9 +8,9 @@ Peers are no dependencies of packer. They live in environments of their own, who
 runs in the first one that has what it imports. torch comes first, or another build of it is pulled in:
 
     python -m venv peers; peers/bin/pip install -r requirements.txt; echo torch==2.13.0 > pin
-    peers/bin/pip install -c pin mosaicml-streaming; peers/bin/pip install -c pin tensordict webdataset datasets grain
+    peers/bin/pip install -c pin tensordict webdataset datasets grain litdata pylance spdl; peers/bin/pip install -c pin mosaicml-streaming
     python -m venv ffcv; ffcv/bin/pip install torch==2.13.0; ffcv/bin/pip install -c pin ffcv pillow
-    (ffcv is compiled: apt install pkg-config libopencv-dev libturbojpeg0-dev)
+    (ffcv is compiled: apt install pkg-config libopencv-dev libturbojpeg0-dev; SPDL decodes with FFmpeg's libraries: apt install ffmpeg)
 
 The rows. JPEGs of any size are packed by `packer convert`; each photograph's label is its own number. Every store holds the same
 pixels and labels, written once and kept in --work. Beyond the folder's number of photographs, turned ones are added. Stores
