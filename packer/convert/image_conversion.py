@@ -392,7 +392,7 @@ def _targets(
     """
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, source.findings, columns)
+        targets = read_labels(labels, source.keys, source.findings, columns, source.name)
     else:
         for option in () if options.split is None else options.split.about_columns():
             raise UsageError(

@@ -69,12 +69,15 @@ def find_annotations(folder: str) -> list[CocoPart]:
 
 
 def read_labels(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = ()
+    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
 ) -> ImageTargets:
-    """Read what a CSV, or COCO's JSON, says of each image. beside: as `read_targets` has it. Raises: SourceError, UsageError."""
+    """Read what a CSV, or COCO's JSON, says of each image. beside, folder: as `read_targets` has them.
+
+    Raises: SourceError, UsageError.
+    """
     path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings, beside)
+        return read_targets(labels, keys, findings, beside, folder)
     if beside:
         raise UsageError(f"{path}: has no columns, and {beside[0]} is to be one. Pass a CSV.")
     for option in labels.about_csv():

@@ -262,20 +262,22 @@ class ImageTargets:
 
 
 def read_targets(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = ()
+    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
 ) -> ImageTargets:
     """Read what a CSV says of each image, as the module's table tells.
 
     labels: of a file, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
     keys: paths of the images. A row names one by its path, or by its stem, where only one image has that.
     findings: images whose labels cannot be used are refused, rows that are about no image left out.
-    beside: further columns, whose cells are kept as they are; each image has one.
+    beside: further columns, whose cells are kept as they are; each image has one. folder: that the keys are below.
     Raises: SourceError when a row cannot be understood or names no image, when two rows of an image disagree, and when an image has no
         row (unless only boxes are read).
     """
     columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
     path, chosen = os.fspath(labels.file or ""), (*columns, *corners, *points)
-    table = LabelTable(path, keys, chosen, findings, file_column=labels.file_column, beside=beside)
+    table = LabelTable(
+        path, keys, chosen, findings, file_column=labels.file_column, beside=beside, folder=folder
+    )
     separator = _SEPARATORS.get(labels.separator or "", labels.separator)
     boxes, values, classes, about = None, None, None, None
     if corners:

@@ -3,11 +3,12 @@
 The first column names the images, unless another one is chosen. Commas stand between cells, tabs in a .tsv. An image cat/1.jpg is
 
     cat/1.jpg  cat\\1.jpg     its path below the images' folder
-    1.jpg                     the end of its path
+    1.jpg                     the end of its path, from some folder on
     1                         its name without folder and extension
     /data/photos/cat/1.jpg    its path behind a prefix that the names of all rows have
 
-where it is the only one that is called so. Nothing else is tried: another name is an error.
+where it is the only one that is called so. Nothing else is tried: another name is an error, and so is a prefix that ends in
+another folder: names in test/ are not those of images in train/.
 
 Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
 """
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, shorten
+from packer.inputs.file_names import changed, shorten, split_begun, split_called
 from packer.inputs.findings import Findings
 from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option
@@ -54,16 +55,18 @@ class LabelTable(CheckedRows):
         *,
         file_column: str | None = None,
         beside: Sequence[str] = (),
+        folder: str = "",
     ) -> None:
         """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
 
-        file_column: the column that names files; None: the first. beside: further columns, by name. findings: rows that are about no
-        image, or cannot be read, are left out, and images refused that cannot be used.
+        file_column: the column that names files; None: the first. beside: further columns, by name. folder: of the images.
+        findings: rows that are about no image, or cannot be read, are left out, and images refused that cannot be used.
         """
         super().__init__(path, array("q"), findings)
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
         self._prefix: str | None = None  # of the names of all rows
+        self._folder, self._ends = os.path.abspath(folder), dict[int, dict[str, int]]()
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
         """The cells of each column that is read; "" for the one that was not chosen by name."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
@@ -151,16 +154,14 @@ class LabelTable(CheckedRows):
     def _image(self, name: str, line: int = 1) -> int:
         """Return the index of the image called so, _UNKNOWN if there is none, _AMBIGUOUS if there are several.
 
-        Raises SourceError where the names of some rows have a prefix, and others none, or another one.
+        Raises SourceError where the names of some rows have a prefix, and others none, or another one, or one of another folder.
         """
         path = name.removeprefix("./")
         if path not in self._paths:
             path = path.replace("\\", "/").removeprefix("./")
         index, prefix = self._paths.get(path, _UNKNOWN), ""
         if index == _UNKNOWN and os.path.splitext(path)[1]:
-            index = self._names.get(path.rpartition("/")[2], _UNKNOWN)
-            if index >= 0 and not f"/{self._keys[index]}".endswith(f"/{path}"):
-                index = _UNKNOWN
+            index = self._ending(path)
         if index == _UNKNOWN:
             index = self._stems.get(name, _UNKNOWN)
         if index == _UNKNOWN and self._prefix != "":
@@ -168,6 +169,7 @@ class LabelTable(CheckedRows):
         if index < 0:
             return index
         if self._prefix is None:
+            self._check_prefix(prefix, self._keys[index], line)
             self._prefix = prefix
             if prefix:
                 shown = f"{name!r} is {self._keys[index]!r}"
@@ -192,21 +194,38 @@ class LabelTable(CheckedRows):
             return (_AMBIGUOUS if found else _UNKNOWN), ""
         return self._paths[found[0]], path.removesuffix(found[0])
 
+    def _check_prefix(self, prefix: str, key: str, line: int) -> None:
+        """Raise SourceError if the names of the rows are those of files in another folder than the images'."""
+        parent, own = os.path.split(self._folder)
+        last = os.path.basename(prefix.rstrip("/"))
+        if last in ("", own):
+            return
+        mine, other = os.path.join(self._folder, key), os.path.join(parent, last, key)
+        splits = split_called(last), split_begun(own) or split_called(own)
+        twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
+        if twin or (None not in splits and splits[0] != splits[1]):
+            raise SourceError(
+                f"{self.subject} line {line}: {shorten(prefix + key)} is in the folder {last}, and the images are those of {own}; "
+                "labels of another folder are not taken. Pass that folder, or write the names as paths below the images' folder."
+            )
+
+    def _ending(self, path: str) -> int:
+        """Return the image whose path ends in this one, _UNKNOWN, or _AMBIGUOUS."""
+        parts = path.count("/") + 1
+        if parts not in self._ends:
+            self._ends[parts] = self._by(lambda key: "/".join(key.split("/")[-parts:]))
+        return self._ends[parts].get(path, _UNKNOWN)
+
     @cached_property
     def _stems(self) -> dict[str, int]:
         """Images by their names without extension."""
-        return self._by(lambda name: os.path.splitext(name)[0])
-
-    @cached_property
-    def _names(self) -> dict[str, int]:
-        """Images by their names."""
-        return self._by(lambda name: name)
+        return self._by(lambda key: os.path.splitext(key.rpartition("/")[2])[0])
 
     def _by(self, called: Callable[[str], str]) -> dict[str, int]:
-        """Return images by what their names say; made when it is needed first: for ten million images it takes two gigabytes."""
+        """Return images by what their paths say; made when it is needed first: for ten million images it takes two gigabytes."""
         found: dict[str, int] = {}
         for index, key in enumerate(self._keys):
-            name = called(key.rpartition("/")[2])
+            name = called(key)
             found[name] = _AMBIGUOUS if name in found else index
         return found
 

@@ -526,6 +526,42 @@ def test_ends_of_names_that_may_be_another_image_are_refused(write: Write) -> No
     assert LabelTable(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg.png"], ()).images.tolist() == [0]
 
 
+@pytest.mark.parametrize("prefix", ["/data/x/", "D:\\x\\", "x/"])
+def test_names_behind_a_prefix_may_be_alike_in_several_folders(write: Write, prefix: str) -> None:
+    keys = ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "x/y/dog/2.jpg"]
+    table = LabelTable(write("".join(f"{prefix}{key},0\n" for key in keys[:3])), keys, ())
+    assert table.images.tolist() == [0, 1, 2]
+    assert LabelTable(write("dog/2.jpg,0\ncat/2.jpg,1\n"), keys, ()).images.tolist() == [3, 1]
+
+
+def test_labels_of_another_folder_are_refused(write: Write, tmp_path: Path) -> None:
+    for folder in ("train", "old", "sub/old"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.jpg").touch()
+
+    def read(names: str, folder: str) -> LabelTable:
+        return LabelTable(write(f"{names}/1.jpg,0\n"), ["1.jpg"], (), folder=str(tmp_path / folder))
+
+    with pytest.raises(SourceError) as error:
+        read("/data/test", "train")
+    assert str(error.value) == (
+        "labels.csv line 1: /data/test/1.jpg is in the folder test, and the images are those of train; labels of another folder are not"
+        " taken. Pass that folder, or write the names as paths below the images' folder."
+    )
+    for names, folder in (("old", "train"), ("val", "train.tar"), ("train", "old"), ("test", "train-00.zip")):
+        with pytest.raises(SourceError, match="labels of another folder"):
+            read(names, folder)
+    # Its own name, or another word for it; a folder that is not there, or has no such file.
+    for names, folder in (
+        ("x/train", "train"),
+        ("training", "train"),
+        ("images", "train"),
+        ("sub", "old"),
+        ("old", "old.tar"),
+    ):
+        assert read(names, folder).images.tolist() == [0]
+
+
 def test_another_folders_image_is_not_taken(write: Write) -> None:
     assert "no image is called dog/1.jpg" in refused(write("dog/2,x\ndog/1.jpg,1\n"), KEYS)
 
