@@ -1,6 +1,7 @@
-"""Blocks of fields whose stored size is not known beforehand, a file each until the pack is put together.
+"""Temporary files, one per block, for fields whose stored size is unknown until the pack is assembled.
 
-Rows of any length: their lengths (int64, one a row), then their bytes. Compressed rows: what the codec made of the block.
+A file of ragged rows holds their lengths (int64, one per row), then their bytes.
+A file of compressed rows holds the codec's output.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from packer.format.header import Field
 
 
 class AddedArray(NamedTuple):
-    """An array that is added to a pack when it is put together, given piece by piece.
+    """An array that is added to a pack when the pack is assembled, delivered in pieces.
 
-    nbytes: of all pieces, about that where they are compressed; codec: of the pieces, a block each, None if they are as they are.
+    nbytes: size of all pieces, an estimate if they are compressed;
+    codec: compresses each piece (one per block), None if pieces are stored as they are.
     """
 
     dtype: str
@@ -32,14 +34,15 @@ class AddedArray(NamedTuple):
 
     @classmethod
     def of(cls, array: NDArray[np.generic]) -> AddedArray:
-        """Return a whole array, in one piece."""
+        """Return a NumPy array as a single piece."""
         return cls(array.dtype.str, array.shape, (array.tobytes(),), array.nbytes)
 
 
 class BlockFiles:
-    """The files of one field, of so many rows in blocks of `block_rows`. Writing is thread-safe for different blocks.
+    """The block files of one field of `rows` rows. Different blocks can be written from different threads.
 
-    The rows of a block are an array, [block_rows, *shape], where a codec packs them, else a list of each row's bytes.
+    The rows of a block are an array [block_rows, *shape] if the field has a codec, else a list with the bytes
+    of each row.
     """
 
     def __init__(self, folder: str, field: Field, rows: int, block_rows: int) -> None:
@@ -48,7 +51,7 @@ class BlockFiles:
         self.codec = codec_from_record(dict(field.codec or {})) if field.compressed else None
 
     def write(self, block: int, *pieces: bytes | memoryview) -> int:
-        """Write a block's file anew; returns its XXH3-64."""
+        """Replace a block's file; return the XXH3-64 of its bytes."""
         state = xxhash.xxh3_64()
         with open(f"{self._stem}{block}", "wb", buffering=0) as file:
             for piece in pieces:
@@ -59,31 +62,31 @@ class BlockFiles:
         return state.intdigest()
 
     def read(self, block: int) -> bytes:
-        """Read a block's file. Raises FileNotFoundError."""
+        """Return the bytes of a block's file. Raises FileNotFoundError."""
         with open(f"{self._stem}{block}", "rb") as file:
             return file.read()
 
     def check(self, block: int, checksum: int) -> bool:
-        """Return True if a block's file is there and has that XXH3-64."""
+        """Return True if a block's file exists and has this XXH3-64."""
         try:
             return xxhash.xxh3_64_intdigest(self.read(block)) == checksum
         except FileNotFoundError:
             return False
 
     def empty(self) -> Any:
-        """Return the rows of a block that has none yet, or zeros."""
+        """Return the initial rows of a block: an empty list, or zeros."""
         shape = (self._block_rows, *(self._field.shape or ()))
         return [] if self.codec is None else np.zeros(shape, self._field.dtype)
 
     def store(self, block: int, rows: Any) -> int:
-        """Write a block's rows; returns the file's XXH3-64."""
+        """Write a block's rows; return the XXH3-64 of its file."""
         if self.codec is not None:
             return self.write(block, self.codec.compress(rows))
         lengths = np.fromiter(map(len, rows), "<i8", len(rows))
         return self.write(block, lengths.tobytes(), b"".join(rows))
 
     def load(self, block: int) -> Any:
-        """Read a block's rows."""
+        """Return a block's rows."""
         data = self.read(block)
         if self.codec is not None:
             rows = self.empty()
@@ -94,9 +97,12 @@ class BlockFiles:
         return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        """Copy rows (to, from), in that order; none is copied that was copied over before."""
+        """Copy rows, given as (to, from) pairs, in order.
+
+        No pair may read a row that an earlier pair has overwritten.
+        """
         size = self._block_rows
-        donor, donors = -1, self.empty()  # rows that follow each other come from one block, mostly
+        donor, donors = -1, self.empty()  # consecutive rows mostly come from the same block
         for block, group in itertools.groupby(moves, lambda move: move[0] // size):
             rows = self.load(block)
             for to, origin in group:
@@ -107,7 +113,7 @@ class BlockFiles:
             self.store(block, rows)
 
     def offsets(self, kept: int) -> NDArray[np.int64]:
-        """Return where each of the first rows begins in the blob, int64 [kept + 1]."""
+        """Return the byte offset of each of the first `kept` rows in the blob, int64 [kept + 1]."""
         lengths = []
         for block in self._blocks(kept):
             with open(f"{self._stem}{block}", "rb") as file:
@@ -117,7 +123,7 @@ class BlockFiles:
         return offsets
 
     def blob(self, kept: int) -> Iterator[bytes]:
-        """Yield the bytes of each block of the first rows."""
+        """Yield the row bytes of each block, up to row `kept`."""
         for block in self._blocks(kept):
             data = self.read(block)
             lengths = self._lengths(block, data)
@@ -125,11 +131,14 @@ class BlockFiles:
             yield data[8 * len(lengths) : stop]
 
     def nbytes(self, kept: int) -> int:
-        """Return the bytes of the files of the first rows."""
+        """Return the total size in bytes of the files that hold the first `kept` rows."""
         return sum(os.path.getsize(f"{self._stem}{block}") for block in self._blocks(kept))
 
     def packed(self, kept: int) -> Iterator[bytes]:
-        """Yield each block of the first rows as it is to be stored: a chunk is always full, behind the last row with zeros."""
+        """Yield each compressed block, up to row `kept`.
+
+        The last chunk is zero-filled behind its last row.
+        """
         assert self.codec is not None
         for block in self._blocks(kept):
             start = block * self._block_rows

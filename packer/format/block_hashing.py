@@ -1,6 +1,6 @@
-"""The checksums of a pack's blocks computed anew, as fast as the files can be read.
+"""Checksums of a pack's blocks, recomputed as fast as the files can be read.
 
-Blocks are read and hashed in pieces that stay in a core's cache, by threads that hold the GIL only between the pieces.
+Threads read and hash the blocks in pieces that fit a core's cache. They hold the GIL only between pieces.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Header
 from packer.format.pack import Pack, PackFiles
 
-# Read at once, then hashed while it is in the cache: 13.5 GB/s with 1 MiB, 11.9 with 8 MiB (2 threads, files in the page
-# cache; reading alone: 16).
+# Size of one read, hashed while it is in the core's cache: 13.5 GB/s with 1 MiB, 11.9 with 8 MiB
+# (2 threads, files in the page cache; reading alone: 16).
 _PIECE = 1 << 20
 _JOB_BYTES = 2 << 20
 
@@ -30,8 +30,9 @@ _JOB_BYTES = 2 << 20
 class BlockHashes:
     """The checksums of all blocks.
 
-    table: uint64 [blocks, columns], like the stored one; unread: (block, column) -> why there is no checksum: a reason, or ""
-    for a block that cannot be found because the offsets that lead to it are impossible; nbytes: how many were hashed.
+    table: uint64 [blocks, columns], like the stored table;
+    unread: (block, column) -> why the block has no checksum; "" if damaged offsets do not lead to it;
+    nbytes: bytes hashed.
     """
 
     table: NDArray[np.uint64]
@@ -48,12 +49,14 @@ def hash_blocks(
 ) -> BlockHashes:
     """Compute the checksum of every block of every array from the files.
 
-    threads: that read; progress: called on this thread with the bytes hashed so far; checks: array -> what sees its elements
-    on the way (of those that are not compressed). Raises FormatError if a file cannot be opened, or was replaced since the
-    pack was opened; what cannot be read later is in the result.
+    threads: number of reading threads;
+    progress: called on the calling thread with the bytes hashed so far;
+    checks: array -> check of its elements while they are hashed (uncompressed arrays only).
+    Raises FormatError if a file cannot be opened or was replaced since the pack was opened. Later read errors
+    are in the result.
     """
     with pack.open_files() as files:
-        pack.check_same()  # after opening: what is open now stays the same file
+        pack.check_same()  # after opening: an open file cannot be replaced
         hasher = _Hasher(files, checks)
         blocks = pack.header.blocks
         table = np.zeros((blocks, len(pack.header.columns)), "<u8")
@@ -62,7 +65,7 @@ def hash_blocks(
         for c, array in enumerate(pack.header.columns):
             column = BlockSpans(pack.header, array, hasher.read)
             nbytes = sum(extent.nbytes for extent in column.extents)
-            step = max(1, _JOB_BYTES * blocks // max(1, nbytes))  # small ones together
+            step = max(1, _JOB_BYTES * blocks // max(1, nbytes))  # small blocks share a job
             jobs += ((c, column, range(first, min(first + step, blocks))) for first in range(0, blocks, step))
         done = 0
         with ThreadPoolExecutor(threads) as pool:
@@ -90,10 +93,11 @@ class _Hasher:
         self._local = threading.local()
 
     def hash(self, column: BlockSpans, blocks: range) -> tuple[list[int | str], int]:
-        """Return the checksum of each block, or why there is none, as BlockHashes has them; and the bytes that were hashed.
+        """Return each block's checksum or the reason for having none (see BlockHashes), and the bytes hashed.
 
-        Told beforehand what is read next, the system keeps the disk busy: 1.37 GB/s against 0.73 from a cold file with 2 threads,
-        whose turns at one file its own reading ahead does not follow; from the page cache it makes no difference.
+        The system gets the next reads as hints: 1.37 GB/s instead of 0.73 from a cold file with 2 threads,
+        whose turns at one file defeat the kernel's read-ahead. Reads from the page cache are equally fast
+        without hints.
         """
         spans = [column.spans(block) for block in blocks]
         for span in (span for own in spans for span in own or ()):
@@ -122,26 +126,29 @@ class _Hasher:
         return int(checksum.intdigest())
 
     def read(self, file: str, offset: int, nbytes: int) -> memoryview:
-        """Read bytes into this thread's buffer, where they stay until its next read; fewer only at the end. Raises OSError."""
+        """Read bytes into this thread's buffer, valid until its next read; fewer only at the file's end.
+
+        Raises OSError.
+        """
         if not hasattr(self._local, "buffer"):
-            # page by page: a tenth faster than a bytearray
+            # an anonymous mapping is a tenth faster than a bytearray
             self._local.buffer = memoryview(mmap.mmap(-1, _PIECE))
         view: memoryview = self._local.buffer[:nbytes]
         return view[: self._files.read_into(file, view, offset)]
 
 
 class ValueCheck(Protocol):
-    """A check of an array's elements, made while they are in the cache."""
+    """A check of an array's elements that runs while they are in the core's cache."""
 
     def look(self, first: int, data: memoryview) -> None:
-        """Look at bytes of whole elements, at least one, from element `first` on; called by several threads, in any order."""
+        """Check the bytes of one or more elements from element `first` on; from any thread, in any order."""
 
     def wrong(self) -> list[tuple[int, int, str]]:
-        """Return rows [first, last + 1), of which the outer ones are wrong, and what is."""
+        """Return (first row, last row + 1, defect) for each run of rows whose outer rows are wrong."""
 
 
 def value_checks(header: Header) -> dict[str, ValueCheck]:
-    """Return the checks of arrays that promise something, by name: offsets of ragged fields, labels where there are classes."""
+    """Return array -> check, for the offsets of ragged fields, labels with class names and table categories."""
     found: dict[str, ValueCheck] = {}
     for f in header.fields:
         if f.ragged:
@@ -158,11 +165,12 @@ def value_checks(header: Header) -> dict[str, ValueCheck]:
 
 
 class _Offsets:
-    """Entries of a ragged field's offsets run from 0 to the blob's length and never fall."""
+    """Check that a ragged field's offsets run from 0 to the blob's length and never decrease."""
 
     def __init__(self, entries: int, length: int) -> None:
         self._entries, self._length = entries, length
-        self._pieces: list[tuple[int, int, int, int]] = []  # first: index, value; last value; entries
+        # index and value of the first entry, value of the last, number of entries
+        self._pieces: list[tuple[int, int, int, int]] = []
         self._falls: list[tuple[int, int]] = []
 
     def look(self, first: int, data: memoryview) -> None:
@@ -187,7 +195,7 @@ class _Offsets:
 
 
 class _ClassNumbers:
-    """Labels are numbers of classes, 0 to classes - 1; so are categories, column by column. least: instead of 0."""
+    """Check that labels, or the categories of each column, lie in [least, count)."""
 
     def __init__(self, dtype: str, counts: Sequence[int], least: int = 0) -> None:
         self._dtype, self._counts, self._least = dtype, np.array(counts), least

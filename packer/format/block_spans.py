@@ -1,7 +1,7 @@
-"""Where the bytes of a pack's arrays lie: those of runs of elements, and those of blocks.
+"""Byte ranges of a pack's arrays, by element and by block.
 
-An element is a row of a fixed field, an entry of offsets, or a byte of a blob. Loading finds rows by the same extents in C
-(``read/gather.py``).
+An element is a row of a fixed-shape field, an entry of offsets, or a byte of a blob. Loading finds rows
+through the same extents in C (``read/gather.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from packer.format.header import OFFSETS, Extent, Header
 
 
 class Span(NamedTuple):
-    """Neighbouring bytes of a file; file: as in Extent."""
+    """A contiguous byte range of a file; file: as in Extent."""
 
     file: str
     offset: int
@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 class ArraySpans:
-    """The places of the elements of an array that is not compressed. count: of elements."""
+    """The byte ranges of an uncompressed array's elements. count: number of elements."""
 
     def __init__(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
@@ -31,7 +31,7 @@ class ArraySpans:
         self.count = self._firsts[-1]
 
     def elements(self, start: int, stop: int) -> list[Span] | None:
-        """Return where elements [start, stop) lie, in order; None if some are outside the array."""
+        """Return the byte ranges of elements [start, stop), in order; None if some are outside the array."""
         if not 0 <= start <= stop <= self.count:
             return None
         found: list[Span] = []
@@ -47,9 +47,10 @@ class ArraySpans:
 
 
 class BlockSpans:
-    """The places of the blocks of one array, in a pack of one part.
+    """The byte ranges of an array's blocks, in a pack of one part.
 
-    read: returns the bytes of a file, at an offset; the blocks of a blob lie where the offsets of their rows say.
+    read: returns bytes of a file at an offset. The reader of a blob's blocks takes their places from the row
+    offsets.
     """
 
     def __init__(
@@ -62,20 +63,21 @@ class BlockSpans:
         self._spans = None if f.compressed else ArraySpans(self.extents)
         self._offsets = ArraySpans(header.extents[f.name + OFFSETS]) if f.ragged and array == f.name else None
         self._end = header.rows + (array != f.name)
-        self._latest = (
-            -1,
-            -1,
-        )  # block and entry that were read last: where a block ends, the next one begins
+        # Block and entry of the last read: each block ends where the next begins.
+        self._latest = (-1, -1)
 
     def spans(self, block: int) -> list[Span] | None:
-        """Return where the stored bytes of a block lie, in order; None if outside the array, as damaged offsets may have it."""
-        if self._spans is None:  # compressed: one extent a block
+        """Return the byte ranges of a stored block, in order; None if damaged offsets lead outside the array."""
+        if self._spans is None:  # a compressed block is one extent
             extent = self.extents[block]
             return [Span(extent.file, extent.offset, extent.nbytes)]
         return self._spans.elements(self.first(block), self.first(block + 1))
 
     def first(self, block: int) -> int:
-        """Return the element that a block begins with, the end for the block behind the last; -1 if that cannot be read."""
+        """Return the index of a block's first element; -1 if unreadable.
+
+        The last block's successor starts at the array's end.
+        """
         row = min(block * self._header.block_rows, self._header.rows)
         if self._offsets is None:
             return self._end if block == self._header.blocks else row

@@ -1,8 +1,10 @@
-"""The checksums of format 1, and the trailer that seals a pack with them: XXH3, 64 bits for a block, 128 for what the trailer seals.
+"""Checksums of format 1, and the trailer that seals a pack.
 
-They find damage, not forgery: anyone who can write the file can write its checksums. See xxhash.com.
+XXH3, 64 bits for each block, 128 bits for the parts that the trailer covers. They detect damage, not forgery:
+anyone who can write the file can write its checksums. See xxhash.com.
 
-The trailer is 128 bytes that say a pack is whole, checked before anything else looks at the file.
+The trailer is 128 bytes that mark a pack as complete. Readers check it before they look at anything else in
+the file.
 
     offset  size  content (integers are little-endian)
          0     8  length of the container: the HDF5 file without its trailer; 0 in a directory
@@ -12,14 +14,14 @@ The trailer is 128 bytes that say a pack is whole, checked before anything else 
         40     8  checksum table: offset in its file
         48     8  checksum table: length
         56    16  checksum table: XXH3-128
-        72    16  rest: XXH3-128 of all bytes outside the row extents, in file order (of a directory: the npy headers of the arrays,
-                  in the order of the columns)
+        72    16  rest: XXH3-128 of all bytes outside the row extents, in file order
+                  (in a directory: of the arrays' npy headers, in column order)
         88    24  zero
        112     8  XXH3-64 of the 112 bytes before (big-endian, canonical)
        120     8  magic: 89 50 4B 52 0D 0A 1A 01; the last byte is the trailer's version
 
-HDF5 ignores bytes after its end, and drops them when it opens a file for writing: a missing trailer means that
-the file is not one of ours, was cut short, or was opened for writing since.
+HDF5 ignores bytes after its end and drops them when it opens a file for writing. A file without a trailer is
+therefore not a pack, was truncated, or was opened for writing since it was sealed.
 """
 
 from __future__ import annotations
@@ -40,17 +42,17 @@ Buffer = bytes | memoryview | NDArray[np.generic]
 _PIECE = 8 << 20
 
 
-_XXHASH: Any = xxhash  # whose types know nothing of NumPy's arrays
+_XXHASH: Any = xxhash  # xxhash's type hints do not accept NumPy arrays
 
 block_checksum: Callable[[Buffer], int] = _XXHASH.xxh3_64_intdigest
-"""Returns the XXH3-64 of the bytes of a C-contiguous array, any dtype and shape; releases the GIL."""
+"""Returns the XXH3-64 of a C-contiguous array's bytes, any dtype and shape; releases the GIL."""
 
 BlockChecksum = _XXHASH.xxh3_64
-"""The same of what is given to ``update``, one after the other, as ``intdigest`` tells."""
+"""Incremental form of `block_checksum`: ``update`` with each piece, then ``intdigest``."""
 
 
 def digest(pieces: Iterable[Buffer]) -> bytes:
-    """Return the XXH3-128 (16 bytes, canonical big-endian) of the pieces' bytes, one after the other."""
+    """Return the XXH3-128 (16 bytes, canonical big-endian) of the concatenated pieces."""
     state = _XXHASH.xxh3_128()
     for piece in pieces:
         state.update(piece)
@@ -58,9 +60,9 @@ def digest(pieces: Iterable[Buffer]) -> bytes:
 
 
 def file_ranges(read: Callable[[int, int], bytes], ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """Read [start, stop) ranges of a file, in pieces of bounded size. read: returns bytes at an offset, of that number.
+    """Yield the bytes of [start, stop) ranges of a file, in pieces of bounded size.
 
-    Raises EOFError when the file ends before a range does.
+    read(offset, count): returns bytes of the file. Raises EOFError if the file ends inside a range.
     """
     for start, stop in ranges:
         while start < stop:
@@ -72,7 +74,7 @@ def file_ranges(read: Callable[[int, int], bytes], ranges: Iterable[tuple[int, i
 
 
 def outside(taken: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """Return the [start, stop) byte ranges of a file of that length that lie in none of the ranges taken, in order."""
+    """Return the [start, stop) byte ranges of [0, length) that no range in `taken` covers, in order."""
     ranges, at = [], 0
     for start, stop in sorted(taken):
         if start > at:
@@ -91,7 +93,7 @@ assert _LAYOUT.size == SIZE - 16
 
 @dataclass(frozen=True)
 class Trailer:
-    """The trailer's content: offsets and lengths in bytes, digests of 16 bytes."""
+    """Content of the trailer: offsets and lengths in bytes, digests of 16 bytes."""
 
     container_length: int
     header_offset: int
@@ -109,7 +111,7 @@ class Trailer:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Trailer | None:
-        """Read 128 bytes; None if they are no trailer, or a damaged one."""
+        """Parse 128 bytes; return None if they are no trailer or a damaged one."""
         if len(data) != SIZE or data[-8:] != MAGIC:
             return None
         if xxhash.xxh3_64_digest(data[:-16]) != data[-16:-8]:
@@ -117,7 +119,7 @@ class Trailer:
         return cls(*_LAYOUT.unpack(data[:-16])[:-1])
 
     def check_length(self, name: str, size: int) -> None:
-        """See that a file of so many bytes ends with this trailer. Raises FormatError."""
+        """Check that a file of `size` bytes ends with this trailer. Raises FormatError."""
         if self.container_length != size - SIZE:
             raise damaged(
                 name, f"is {size} bytes long, its trailer says {self.container_length + SIZE}", "trailer"

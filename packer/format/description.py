@@ -1,4 +1,4 @@
-"""A pack in words."""
+"""Description of a pack in text lines for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from packer.format.header import NORMALIZE, VERSION, Field, Header
 
 
 def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence[str]) -> list[str]:
-    """Return a pack in lines for people. shards: rows of each; columns: lines about those of a table."""
+    """Return the description of a pack as text lines.
+
+    shards: rows of each; columns: lines about a table's columns.
+    """
     size = f"{units.count(header.rows, 'row')}, {units.size(header.nbytes)}"
     lines = [f"{path}: {size}, {header.format}, format {VERSION}"]
     for f in header.fields:
@@ -25,9 +28,7 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
         )
     if NORMALIZE in header.provenance.get("options", {}):
         numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
-        lines.append(
-            f"normalize  {numbers}: what Normalize() as text means, of the pack that it was made like"
-        )
+        lines.append(f"normalize  {numbers}: from the pack given as --like; Normalize() as text uses them")
     lines += columns
     for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
         count = units.count(sum(b - a for a, b in spans), "row")
@@ -51,7 +52,7 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
 
 
 def _stored(f: Field) -> str:
-    """Return the shape of a field's rows, and how they are stored."""
+    """Return a field's row shape and storage."""
     codec = dict(f.codec or {})
     how = f", {codec.pop('name')}" if codec else ""
     if f.loaded is not f or not f.ragged:

@@ -1,7 +1,7 @@
-"""Packs whose arrays were edited in place since they were sealed: opened as they are now, and sealed again.
+"""Packs whose arrays were edited in place after sealing: open them as they are, seal them again.
 
-An HDF5 file that was opened for writing has lost its trailer. The arrays of a directory are edited under its trailer, which is
-removed first. So what is killed while it is sealed has none.
+An HDF5 file that was opened for writing has lost its trailer. A directory keeps its trailer when its arrays
+are edited, so sealing removes it first: a pack whose sealing is killed has no trailer in either form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Publish = Callable[[Pack], None]
 
 
 def open_unsealed(path: str) -> Pack:
-    """Open a pack of which files were opened for writing since they were sealed, wherever HDF5 says that their rows lie.
+    """Open a pack whose files were opened for writing after sealing. HDF5 tells where its rows are.
 
     Raises FormatError.
     """
@@ -48,35 +48,35 @@ def open_unsealed(path: str) -> Pack:
 
 
 def open_edited(path: str) -> EditedFile | EditedDirectory:
-    """Open a pack of one part that is to be sealed again.
+    """Open a pack of one part to seal it again.
 
-    Raises FormatError unless its arrays are those that its header names, each of its form and where it was; OSError.
+    Raises FormatError unless its arrays are those in its header, with the same form and place; OSError.
     """
     return _open_directory(path) if os.path.isdir(path) else _open_file(path)
 
 
 @dataclass(frozen=True)
 class EditedFile:
-    """An HDF5 file. pack: as it is now, without a seal."""
+    """An HDF5 file. pack: its present content, unsealed."""
 
     pack: Pack
     described: UnsealedFile
 
     def table(self) -> _Table:
-        """Return the checksums of the rows as they were when the file was sealed."""
+        """Return the checksum table that was written when the file was last sealed."""
         return _table(self.pack, self.pack.path, self.described.table_place[0])
 
     def seal(self, header: Header, table: _Table, publish: Publish) -> None:
-        """Write the header, the checksums and the trailer, in this order. Raises FormatError, BusyError, OSError.
+        """Write the header, the checksums and the trailer, in this order.
 
+        Raises FormatError, BusyError, OSError.
         publish: called with the sealed pack before its trailer is written.
         """
         path, said = self.pack.path, self.described
         with open(path, "r+b", buffering=0) as file:
             try:
-                fcntl.flock(
-                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # HDF5 has one, too, while it has a file open
+                # HDF5 also holds this lock while it has the file open.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BusyError(
                     f"{path}: is open in another program. Close it there, then seal it."
@@ -86,9 +86,8 @@ class EditedFile:
             offset = at[1] if text == said.text or end is None else replace_header(fd, end, at, text)
             if end is None or offset is None:
                 raise _moved(path)
-            os.ftruncate(
-                fd, end if text == said.text else end + len(text)
-            )  # off with what a killed sealing has left
+            # Cut off anything that an interrupted sealing left behind.
+            os.ftruncate(fd, end if text == said.text else end + len(text))
             pwrite_all(fd, table.tobytes(), said.table_place[0])
             os.fsync(fd)
             trailer = file_trailer(fd, header.extents, (offset, text), (said.table_place[0], table))
@@ -99,7 +98,7 @@ class EditedFile:
 
 @dataclass(frozen=True)
 class EditedDirectory:
-    """A directory of .npy files. pack: as it is now, without a seal."""
+    """A directory of .npy files. pack: its present content, unsealed."""
 
     pack: Pack
 
@@ -108,7 +107,10 @@ class EditedDirectory:
         return _table(self.pack, os.path.join(self.pack.path, CHECKSUMS_FILE), PREAMBLE)
 
     def seal(self, header: Header, table: _Table, publish: Publish) -> None:
-        """See EditedFile. The old trailer is removed first. Each file gets its name when it is whole. Raises OSError."""
+        """See EditedFile. Removes the old trailer first; each file is renamed into place once complete.
+
+        Raises OSError.
+        """
         text = header.to_bytes()
         remove(os.path.join(self.pack.path, TRAILER_FILE))
         fsync_path(self.pack.path)
@@ -156,11 +158,11 @@ def _table(pack: Pack, file: str, offset: int) -> _Table:
 
 def _unnamed(path: str, name: str) -> FormatError:
     return FormatError(
-        f"{path}: holds {name!r}, which its header does not name; a pack holds nothing else. Remove that."
+        f"{path}: holds {name!r}, which its header does not name; a pack holds nothing else. Remove it."
     )
 
 
 def _moved(path: str) -> FormatError:
     return FormatError(
-        f"{path}: its rows lie elsewhere than packer wrote them. Write it anew: packer repack {path} NEW.h5."
+        f"{path}: its rows are not where packer wrote them. Rewrite the pack: packer repack {path} NEW.h5."
     )

@@ -1,4 +1,4 @@
-"""What ``os`` leaves to the caller: whole reads and writes at an offset, room on the disk, the page cache, swapping and flushing names."""
+"""File operations beyond ``os``: complete reads and writes, disk space, page cache, atomic renames."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, PackerError
 
 ASIDE = ".new"
-"""Of the name of a file until it is whole."""
+"""Suffix of a file's name until the file is complete."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a disk, a quota or a file system that has no more room."""
+"""Error numbers of a full disk, an exhausted quota or a file at its largest size."""
 
-_LOOK_SECONDS = 0.005  # between looks at whether a file is still locked
+_LOOK_SECONDS = 0.005  # interval between attempts to take a lock
 _READ_BYTES = 1 << 30  # a call for more than 2 GiB fails on macOS and stops early on Linux
-# One call for 8 MB ran at anything from 0.4 to 4.7 GB/s (ext4, Linux 6.18), calls of 1 MB at 4 to 5 GB/s.
+# A single 8 MB call ran at 0.4 to 4.7 GB/s (ext4, Linux 6.18), calls of 1 MB at 4 to 5 GB/s.
 _WRITE_BYTES = 1 << 20
 
 _SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -37,7 +37,10 @@ _RENAMEAT2: Any = getattr(ctypes.CDLL(None), "renameat2", None)
 
 
 def open_sparse(path: str, nbytes: int) -> int:
-    """Return a descriptor of a file of that length, for reading and writing; it is made, of zeros, if need be. Raises OSError."""
+    """Return a read-write descriptor of a file of `nbytes` bytes; a new file is sparse (zeros).
+
+    Raises OSError.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         if os.fstat(fd).st_size != nbytes:
@@ -49,7 +52,7 @@ def open_sparse(path: str, nbytes: int) -> int:
 
 
 def pread_all(fd: int, count: int, offset: int) -> bytes:
-    """Return the bytes at that offset, fewer only at the file's end."""
+    """Return `count` bytes at an offset, fewer only at the file's end."""
     pieces = []
     while count:
         piece = os.pread(fd, min(count, _READ_BYTES), offset)
@@ -61,7 +64,7 @@ def pread_all(fd: int, count: int, offset: int) -> bytes:
 
 
 def pread_into(fd: int, out: memoryview | bytearray | NDArray[np.uint8], offset: int) -> int:
-    """Fill `out`, contiguous bytes, from that offset; returns how many were read, fewer only at the file's end."""
+    """Fill `out` (contiguous bytes) from an offset; return the bytes read, fewer only at the file's end."""
     view, done = memoryview(out), 0
     while done < len(view):
         count = os.preadv(fd, [view[done : done + _READ_BYTES]], offset + done)
@@ -72,7 +75,7 @@ def pread_into(fd: int, out: memoryview | bytearray | NDArray[np.uint8], offset:
 
 
 def pread_path(path: str, count: int, offset: int) -> bytes:
-    """Open a file and return the bytes at that offset, fewer only at its end."""
+    """Open a file and return `count` bytes at an offset, fewer only at its end."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return pread_all(fd, count, offset)
@@ -84,7 +87,7 @@ def pread_path(path: str, count: int, offset: int) -> bytes:
 
 
 def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of the bytes at that offset; ``os.pwrite`` may stop early."""
+    """Write all bytes at an offset; ``os.pwrite`` may stop early."""
     view = memoryview(data).cast("B")
     while view:
         written = os.pwrite(fd, view[:_WRITE_BYTES], offset)
@@ -92,14 +95,14 @@ def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def reserve(fd: int, offset: int, count: int) -> bool:
-    """Have the system promise room for these bytes of a file, which grows to hold them.
+    """Reserve disk space for a byte range of a file, which grows to hold it.
 
-    Returns False where the system or the file system cannot promise. Raises OSError if there is no room.
+    Returns False if the system or the file system cannot reserve. Raises OSError if the space is not there.
     """
     try:
         os.posix_fallocate(fd, offset, count)
     except AttributeError:
-        return False  # macOS has none
+        return False  # macOS has no posix_fallocate
     except OSError as error:
         if error.errno in FULL:
             raise
@@ -108,7 +111,10 @@ def reserve(fd: int, offset: int, count: int) -> bool:
 
 
 def inode_of(path: str) -> int:
-    """Return what tells a file from others that have had its name; -1 where there is none."""
+    """Return the inode number of a path, -1 if there is none.
+
+    It tells a file from later ones of the same name.
+    """
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -116,7 +122,7 @@ def inode_of(path: str) -> int:
 
 
 def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
-    """Return the name and the inode of each of a pack's files, "" being the pack."""
+    """Return [name, inode] for each file of a pack; "" stands for the pack's path."""
     return [[file, inode_of(os.path.join(pack, file) if file else pack)] for file in sorted(files)]
 
 
@@ -124,7 +130,8 @@ def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
 def locked(
     path: str, needless: Callable[[], bool] = lambda: False, patience: float = math.inf
 ) -> Iterator[bool]:
-    """Have a file, or a folder, locked, and give True; False once that has become needless, or when patience (seconds) ends.
+    """Lock a file or folder and yield True, or False once `needless()` is True or `patience` seconds are
+    over.
 
     The lock ends with its holder. Raises OSError.
     """
@@ -143,32 +150,32 @@ def locked(
         yield mine
     finally:
         if mine:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked in between holds it too
         os.close(fd)
 
 
 def start_writeback(fd: int, offset: int, count: int) -> None:
-    """Have the system begin to write these bytes to the disk, without waiting: the flush at the end then finds little to do.
+    """Start writing these bytes back to disk without waiting, so that the final flush has little left to do.
 
-    Does nothing where there is no sync_file_range(2), which is a hint and no promise.
+    Does nothing where sync_file_range(2) is missing; the call is only a hint.
     """
     if _SYNC_FILE_RANGE is not None:
         _SYNC_FILE_RANGE(fd, ctypes.c_int64(offset), ctypes.c_int64(count), 2)  # SYNC_FILE_RANGE_WRITE
 
 
 def check_inside(folder: str, name: str) -> str:
-    """Return the path of a file in a pack's folder, having seen that to read it is to read the pack.
+    """Return the path of a file in a pack's folder, after checking that it belongs to the pack.
 
-    A stranger's folder may hold links to the user's other files, and what opening waits for. A folder there is a shard's.
-    Raises FormatError; OSError where there is nothing.
+    A folder from a stranger may contain links to the user's other files, or a pipe that blocks whoever opens
+    it. A subfolder is a shard. Raises FormatError; OSError if there is no such file.
     """
     path = os.path.join(folder, name)
     if os.path.islink(path):
         inside, found = os.path.realpath(folder), os.path.realpath(path)
         if os.path.commonpath((inside, found)) != inside:
             raise FormatError(
-                f"{path}: is a link that leads out of the pack, to {found}; nothing is read there."
-                f" If you trust it, copy the pack with what its links lead to: cp -rL {folder} COPY."
+                f"{path}: is a link that leads out of the pack, to {found}; packer reads nothing there."
+                f" If you trust it, copy the pack with the files that it links to: cp -rL {folder} COPY."
             )
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -182,7 +189,7 @@ def not_regular(path: str) -> FormatError:
 
 
 def exchange(path: str, other: str) -> bool:
-    """Swap two names, files or folders, in one step; returns False where the system or the file system cannot."""
+    """Swap two files or folders atomically; return False if the system or the file system cannot."""
     if _RENAMEAT2 is None:
         return False
     here = -100  # AT_FDCWD
@@ -190,7 +197,7 @@ def exchange(path: str, other: str) -> bool:
 
 
 def fsync_path(path: str) -> None:
-    """Flush a file, or a folder's entries, to the disk."""
+    """Flush a file, or a folder's entries, to disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -199,7 +206,7 @@ def fsync_path(path: str) -> None:
 
 
 def write_whole(path: str, pieces: Iterable[bytes]) -> None:
-    """Write a file aside, flush it to the disk, and give it its name. Raises OSError."""
+    """Write a file under a temporary name, flush it to disk, and rename it. Raises OSError."""
     with open(path + ASIDE, "wb") as file:
         file.writelines(pieces)
         file.flush()
@@ -209,7 +216,7 @@ def write_whole(path: str, pieces: Iterable[bytes]) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a small file, in place of one that is there. Raises PackerError if it cannot be written."""
+    """Write a small file, replacing an old one. Raises PackerError if it cannot be written."""
     try:
         with open(path, "wb") as file:
             file.write(data)
@@ -218,9 +225,10 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def own_folder() -> str:
-    """Make, or check, this user's folder in that for temporary files, and return it. Raises PackerError if others may write to it.
+    """Create or check this user's folder for temporary files and return it.
 
-    Everybody may write to /tmp: a link or a folder of that name may have been put there for us to follow.
+    Raises PackerError if it is not safe.
+    Everybody may write to /tmp: someone else may have put a link or a folder of that name there.
     """
     try:
         folder = os.path.join(tempfile.gettempdir(), f"packer-{os.getuid()}")
@@ -232,17 +240,18 @@ def own_folder() -> str:
         found = os.lstat(folder)
     except OSError as error:
         raise PackerError(
-            f"{folder}: cannot be made ({error.strerror}). Set TMPDIR to another folder."
+            f"{folder}: cannot be created ({error.strerror}). Set TMPDIR to another folder."
         ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PackerError(
-            f"{folder}: is no folder, belongs to another user, or others may write to it. Remove it, or set TMPDIR to another folder."
+            f"{folder}: is not a folder, belongs to another user, or is writable for others."
+            " Remove it, or set TMPDIR to another folder."
         )
     return folder
 
 
 def remove(path: str) -> None:
-    """Remove a file or folder of ours, if it is there."""
+    """Remove a file or folder that packer wrote, if it exists."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -250,15 +259,15 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-# PyDLL keeps the GIL: the call takes a microsecond, handing the GIL over and back takes tens.
+# PyDLL keeps the GIL: the call takes a microsecond, releasing and retaking the GIL takes tens.
 _LIBRARY = ctypes.PyDLL(None, use_errno=True)
 _PAGE = mmap.PAGESIZE
 
 
 def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
-    """Return True if the pages that hold these byte offsets of a mapped array (uint8, 1-D) are all in the page cache.
+    """Return True if the page cache holds the pages of all these byte offsets of a mapped array (uint8, 1-D).
 
-    True where the system cannot tell. Source: mincore(2).
+    Returns True where the system cannot say. Source: mincore(2).
     """
     if not hasattr(_LIBRARY, "mincore"):
         return True
@@ -274,19 +283,19 @@ def resident(mapped: NDArray[np.uint8], starts: list[int]) -> bool:
 
 
 class InputFile(NamedTuple):
-    """A file that rows are made of. time: of its last change, in nanoseconds since 1970."""
+    """An input file of a conversion. time: last modification, nanoseconds since 1970."""
 
     name: str
     time: int
 
     def __str__(self) -> str:
-        """Return its name and time (UTC)."""
+        """Return the name and the time (UTC)."""
         seconds, rest = divmod(self.time, 10**9)
         when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
         return f"{self.name} of {when}.{rest:09d}"
 
 
 def newest_file(names: Sequence[str], times: NDArray[np.int64]) -> InputFile:
-    """Return the file that was changed last; times: int64 [N], nanoseconds since 1970."""
+    """Return the most recently modified file; times: int64 [N], nanoseconds since 1970."""
     index = int(times.argmax()) if len(times) else 0
     return InputFile(names[index], int(times[index])) if len(times) else InputFile("", 0)

@@ -1,4 +1,4 @@
-"""Which files' data come from another machine, or a program."""
+"""Detection of file systems whose data come from another machine or from a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from packer.machine import lines_of
 
-# File systems whose pages the kernel may have to ask another machine, or a program, for.
+# File systems whose pages the kernel may have to request from another machine or from a program.
 _REMOTE = re.compile(
     r"9p|afs|beegfs|ceph|cifs|fuse(\..*)?|gfs2|gpfs|lustre|nfs4?|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
 )
@@ -22,9 +22,9 @@ def remote_file_system(path: str) -> str | None:
     path, best = os.path.realpath(path), ("", "")
     for line in lines_of("/proc/self/mounts"):
         _, folder, kind = line.split(" ")[:3]
-        # Blanks are \040; all other bytes are the name's own.
+        # Blanks are written as \040; all other bytes are literal.
         folder = os.fsdecode(_ESCAPED.sub(lambda m: bytes([int(m[1], 8)]), os.fsencode(folder)))
         inside = path == folder or path.startswith(folder.rstrip("/") + "/")
-        if inside and len(folder) >= len(best[0]):  # of two at one place the later one covers the other
+        if inside and len(folder) >= len(best[0]):  # a later mount at the same place covers the earlier
             best = folder, kind
     return best[1] if _REMOTE.fullmatch(best[1]) else None

@@ -1,8 +1,9 @@
-"""A pack as one HDF5 file: HDF5 describes the bytes for everyone else, offsets and ``pwrite`` move them for us.
+"""A pack as one HDF5 file.
 
-With the oldest file layout, fixed shapes, early allocation, no fill and enough room for metadata in one piece, HDF5 puts
-all chunks of a dataset back to back, so rows can be written in place from many threads while no HDF5 call is made, and the
-file is valid HDF5 from the first moment.
+Other programs read it through HDF5; packer moves the bytes by offset with ``pwrite``.
+With the oldest file layout, fixed shapes, early allocation, no fill and one sufficient metadata block, HDF5
+places all chunks of a dataset back to back. Many threads can then write rows in place without a call to HDF5,
+and the file is valid HDF5 at any moment.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from packer.format.unsealed_hdf5 import END_OFFSET
 Extents = dict[str, tuple[Extent, ...]]
 _LEAST_CHUNK_BYTES = 4 << 10
 _SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
-_CHUNK_METADATA_BYTES = 134  # of a chunk in HDF5's index, measured up to 16,000 chunks
+_CHUNK_METADATA_BYTES = 134  # per chunk in HDF5's index, measured up to 16,000 chunks
 _MOST_OBJECT_BYTES = 4 << 10
-# Parts of an object header, version 1: a shape and the most it may become; a layout of version 3, contiguous, its offset and length.
+# Parts of an object header of version 1: the dataspace's size and maximum size;
+# a layout message of version 3, contiguous, with offset and length.
 _HEADER_SHAPE, _HEADER_LAYOUT = struct.Struct("<QQ"), struct.Struct("<BBQQ")
 
 
 class Hdf5Container:
-    """One HDF5 file being written. Owned by PackWriter."""
+    """An HDF5 file that is being written. Owned by PackWriter."""
 
     def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
-        """Create the file with a dataset for each fixed field, rows not yet written (they read as zero).
+        """Create the file with a dataset for each fixed field; unwritten rows read as zero.
 
-        A file that is there already is taken over: its rows stay, and everything else becomes what creating it gives.
+        Takes over an existing file: keeps its rows, and resets everything else to the state of a new file.
         """
         self.path = path
         self._fixed = [f for f in fields if not f.ragged and not f.compressed]
@@ -50,7 +52,7 @@ class Hdf5Container:
         with h5py.File(created, "w", libver="earliest", locking=False, meta_block_size=metadata) as file:
             for f in self._fixed:
                 assert f.shape is not None
-                # HDF5 takes chunks under 2 KiB from blocks that other datasets have a part in.
+                # HDF5 puts chunks under 2 KiB into blocks that it shares between datasets.
                 step = min(rows, max(block_rows, -(-_LEAST_CHUNK_BYTES // f.row_bytes)))
                 _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (step, *f.shape))
         with h5py.File(created, "r", locking=False) as file:
@@ -60,8 +62,8 @@ class Hdf5Container:
         for name, extents in self.extents.items():
             if len(extents) != 1:
                 raise FormatError(
-                    f"{path}: HDF5 {h5py.version.hdf5_version} laid {name!r} out in {len(extents)} pieces; one is expected."
-                    " Install another h5py."
+                    f"{path}: HDF5 {h5py.version.hdf5_version} laid {name!r} out in {len(extents)} pieces;"
+                    " packer needs it in 1. Install another h5py."
                 )
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         if existing:
@@ -69,7 +71,7 @@ class Hdf5Container:
             os.unlink(created)
 
     def _become(self, created: str) -> None:
-        """Take over everything but the rows from a file just created."""
+        """Copy everything but the rows from a newly created file."""
         fd = os.open(created, os.O_RDONLY)
         try:
             length = os.fstat(fd).st_size
@@ -80,7 +82,7 @@ class Hdf5Container:
             os.close(fd)
 
     def place(self, name: str, row: int) -> tuple[int, int]:
-        """Return file descriptor and byte offset of a row of a fixed field."""
+        """Return the file descriptor and the byte offset of a row of a fixed field."""
         extent = self.extents[name][0]
         return self._fd, extent.offset + row * extent.row_bytes
 
@@ -91,7 +93,7 @@ class Hdf5Container:
         checksums: NDArray[np.uint64],
         header: Callable[[Extents], bytes],
     ) -> None:
-        """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
+        """Shrink to `rows`, add the arrays, the checksums, the header and the trailer; flush to disk."""
         self._reserve(added, checksums)
         with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
             extents: Extents = {}
@@ -113,7 +115,7 @@ class Hdf5Container:
         os.fsync(self._fd)
 
     def _reserve(self, added: Mapping[str, AddedArray], checksums: NDArray[np.uint64]) -> None:
-        """Have the disk promise what sealing takes: a disk that fills within HDF5 is no error to be told, but several at once."""
+        """Reserve the space that sealing needs. HDF5 would report a full disk as several unrelated errors."""
         coded = sum(len(checksums) for array in added.values() if array.codec is not None)
         needed = sum(array.nbytes for array in added.values()) + checksums.nbytes + 256 * coded + _SLACK_BYTES
         length = os.fstat(self._fd).st_size
@@ -125,7 +127,11 @@ class Hdf5Container:
                 os.ftruncate(self._fd, length)
 
     def _add(self, file: h5py.File, name: str, array: AddedArray) -> tuple[Extent, ...]:
-        """Write a dataset: contiguous, past HDF5, whose space it is; or chunk by chunk as a codec made them. Return where it lies."""
+        """Write a dataset and return its extents.
+
+        HDF5 allocates a contiguous dataset, and ``pwrite`` fills it; a compressed one is written chunk by
+        chunk.
+        """
         dtype, rows = np.dtype(array.dtype), array.shape[0]
         row_bytes = dtype.itemsize * math.prod(array.shape[1:])
         if array.codec is None:
@@ -142,14 +148,14 @@ class Hdf5Container:
         return chunk_extents(dataset, row_bytes, compressed=True) or ()
 
     def close(self) -> None:
-        """Close the file; what was not sealed stays unsealed."""
+        """Close the file; an unsealed file stays unsealed."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
 
 def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:
-    """Return the [start, stop) byte ranges in which rows lie."""
+    """Return the [start, stop) byte ranges that hold rows."""
     return [(e.offset, e.end) for es in extents.values() for e in es]
 
 
@@ -161,14 +167,14 @@ def _create(
     chunk: tuple[int, ...] | None,
     filter: tuple[int, tuple[int, ...]] | None = None,
 ) -> h5py.h5d.DatasetID:
-    """Create a dataset whose space exists at once, unless filtered, and is never filled; chunk None: contiguous."""
+    """Create a dataset without fill values, allocated at once unless filtered; chunk None: contiguous."""
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_obj_track_times(False)
     options.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     if chunk is not None:
         options.set_chunk(chunk)
     if filter is not None:
-        # Optional: HDF5 need not know the filter to make the dataset, as chunks are written past it.
+        # Optional: chunks are written directly, so HDF5 can create the dataset without knowing the filter.
         options.set_filter(filter[0], h5py.h5z.FLAG_OPTIONAL, filter[1])
     else:
         options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -179,9 +185,9 @@ def _create(
 def chunk_extents(
     dataset: h5py.h5d.DatasetID, row_bytes: int, *, compressed: bool = False
 ) -> tuple[Extent, ...] | None:
-    """Return the chunks of a dataset: each, where they are compressed, else joined where they lie back to back.
+    """Return the chunks of a dataset as extents; adjacent uncompressed chunks are joined.
 
-    None if it is not chunked along rows only, or not dense.
+    None if the dataset is chunked along other axes than rows, or is not dense.
     """
     stored: list[tuple[int, int, int]] = []
     dataset.chunk_iter(lambda chunk: stored.append((chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
@@ -201,11 +207,12 @@ def chunk_extents(
 
 
 def replace_header(fd: int, end: int, place: tuple[int, int, int], data: bytes) -> int | None:
-    """Give the header's dataset of an existing file another text, past HDF5; return its byte offset.
+    """Replace the text of the header's dataset in an existing file without HDF5; return its byte offset.
 
-    end: of HDF5's part of the file; place: byte offsets of the dataset's object header and of its data, and its length. The text is
-    written behind the end, which then moves, and at last the dataset is pointed to it. Each of these is one small write: a process
-    that is killed in between leaves a file that HDF5 reads. Returns None, and writes nothing, if HDF5's structures are not those that
+    end: offset where HDF5's part of the file ends; place: byte offsets of the dataset's object header and of
+    its data, and the data's length. The text is written behind the end, then the end is moved, then the
+    dataset is pointed at the text. Each step is one small write, so a process that is killed in between
+    leaves a file that HDF5 can read. Returns None without writing if HDF5's structures differ from those that
     packer writes.
     """
     at, offset, length = place
@@ -229,7 +236,7 @@ def file_trailer(
     header: tuple[int, bytes],
     checksums: tuple[int, NDArray[np.uint64]],
 ) -> bytes:
-    """Return the trailer of a file of which HDF5's part is all there is. header, checksums: with their byte offsets."""
+    """Return the trailer for a file without one. header, checksums: byte offset and content."""
     length = os.fstat(fd).st_size
     return Trailer(
         length,

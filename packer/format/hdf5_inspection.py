@@ -1,6 +1,7 @@
-"""Where HDF5 says that the arrays of a file lie, and what a file that is no pack holds.
+"""Where HDF5 places the arrays of a file, and what a foreign HDF5 file holds.
 
-A stranger's file may name other files: by external links, by virtual datasets, by external storage. None of them is followed.
+A stranger's file may refer to other files through external links, virtual datasets or external storage.
+packer follows none of these references.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from packer.format.header import (
 )
 
 MOST_DATASETS = 8
-"""Datasets of a foreign file that a message names."""
+"""Maximum number of datasets of a foreign file that a message names."""
 _MOST_LETTERS = 80  # of a name or dtype in that message
 
 
 def described(path: str) -> dict[str, Any]:
-    """Return what HDF5 says of a file that lost its trailer: "error"; or "header" (None if there is none) and "holds"; or more.
+    """Return HDF5's description of a file without a trailer.
 
-    Called by ``unsealed_hdf5.py`` in a process of its own, as libhdf5 may crash, hang or ask for all memory over a damaged file.
+    A dict with "error"; or, for a foreign file, "header" (None) and "holds"; or all details of a pack.
+    Runs in a separate process (``unsealed_hdf5.py``): a damaged file can make libhdf5 crash, hang or exhaust
+    memory.
     """
     try:
         with h5py.File(path, "r", locking=False) as file:
@@ -40,8 +43,8 @@ def described(path: str) -> dict[str, Any]:
                 return {"header": None, "holds": _datasets(file)}
             if not _is_plain(dataset, path):
                 return {
-                    "error": f"{path}: its header is stored compressed, or is larger than the file or {MAX_HEADER_BYTES} bytes;"
-                    " packer writes none such. Convert the images again."
+                    "error": f"{path}: its header is compressed, or larger than the file or than"
+                    f" {MAX_HEADER_BYTES} bytes; packer writes no such header. Convert the images again."
                 }
             data = bytes(dataset[:])
             place = [h5py.h5o.get_info(dataset.id).addr, dataset.id.get_offset(), len(data)]
@@ -67,12 +70,12 @@ def described(path: str) -> dict[str, Any]:
 
 
 def _datasets(file: h5py.File) -> list[str]:
-    """Describe the first datasets of a file, each as "name dtype [shape]"; links to other files are not followed."""
+    """Describe a file's first datasets as "name dtype [shape]", without following links to other files."""
     found: list[str] = []
 
     def visit(name: str, item: object) -> bool | None:
         if isinstance(item, h5py.Dataset):
-            # To tell the shape of a virtual one, HDF5 opens the files that it names.
+            # HDF5 opens the source files of a virtual dataset to read its shape.
             shape = "in other files" if is_elsewhere(item.id) else f"{list(item.shape or ())}"
             found.append(f"{_short(name)} {_short(str(item.dtype))} {shape}")
         return True if len(found) > MOST_DATASETS else None  # ends the visit
@@ -86,7 +89,10 @@ def _short(text: str) -> str:
 
 
 def read_extents(path: str, header: Header) -> Extents:
-    """Ask HDF5 where each array's rows lie. Raises FormatError if an array is not as the header says, or not dense."""
+    """Return each array's extents according to HDF5.
+
+    Raises FormatError if one differs from the header or is not dense.
+    """
     found: Extents = {}
     with h5py.File(path, "r", locking=False) as file:
         for f in header.fields:
@@ -107,7 +113,7 @@ def read_extents(path: str, header: Header) -> Extents:
 def raw_extents(
     dataset: h5py.Dataset, row_bytes: int, *, compressed: bool = False
 ) -> tuple[Extent, ...] | None:
-    """Return where a dataset's rows lie in the file, compressed or raw; None where HDF5 has to find and to decode them."""
+    """Return the extents of a dataset's rows; None where only HDF5 can locate and decode them."""
     if dataset.chunks is None:
         offset = dataset.id.get_offset()
         if offset is None and dataset.size:
@@ -119,11 +125,11 @@ def raw_extents(
 
 
 def _dataset(file: h5py.File, name: str, path: str) -> h5py.Dataset | None:
-    """Return a dataset that the file itself holds; None if there is none of that name.
+    """Return a dataset that is stored in the file itself; None if there is none of that name.
 
-    A stranger's file may name others: by external links, through soft ones too, by virtual datasets, by external storage. None of them
-    is followed: the links of the path must be hard ones, and the dataset's kind is seen before its shape, as HDF5 opens the sources of
-    a virtual one to tell that. Raises FormatError.
+    Follows no reference to another file: each link of the path must be a hard one. The kind of the dataset is
+    checked before its shape, because HDF5 opens the sources of a virtual dataset to compute the shape. Raises
+    FormatError.
     """
     place = file.id
     for part in name.encode("ascii").split(b"/"):
@@ -140,7 +146,7 @@ def _dataset(file: h5py.File, name: str, path: str) -> h5py.Dataset | None:
 
 
 def is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
-    """Return whether a dataset's values lie in other files."""
+    """Return True if a dataset's values are stored in other files."""
     options = dataset.get_create_plist()
     return bool(options.get_layout() == h5py.h5d.VIRTUAL or options.get_external_count())
 
@@ -148,12 +154,15 @@ def is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
 def _elsewhere(path: str, name: str) -> FormatError:
     return damaged(
         path,
-        f"{name!r} leads to another place or file; a pack's arrays lie in the pack itself. Nothing was read there",
+        f"{name!r} leads to another place or file, which packer did not read; a pack's arrays lie in the pack",
     )
 
 
 def _is_plain(dataset: h5py.Dataset, path: str) -> bool:
-    """Return whether all of a dataset's bytes lie in the file, unfiltered: a few bytes may announce a GiB of them."""
+    """Return True if a dataset's bytes are all in the file, unfiltered.
+
+    A few bytes can declare a GiB of data.
+    """
     nbytes = int(dataset.nbytes)
     return bool(
         dataset.id.get_create_plist().get_nfilters() == 0

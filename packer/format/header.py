@@ -1,89 +1,102 @@
-"""Format 1, as a document, and the constants and classes that implement it.
+"""Format 1: its specification, and the constants and classes that implement it.
 
-A **pack** holds N **rows**; row i is entry i of every **field**. A pack is one HDF5 file, or one directory of ``.npy``
-files, or a directory of such packs (its shards, see ``shards.py``). The first two hold the same arrays, the same header and
-the same trailer. The words MUST and MAY are meant as in RFC 2119.
+A **pack** holds N **rows**; row i is entry i of every **field**. A pack is one HDF5 file, or one directory of
+``.npy`` files, or a directory of such packs (its shards, see ``shards.py``). The first two hold the same
+arrays, the same header and the same trailer. MUST and MAY have the meaning of RFC 2119.
 
 Fields and arrays
-    A field is fixed (every row has one shape and dtype) or ragged (every row is some number of bytes). A name matches
-    ``[A-Za-z][A-Za-z0-9_]*`` and is no keyword of Python. A fixed field is stored as one array ``<name>`` of shape
-    ``[N, *shape]``. A ragged field is stored as two: ``<name>``, uint8, all rows' bytes one after the other, and
-    ``<name>.offsets``, int64 ``[N + 1]``, not decreasing, from 0 to the length of the first: row i is
-    ``blob[offsets[i]:offsets[i + 1]]``. Dtypes are those of
-    ``DTYPES``, little-endian, C order. There are no Python objects, no pickles, no variable-length HDF5 types.
+    A field is fixed (every row has the same shape and dtype) or ragged (a row is any number of bytes). A name
+    matches ``[A-Za-z][A-Za-z0-9_]*`` and is not a Python keyword. A fixed field is stored as one array
+    ``<name>`` of shape ``[N, *shape]``. A ragged field is stored as two arrays: ``<name>`` (uint8), the
+    concatenated bytes of all rows, and ``<name>.offsets`` (int64 ``[N + 1]``), non-decreasing, from 0 to the
+    length of ``<name>``: row i is ``blob[offsets[i]:offsets[i + 1]]``. Dtypes are those of ``DTYPES``,
+    little-endian, C order. Python objects, pickles and variable-length HDF5 types are not allowed.
 
-    Convert writes ``image`` (uint8 or uint16 ``[H, W, C]``, channels last, RGB order, or ``about.color`` "bands": numbers of any
-    meaning), ``label`` (int64, a scalar a row; absent when the source has no labels) and ``key`` (ragged: the input's relative path,
-    ``/``-separated, the bytes of the file system).
-    ``about.sampling`` of a field ``[H, W]`` or ``[H, W, C]`` beside the images: "nearest" of a mask, "linear" of soft values.
-    Other fields MAY stand beside them; a reader MUST accept fields it does not know.
+    Convert writes ``image`` (uint8 or uint16 ``[H, W, C]``, channels last; RGB order, or any meaning if
+    ``about.color`` is "bands"), ``label`` (int64, a scalar per row; absent when the source has no labels) and
+    ``key`` (ragged: the input's relative path, ``/``-separated, in the bytes of the file system).
+    A field ``[H, W]`` or ``[H, W, C]`` beside the images has ``about.sampling``: "nearest" for a mask,
+    "linear" for soft values. Other fields MAY be present; a reader MUST accept fields it does not know.
 
-Pictures of sizes of their own
-    A ragged field with ``about.layout``, and no codec that has one shape. ``image`` ("HWC", ``about.color``) is ``jpeg``, or without a
-    codec: a row is then the pixels, uint8 or what ``about.dtype`` says ("<u2"), row by row, channels last; of ``about.color`` "bands"
-    there are ``about.channels`` numbers a pixel. Masks and soft maps have ``about.of`` "image", the image's
-    field, whose row has their height and width; ``about.sampling``; layout "HW", or "HWC" and ``about.channels``; and
-    ``about.dtype`` if that is not uint8 ("<u2", "<f4"). They are ``png``, or without a codec the values, little-endian, as pixels are.
-    Wherever a row has no codec there MUST be the fields ``height`` and ``width`` (int32, ``about.of`` "image"): those of the picture,
-    upright; its bytes MUST be those of so many pixels. They MAY be there otherwise: JPEG and PNG files say how large they are.
-    Images that convert shrank by a rule have ``about.size`` ("max=512", "min=256").
+Pictures that keep their size
+    A ragged field with ``about.layout`` and without a codec that fixes the shape. ``image`` ("HWC",
+    ``about.color``) is ``jpeg`` or has no codec. Without a codec a row holds the pixels, row by row, channels
+    last, uint8 or ``about.dtype`` ("<u2"); with ``about.color`` "bands" a pixel has ``about.channels``
+    numbers. Masks and soft maps have: ``about.of`` "image", the field of the image that has their height and
+    width; ``about.sampling``; layout "HW", or "HWC" with ``about.channels``; ``about.dtype`` unless it is
+    uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values, little-endian, in the order of
+    pixels. If any such field has no codec, the fields ``height`` and ``width`` (int32, ``about.of`` "image")
+    MUST be present: the size of the upright picture. A row's bytes MUST match that size. Otherwise they MAY
+    be present: JPEG and PNG files contain their size. Images that convert shrank by a rule have
+    ``about.size`` ("max=512", "min=256").
 
 Codecs
-    A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG files; ``shape`` is
-    the shape that all of them decode to, null if they differ; the files MAY have restart markers. ``png``: a ragged field whose
-    rows are PNG files as ``packer/codecs/png.py`` writes them, ``shape`` null. Any other name: a fixed field of an HDF5 pack whose chunks
-    went through a registered HDF5 filter, one chunk a block, the last one filled up with zeros to the length of the others;
-    ``packer/codecs/block_codecs.py`` lists them. A reader that does not know a field's codec MUST refuse that field, not the pack.
+    A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG
+    files; ``shape`` is the shape that all of them decode to, null if they differ; the files MAY have restart
+    markers. ``png``: a ragged field whose rows are PNG files as ``packer/codecs/png.py`` writes them;
+    ``shape`` is null. Any other name: a fixed field of an HDF5 pack whose chunks went through a registered
+    HDF5 filter, one chunk per block, the last one zero-filled to the length of the others;
+    ``packer/codecs/block_codecs.py`` lists them. A reader that does not know a field's codec MUST refuse that
+    field, not the pack.
 
 HDF5
-    Each array is a dataset at the root, under its own name, dense, unfiltered unless its field has a codec. Those of fixed
-    fields are chunked along rows only, ``block_rows`` rows a chunk (more where that is less than 4 KiB, fewer only if the
-    pack has fewer), and unfiltered chunks lie back to back in row order; those of ragged fields are contiguous. The header is
-    the uint8 dataset ``/packer/header``, the checksum table the uint64 dataset ``/packer/checksums``. No times are recorded.
-    After the end of the HDF5 container comes the trailer, which HDF5 ignores. A program that opens the file for writing drops
-    the trailer: the file is then no longer sealed, and a reader MUST NOT take it for a whole pack.
+    Each array is a dataset at the root, under its array name, dense, unfiltered unless its field has a codec.
+    Those of fixed fields are chunked along rows only, ``block_rows`` rows per chunk (more where that is less
+    than 4 KiB, fewer only if the pack has fewer), and unfiltered chunks lie back to back in row order; those
+    of ragged fields are contiguous. The header is the uint8 dataset ``/packer/header``, the checksum table
+    the uint64 dataset ``/packer/checksums``. No times are recorded. The trailer follows the end of the HDF5
+    container; HDF5 ignores it. A program that opens the file for writing drops the trailer: the file is then
+    no longer sealed, and a reader MUST NOT treat it as a complete pack.
 
 npy
-    Each array is ``<array>.npy`` (npy version 1.0, header of 128 bytes), the header is ``header.json``, the checksum table
-    ``checksums.npy``, the trailer ``trailer``.
+    Each array is ``<array>.npy`` (npy version 1.0, header of 128 bytes), the header is ``header.json``, the
+    checksum table ``checksums.npy``, the trailer ``trailer``.
 
 Extents
-    The header records, for each array, where its rows lie: a list of (file, offset, rows, row_bytes). ``file`` is relative
-    to the pack's directory, and empty for the HDF5 file itself. A compressed array has one extent a block, with a fifth
-    number: how many bytes are stored there. A reader needs no HDF5 library: rows are read with ``pread``.
+    The header records the place of each array's rows as a list of (file, offset, rows, row_bytes). ``file``
+    is relative to the pack's directory, and empty for the HDF5 file itself. A compressed array has one extent
+    per block, with a fifth number: the bytes stored there. A reader needs no HDF5 library: it reads rows with
+    ``pread``.
 
 Header
-    One JSON object, ASCII (other characters escaped; an undecodable byte of a file name is a lone surrogate, as Python's
-    ``surrogateescape`` makes it), keys sorted, no spaces, no NaN. Its members are those of :class:`Header`. It holds nothing
-    that differs between two runs on equal input: no time, host, duration, worker count or absolute path. Equal inputs and
-    options, with equal versions of what makes the pixels, give byte-identical packs.
+    One JSON object, ASCII (other characters escaped; an undecodable byte of a file name is a lone surrogate,
+    as in Python's ``surrogateescape``), keys sorted, no spaces, no NaN. Its members are those of
+    :class:`Header`. It holds nothing that differs between two runs on equal input: no time, host, duration,
+    worker count or absolute path. Equal inputs and options, with equal versions of the libraries that compute
+    the pixels, give byte-identical packs.
 
-    ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale of the statistics: of a pack that was
-    made like another one, the numbers by which both are normalised. ``statistics`` are the pack's own all the same.
+    ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale of the
+    statistics, in a pack that was converted with ``like``: the numbers that normalise both packs.
+    ``statistics`` are still computed from the pack's rows.
 
 Tables
-    A pack made from a table has the header's member ``table``, an object; other packs do not have the member. It tells how each
-    column of the table became fields, so that other rows can be mapped alike. ``columns`` are objects, one a column of the input,
-    in order: ``name``; ``type`` and ``role`` (feature, label, keep, drop); ``missing``, ``fill``, ``log1p``, ``standardize``,
-    ``categories`` and ``one_hot``, what is done with its cells; ``indicator``; ``field``, that of a kept column; ``statistics``.
-    ``features`` and ``categories`` name the columns of the fields ``features`` (``[F]``, of ``dtype``) and ``categories``
-    (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), where a pack has these fields; names of features
-    differ (of equal ones the second ends in ``.1``). ``label`` names
-    the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that statistics are of;
-    ``reading`` is how text files were read. ``packer/format/table_record.py`` says which members there must be,
-    ``packer/tables/transform/table_transform.py`` what is computed.
+    The header of a pack from a table has the member ``table``, an object; other packs do not have it. It
+    describes how each column became fields, so that other rows can be mapped in the same way. ``columns`` is
+    a list of objects, one per input column, in order: ``name``; ``type`` and ``role`` (feature, label, keep,
+    drop); ``missing``, ``fill``, ``log1p``, ``standardize``, ``categories`` and ``one_hot``, the treatment of
+    its cells; ``indicator``; ``field``, that of a kept column; ``statistics``.
+    ``features`` and ``categories`` name the columns of the fields ``features`` (``[F]``, of ``dtype``) and
+    ``categories`` (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), if the pack
+    has these fields. Names of features are unique (a repeated name gets the suffix ``.1``). ``label`` holds
+    the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that
+    statistics were computed from; ``reading`` holds how text files were read.
+    ``packer/format/table_record.py`` lists the required members,
+    ``packer/tables/transform/table_transform.py`` computes the fields.
 
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64
-    ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's bytes in that array as they are stored (for offsets:
-    entries of the block's rows, and in the last block the final one too). ``columns`` are the arrays in the order of the fields.
+    ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's stored bytes in that array (for
+    offsets: the entries of the block's rows, and in the last block the final entry too). ``columns`` are the
+    arrays in the order of the fields.
 
 Trailer
-    128 bytes, described in ``checksums.py``: lengths and XXH3-128 digests of the header, of the checksum table and of every byte
-    outside the row extents. It is written last. A file without one is not a whole pack.
+    128 bytes, described in ``checksums.py``: lengths and XXH3-128 digests of the header, of the checksum
+    table and of every byte outside the row extents. It is written last. A file without a trailer is not a
+    complete pack.
 
-Not checked on opening: the rows' bytes (that reads the whole pack), and HDF5's own metadata (loading does not use it).
-A change that a reader of format 1 would misread MUST raise ``VERSION``; the version is apart from the package's.
+Opening a pack does not check the bytes of rows (that reads the entire pack) or HDF5's metadata (loading does
+not use it). A change that a reader of format 1 would misread MUST raise ``VERSION``, which is independent of
+the package's version.
 """
 
 from __future__ import annotations
@@ -109,11 +122,10 @@ from packer.format.table_record import check_table, fits, numbers
 
 VERSION = 1
 FORMAT = "packer"
-DTYPES = frozenset(
-    ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1")
-)  # numpy's array-protocol type strings
+# NumPy's array-protocol type strings.
+DTYPES = frozenset(("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1"))
 MAX_HEADER_BYTES = 1 << 30
-MAX_RANK = 31  # of a row: HDF5 has at most 32 axes
+MAX_RANK = 31  # axes of a row; HDF5 allows 32 in total
 OFFSETS = ".offsets"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HEADER_DATASET = "packer/header"
@@ -123,29 +135,30 @@ CHECKSUMS_FILE = "checksums.npy"
 TRAILER_FILE = "trailer"
 INDEX_FILE = "index.json"  # of a pack of shards
 MAX_INDEX_BYTES = 1 << 28
-PARTIAL_SUFFIX = ".packing"  # of the name of work in progress
-PACK_OPTIONS = frozenset(("repack", "merge", "part"))  # one of provenance's options: a pack was made of packs
-NORMALIZE = "normalize"  # among provenance's options: mean and std of the pack given as `like`
+PARTIAL_SUFFIX = ".packing"  # suffix of an unfinished output
+PACK_OPTIONS = frozenset(("repack", "merge", "part"))  # provenance options of packs made from packs
+NORMALIZE = "normalize"  # provenance option: mean and std of the pack given as `like`
 
-# h5py reads one row of a chunk that fits its chunk cache by reading the whole chunk: 1,400 random 256 px images/s at
-# 4 MiB chunks against 8,100 just above the cache of HDF5 2.0 (8 MiB; 1 MiB before). Our own reader does not care.
+# To read a row of a chunk that fits its cache, h5py reads the complete chunk: 1,400 random 256 px images/s
+# with 4 MiB chunks, 8,100 just above the cache of HDF5 2.0 (8 MiB; 1 MiB before). packer's reader is
+# indifferent.
 BLOCK_BYTES = (8 << 20) + 1
-# Blocks that are written whole, compressed or as encoded rows: small, so that one row does not cost a long decoding.
+# Blocks of encoded or compressed rows are written at once: small, so that reading one row decodes little.
 CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
 
 MAX_EXTENTS = 1 << 19
-"""Extents of a file, and what other lists a header has: those of 32 compressed fields of MAX_BLOCKS; 4 s and 200 MB."""
+"""Most lists in a header. Enough for 32 compressed fields of MAX_BLOCKS; parsing takes 4 s and 200 MB."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-_TAKEN = frozenset(("packer", "checksums"))  # the HDF5 group, and the table's file in a directory
-_FILE = re.compile(
-    r"(?!\.)[A-Za-z0-9_.]*\Z"
-)  # in the pack's directory, under a name that any system can open
+# the HDF5 group, and the file of the checksum table in a directory
+_TAKEN = frozenset(("packer", "checksums"))
+# A file in the pack's directory, with a name that any system can open.
+_FILE = re.compile(r"(?!\.)[A-Za-z0-9_.]*\Z")
 
 
 def block_rows(rows: int, row_bytes: int, least_bytes: int = BLOCK_BYTES) -> int:
-    """Return the rows of a block: the fewest that hold so many bytes, within MAX_BLOCKS a file and the rows there are."""
+    """Return the rows per block: the fewest with `least_bytes` bytes, in at most MAX_BLOCKS blocks."""
     return max(1, min(rows, max(-(-least_bytes // max(row_bytes, 1)), -(-rows // MAX_BLOCKS))))
 
 
@@ -153,9 +166,9 @@ def block_rows(rows: int, row_bytes: int, least_bytes: int = BLOCK_BYTES) -> int
 class Field:
     """A named column of a pack.
 
-    dtype: numpy type string, one of DTYPES; shape: of one row, None if ragged (then dtype is "|u1");
-    about: what a reader may want to know of it (layout, colour order, how it was resized): plain JSON values;
-    codec: how its stored bytes become rows, None if they are the rows.
+    dtype: NumPy type string, one of DTYPES; shape: of one row, None if ragged (then dtype is "|u1");
+    about: further facts for readers (layout, colour order, method of resizing), plain JSON values;
+    codec: decodes the stored bytes into rows; None if the bytes are the rows.
     """
 
     name: str
@@ -176,19 +189,19 @@ class Field:
 
     @property
     def loaded(self) -> Field:
-        """The field as a user gets it: rows of JPEG files of one shape are pixels."""
+        """The field as loading returns it: JPEG rows of equal shape become pixels."""
         shape = self.codec.get("shape") if self.codec is not None and self.ragged else None
         return self if shape is None else Field(self.name, "|u1", tuple(shape), self.about)
 
     @property
     def pixels(self) -> bool:
-        """True for rows that are images of 8 or 16 bits, [H, W, C]."""
+        """True if rows are images of 8 or 16 bits, [H, W, C]."""
         hwc = len(self.shape or ()) == 3 and self.about.get("layout") == "HWC"
         return hwc and self.dtype in ("|u1", "<u2")
 
     @property
     def deep(self) -> bool:
-        """True for images of 16 bits, or of other than 1, 3 or 4 channels: no JPEG file can hold them."""
+        """True for images that JPEG cannot hold: 16 bits, or other than 1, 3 or 4 channels."""
         own = self.own_size
         if own is not None:
             return own.dtype != "|u1" or own.channels not in (1, 3, 4)
@@ -196,13 +209,13 @@ class Field:
 
     @property
     def most(self) -> int:
-        """The largest number that a pixel of images can hold, which is 1.0 of their mean and std."""
+        """Largest value of a pixel; it counts as 1.0 in mean and std."""
         own = self.own_size
         return int(np.iinfo(self.dtype if own is None else own.dtype).max)
 
     @property
     def own_size(self) -> OwnSize | None:
-        """The pixels of rows that are pictures of sizes of their own, None for others."""
+        """Pixel format of pictures that keep their size; None for other fields."""
         return OwnSize.of(self.about, self.codec) if self.loaded.ragged else None
 
     @property
@@ -212,25 +225,26 @@ class Field:
 
     @property
     def by_default(self) -> bool:
-        """True if it is loaded unless fields are named: it is neither text nor the height or width of another field."""
+        """True if it is loaded when the caller names no fields: neither text nor a picture's height or width."""
         return "encoding" not in self.about and not self.measures
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of a row of a fixed field; of one element of a ragged one's blob."""
+        """Bytes per row of a fixed field; per element of a ragged field's blob."""
         return prod(self.shape or ()) * np.dtype(self.dtype).itemsize
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays that store it."""
+        """Names of the arrays that store the field."""
         return (self.name, self.name + OFFSETS) if self.ragged else (self.name,)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The place of a run of rows: file (relative to the pack; "" is the pack's own file), byte offset, rows, bytes a row.
+    """The place of a run of rows.
 
-    stored: bytes in the file where the rows are compressed there, one block; else None.
+    file: relative to the pack, "" for the HDF5 file itself; offset: in bytes; row_bytes: bytes per row;
+    stored: bytes of a compressed block in the file, else None.
     """
 
     file: str
@@ -241,24 +255,28 @@ class Extent:
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes in the file."""
+        """Bytes occupied in the file."""
         return self.rows * self.row_bytes if self.stored is None else self.stored
 
     @property
     def end(self) -> int:
-        """Offset of the first byte behind it."""
+        """Byte offset just past the extent."""
         return self.offset + self.nbytes
 
 
 @dataclass(frozen=True)
 class Header:
-    """The description of a pack; see the module's text for the meaning of blocks, columns and extents.
+    """The description of a pack; see the module's text for blocks, columns and extents.
 
-    classes: names by label, or None; splits: name -> ([first row, last row + 1), ...) in rising order; seed: of the shuffle
-    at conversion, None if rows keep the source's order; statistics: field -> {"mean": [C], "std": [C]} over all rows and
-    pixels (of sizes of their own each image counts the same), on the scale where 255 is 1.0, of uint16 65,535; provenance: {"options": ...,
-    "source": ..., "versions": ...}; skipped: ({"key": ..., "reason": ...}, ...) inputs left out; table: how a table's columns became
-    fields, None for other packs.
+    classes: names by label, or None;
+    splits: name -> ([first row, last row + 1), ...), ascending;
+    seed: of the shuffle at conversion, None if rows keep the source's order;
+    statistics: field -> {"mean": [C], "std": [C]} over all rows and pixels (each image has equal weight if
+    sizes differ);
+    1.0 is 255, or 65,535 for uint16;
+    provenance: {"options": ..., "source": ..., "versions": ...};
+    skipped: ({"key": ..., "reason": ...}, ...), inputs without a row;
+    table: record of how a table's columns became fields, None for other packs.
     """
 
     rows: int
@@ -276,14 +294,15 @@ class Header:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The arrays, in the order of the fields: the columns of the checksum table."""
+        """Names of the arrays in field order: the columns of the checksum table."""
         return tuple(name for f in self.fields for name in f.arrays)
 
     @property
     def normalization(self) -> Mapping[str, Sequence[float]]:
-        """Mean and std that ``Normalize()`` as text means: those recorded of the pack given as `like`, else the pack's own.
+        """Mean and std for ``Normalize()`` as text: those of the pack given as `like`, else the pack's
+        statistics.
 
-        {"mean": [C], "std": [C]}, on the scale where 255, of uint16 65,535, is 1.0; empty if there are none.
+        {"mean": [C], "std": [C]}; 1.0 is 255, or 65,535 for uint16; empty if unknown.
         """
         recorded: Mapping[str, Sequence[float]] | None = self.provenance.get("options", {}).get(NORMALIZE)
         return self.statistics.get("image", {}) if recorded is None else recorded
@@ -296,7 +315,7 @@ class Header:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows, as they are stored."""
+        """Bytes of all rows as stored."""
         return sum(e.nbytes for extents in self.extents.values() for e in extents)
 
     @property
@@ -305,14 +324,14 @@ class Header:
         return -(-self.rows // self.block_rows)
 
     def field(self, name: str) -> Field:
-        """Return the field of that name. Raises KeyError."""
+        """Return the field with this name. Raises KeyError."""
         for f in self.fields:
             if f.name == name:
                 return f
         raise KeyError(name)
 
     def form(self, array: str) -> tuple[str, tuple[int, ...]]:
-        """Return the dtype of an array, and the shape of its rows. Raises KeyError."""
+        """Return an array's dtype and the shape of its rows. Raises KeyError."""
         f = self.field(array.removesuffix(OFFSETS))
         return (f.dtype, f.shape or ()) if array == f.name else ("<i8", ())
 
@@ -327,7 +346,10 @@ class Header:
 
     @classmethod
     def sealed_by(cls, trailer: Trailer, name: str, size: int, read: Callable[[int, int], bytes]) -> Header:
-        """Read the header that a trailer seals. size: of its file; read: returns bytes of that, at an offset. Raises FormatError."""
+        """Read the header that a trailer covers. size: of its file; read(offset, count): returns bytes.
+
+        Raises FormatError.
+        """
         offset, nbytes = trailer.header_offset, trailer.header_length
         if nbytes > MAX_HEADER_BYTES:
             raise FormatError(f"{name}: header is {nbytes} bytes; at most {MAX_HEADER_BYTES} are read.")
@@ -339,7 +361,7 @@ class Header:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Header:
-        """Read what to_bytes wrote. name: of the pack, for messages. Raises FormatError."""
+        """Parse the output of to_bytes. name: of the pack, for messages. Raises FormatError."""
         try:
             if (lists := data.count(b"[")) > MAX_EXTENTS:
                 raise ValueError(f"it lists {lists:,} extents; at most {MAX_EXTENTS:,} are read")
@@ -361,14 +383,14 @@ class Header:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Header:
-        """Read the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
+        """Parse the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
         members = {name: record.get(name) if name == "table" else record[name] for name in _MEMBERS}
         header = cls(**read_members(members))
         header.check()
         return header
 
     def check(self) -> None:
-        """Check what the members promise each other. Raises ValueError."""
+        """Check that the members are consistent. Raises ValueError."""
         names = [f.name for f in self.fields]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"fields are {names}")
@@ -384,7 +406,7 @@ class Header:
             raise ValueError("statistics are not all finite")
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
-                raise ValueError(f"provenance has {part} that are no object")
+                raise ValueError(f"{part} of provenance is not an object")
         options = self.provenance.get("options", {})
         if NORMALIZE in options:
             value, form = options[NORMALIZE], {"mean": numbers, "std": numbers}
@@ -397,14 +419,14 @@ class Header:
             raw = f.own_size is not None and f.own_size.codec is None
             if raw and not {"height", "width"} <= sizes:
                 raise ValueError(
-                    f"field {f.name!r} holds pictures of sizes of their own without height and width"
+                    f"field {f.name!r} holds pictures that keep their size, without height and width"
                 )
             named = self.table.get(f.name) if self.table is not None else None
             if f.name in ("features", "categories") and named is not None and f.shape != (len(named),):
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has {len(named)} columns")
 
     def check_rows(self) -> None:
-        """Check that blocks, splits and extents fit the number of rows. Raises ValueError."""
+        """Check that blocks, splits and extents match the number of rows. Raises ValueError."""
         if not 1 <= self.block_rows <= self.rows:
             raise ValueError(f"block_rows is {self.block_rows} of {self.rows} rows")
         for name, spans in self.splits.items():
@@ -424,7 +446,7 @@ class Header:
                     e.rows != min(self.block_rows, self.rows - b * self.block_rows)
                     for b, e in enumerate(extents)
                 ):
-                    raise ValueError(f"extents of {array!r} are not one a block")
+                    raise ValueError(f"extents of {array!r} are not one per block")
                 if not all(_FILE.match(e.file) for e in extents):
                     raise ValueError(f"extents of {array!r} lie outside the pack")
                 expected = self.rows + (f.ragged and array != f.name)
@@ -433,11 +455,13 @@ class Header:
 
 
 COORDINATES = ("boxes", "keypoints")
-"""Fields in pixels of the image beside them."""
+"""Fields whose values are pixel coordinates of the image in the same row."""
 
 
 def beside_images(f: Field, image: Field | None) -> Field:
-    """Return a field beside images, as a mask, which moves with them, if it has values for their pixels."""
+    """Return a field as a mask, which augmentation moves with the image, if it has a value per pixel; else as
+    is.
+    """
     size = (
         image.loaded.shape[:2] if image and image.loaded.shape and image.about.get("layout") == "HWC" else ()
     )
@@ -449,7 +473,7 @@ def beside_images(f: Field, image: Field | None) -> Field:
 
 
 def is_field_name(name: object) -> bool:
-    """Return True for what may be a field's name."""
+    """Return True for a valid name of a field."""
     return (
         isinstance(name, str)
         and _NAME.match(name) is not None
@@ -465,13 +489,13 @@ def read_count(value: Any) -> int:
 
 
 def _codec(value: Any) -> dict[str, Any]:
-    """Check a codec's JSON object, whose shape, if it has one, is that of pixels. Raises ValueError."""
+    """Check a codec's JSON object; its shape, if any, must be that of an image. Raises ValueError."""
     codec = dict(value)
     shape = codec.get("shape")
     if type(codec["name"]) is not str:
-        raise ValueError(f"{codec['name']!r} is no name of a codec")
+        raise ValueError(f"{codec['name']!r} is not the name of a codec")
     if shape is not None and (len(shape) != 3 or not all(0 < n <= 65_535 for n in map(read_count, shape))):
-        raise ValueError(f"{shape!r} is no shape of an image")
+        raise ValueError(f"{shape!r} is not the shape of an image")
     return codec
 
 
@@ -506,16 +530,16 @@ _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "complete": lambda value: value is True,
     "table": lambda value: None if value is None else check_table(value),
 }
-"""Name of a header's member -> what reads it of JSON. Raises what is wrong with a value."""
+"""Member of a header -> parser of its JSON value. A parser raises on an invalid value."""
 
 
 def read_members(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Read members of a header, by name; others are ignored. Raises what Header.from_record does."""
+    """Parse a header's members; unknown names are ignored. Raises like Header.from_record."""
     return {name: _MEMBERS[name](value) for name, value in record.items() if name in _MEMBERS}
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has for a part of a header."""
+    """Return the JSON form of a part of a header."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Extent):
@@ -529,12 +553,12 @@ def _plain(value: Any) -> Any:
 
 MAX_DEPTH = 64
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
-MAX_VALUES = 1 << 24  # each may be an object of its own: 16 million take a GB or two
+MAX_VALUES = 1 << 24  # each may become an object: 16 million take 1 to 2 GB
 _MOST_DIGITS = 100
 
 
 def read_json(data: bytes) -> Any:
-    """Return what a JSON text in ASCII says. Raises ValueError, which says what is wrong with it."""
+    """Parse ASCII JSON within limits of size, depth and number range. Raises ValueError with the reason."""
     values = data.count(b",") + 1
     if values > MAX_VALUES:
         raise ValueError(f"it lists {values:,} values; at most {MAX_VALUES:,} are read")
@@ -563,17 +587,17 @@ def read_json(data: bytes) -> Any:
 
 
 def _constant(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:80]} is no number that a float can hold")
+        raise ValueError(f"{text[:80]} is out of the range of a float")
     return number
 
 
 def _integer(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(text):,} digits is in it")
+        raise ValueError(f"it contains a number of {len(text):,} digits")
     return int(text)

@@ -1,4 +1,4 @@
-"""Packs whose rows have the fields of all: embeddings or masks beside images that are not written again."""
+"""Packs joined by fields: embeddings or masks beside images, without rewriting the images."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from packer.orders.runs import Subset, one_run
 
 PackToJoin: TypeAlias = str | os.PathLike[str] | Pack
 MATCHES = ("rows", "keys")
-_KEYS_AT_ONCE = 1 << 16  # that are compared, or looked up
+_KEYS_AT_ONCE = 1 << 16  # keys that are compared or looked up at once
 
 
 @dataclass(frozen=True)
 class FieldsPack(PacksAsOne):
-    """Packs that are loaded as one, whose rows have the fields of all; parts and splits are the first's.
+    """Packs that are loaded as one, with the fields of all. Parts and splits are those of the first pack.
 
-    sources: name of a field -> (number of the pack that it comes from, its name there). places: for each
-    pack the row that goes with each row of the first; None where they have the same numbers.
+    sources: field -> (number of its pack, its name there);
+    places: for each pack, its row for each row of the first pack; None where row numbers are equal.
     """
 
     sources: Mapping[str, tuple[int, str]] = field(kw_only=True)
@@ -42,7 +42,7 @@ class FieldsPack(PacksAsOne):
         return self.shards[0].parts
 
     def source(self, name: str) -> tuple[Pack, str, Subset | None]:
-        """Return the pack that a field comes from, its name there, and the rows there (see `places`)."""
+        """Return the pack that a field comes from, its name there, and its rows there (see `places`)."""
         number, own = self.sources[name]
         return self.shards[number], own, self.places[number]
 
@@ -81,12 +81,12 @@ def join_fields(
     Parameters
     ----------
     packs : list of paths, URLs or Packs
-        The first says which rows there are, and in which order; keys, splits and seed are its. In place of
-        a pack ``(pack, fields)`` takes some of its fields: a list of names, or a mapping
+        The first pack determines rows, their order, keys, splits and seed. In place of a pack,
+        ``(pack, fields)`` takes some of its fields: a list of names, or a mapping
         ``{name there: name here}``.
     match : "keys" or "rows", optional
-        Which rows of the others go with those of the first. Default: row i with row i, after all keys have
-        been compared. "keys": the row of the same key, wherever it is; the others may have more rows.
+        How rows of the other packs are matched with those of the first. Default: row i with row i, after
+        comparing all keys. "keys": the row of the same key, wherever it is; the others may have more rows.
         "rows": row i with row i, whatever the keys.
 
     Returns
@@ -97,18 +97,19 @@ def join_fields(
     Raises
     ------
     UsageError
-        Rows do not go together, or two packs have a field of one name.
+        Rows do not match, or two packs have a field of the same name.
     FormatError
-        A path is not a whole pack.
+        A path is not a complete pack.
 
     Notes
     -----
-    Class names are those of the pack that ``label`` comes from, if it has some; statistics of a field are
-    its pack's, and Normalize() without numbers means what it means for the pack of the images. A field that
-    has a value for each pixel of the images becomes a mask, as one that is written beside them.
+    Class names come from the pack of ``label``, if it has any. Statistics of a field come from its pack;
+    Normalize() without numbers uses those of the images' pack. A field with a value for each pixel of the
+    images becomes a mask, like one that was converted with them.
 
-    Keys are compared in blocks, in 0.1 us a row. match="keys" takes 2 us a row, and meanwhile a table as that
-    of Pack.rows_of; rows in another order than the first pack's take 8 bytes each, and are read one by one.
+    Comparing keys takes 0.1 us per row, in blocks. match="keys" takes 2 us per row, and meanwhile a table
+    like that of Pack.rows_of. Rows in another order than the first pack's take 8 bytes each and are read one
+    by one.
 
     Examples
     --------
@@ -135,7 +136,8 @@ def join_fields(
         for own, name in _names(pack, names).items():
             if name not in sources:
                 sources[name] = number, own
-            elif name != own or not (name == "key" or pack.header.field(own).measures):  # those are the rows'
+            # fields that describe the row may be in several packs
+            elif name != own or not (name == "key" or pack.header.field(own).measures):
                 raise _taken(pack, opened[sources[name][0]], name)
     places = tuple(_places(opened[0], pack, match) if number else None for number, pack in enumerate(opened))
     made = FieldsPack(
@@ -144,7 +146,8 @@ def join_fields(
         b"",
         tuple(opened),
         verify=any(pack.verify for pack in opened),
-        filled=opened[sources.get("image", (0, ""))[0]].filled,  # then Normalize() means what a sample has
+        # then Normalize() is that of the images' pack
+        filled=opened[sources.get("image", (0, ""))[0]].filled,
         sources=sources,
         places=places,
     )
@@ -153,17 +156,17 @@ def join_fields(
 
 
 def _opened(given: Any) -> Pack:
-    """Open a pack that is whole. Raises UsageError, FormatError."""
+    """Open a complete pack. Raises UsageError, FormatError."""
     if not isinstance(given, (str, os.PathLike, Pack)):
         raise UsageError(f"packs: {given!r} is no path of a pack. Pass paths, or (path, fields) for each.")
     pack = given.settled() if isinstance(given, Pack) else open_pack(given)
     if pack.pending:
-        raise UsageError(f"{pack.path}: its rows are still being made. Join it once it is whole.")
+        raise UsageError(f"{pack.path}: its rows are still being converted. Join it once it is complete.")
     return pack
 
 
 def _names(pack: Pack, chosen: Any) -> Mapping[str, str]:
-    """Return the fields that are taken of a pack, by their names there. Raises UsageError."""
+    """Return {name in the pack: name here} of the chosen fields. Raises UsageError."""
     own = [f.name for f in pack.fields]
     if chosen is None:
         return dict(zip(own, own, strict=True))
@@ -180,26 +183,28 @@ def _names(pack: Pack, chosen: Any) -> Mapping[str, str]:
     names = dict(chosen) if isinstance(chosen, Mapping) else dict(zip(chosen, chosen, strict=True))
     for name, new in names.items():
         if not is_field_name(new) or new == "key" != name:  # rows are found by keys, which are texts
-            raise UsageError(f"{pack.path}: {new!r} is no name of a field. Pass one such as {name + '_2'!r}.")
+            raise UsageError(
+                f"{pack.path}: {new!r} is not a valid field name. Pass one such as {name + '_2'!r}."
+            )
     return names
 
 
 def _taken(pack: Pack, other: Pack, name: str) -> UsageError:
     return UsageError(
-        f"{pack.path}: has a field {name!r}, and {other.path} has one, too; each field comes from one pack."
+        f"{pack.path}: has a field {name!r}, as {other.path} has; each field comes from one pack."
         f" Pass ({pack.path!r}, [...]) with the names of the others, or a mapping that renames it, such as"
         f" {{{name!r}: {name + '_2'!r}}}."
     )
 
 
 def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
-    """Return the rows of a pack that go with those of the first, None for equal ones. Raises UsageError."""
+    """Return a pack's rows for the rows of the first pack, None if numbers are equal. Raises UsageError."""
     if match != "rows":
         for one, other in ((pack, first), (first, pack)):
             if all(f.name != "key" for f in one.fields):
                 raise UsageError(
-                    f"{one.path}: its rows have no keys, which would tell which row of {other.path} each"
-                    " belongs to. Pass match='rows' if row i of both is the same sample."
+                    f"{one.path}: its rows have no keys to match with those of {other.path}."
+                    " Pass match='rows' if row i of both is the same sample."
                 )
     if match == "keys":
         return _places_of_keys(first, pack)
@@ -215,16 +220,16 @@ def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
             row = next(r for r in range(start, first.rows) if first.keys(r, r + 1) != pack.keys(r, r + 1))
             own, its = (one.keys(row, row + 1)[0] for one in (first, pack))
             raise UsageError(
-                f"{pack.path}: row {row:,} has the key {its!r}, and {own!r} in {first.path}; rows that are joined"
-                " have equal keys. Pass match='keys' to find rows by their keys, or match='rows' if row i of both"
-                " is the same sample all the same."
+                f"{pack.path}: row {row:,} has the key {its!r}, and {own!r} in {first.path}; joined rows have"
+                " equal keys. Pass match='keys' to find rows by their keys, or match='rows' if row i of both"
+                " is the same sample nevertheless."
             )
     return None
 
 
 def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
-    """Return the row of a pack that has the key of each row of the first. Raises UsageError."""
-    index = RowKeys(pack.path, pack.rows, partial(pack.read_ragged, "key"))  # of this call alone
+    """Return the row of `pack` that has the key of each row of `first`. Raises UsageError."""
+    index = RowKeys(pack.path, pack.rows, partial(pack.read_ragged, "key"))  # used by this call alone
     rows, same = np.empty(first.rows, np.int64), True
     for start in range(0, first.rows, _KEYS_AT_ONCE):
         found = index.find(first.read_ragged("key", start, start + _KEYS_AT_ONCE))
@@ -235,8 +240,8 @@ def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
         row = int(missing[0])
         raise UsageError(
             f"{pack.path}: has no row for {len(missing):,} of the {first.rows:,} keys of {first.path}, such"
-            f" as {first.keys(row, row + 1)[0]!r}; each needs one. Add them, or name {pack.path} first, whose"
-            " rows are then those of the joined pack."
+            f" as {first.keys(row, row + 1)[0]!r}; each needs one. Add the rows, or put {pack.path} first:"
+            " the first pack determines the rows."
         )
     return None if same else Subset.of_rows(rows)
 
@@ -255,7 +260,7 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
             statistics[name] = header.statistics[own]
         if f.compressed:
             blocks.append(header.block_rows)
-    named: Pack | None = None  # the pack whose classes the numbers stand for
+    named: Pack | None = None  # pack whose class names apply to the labels
     for pack in (packs[sources[name][0]] for name in CLASS_FIELDS if name in sources):
         if pack.header.classes is not None:
             named = named or pack
@@ -273,15 +278,15 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
 
 
 def _check_pictures(made: FieldsPack) -> None:
-    """See that masks of other packs lie on the images, and that raw pictures have their sizes beside them."""
+    """Check that masks from other packs fit the images, and that raw pictures have height and width."""
     fields = {f.name: f for f in made.fields}
     image = fields.get("image")
     for f in made.fields:
         pack, own, _ = made.source(f.name)
         if f.own_size is not None and f.own_size.codec is None and not {"height", "width"} <= fields.keys():
             raise UsageError(
-                f"{pack.path}: pictures of its field {own!r} need the fields 'height' and 'width'. Take them,"
-                " too."
+                f"{pack.path}: pictures of its field {own!r} need the fields 'height' and 'width'."
+                " Take them too."
             )
         if image is None or f is image or "sampling" not in f.about or pack is made.source("image")[0]:
             continue
@@ -294,6 +299,6 @@ def _check_pictures(made: FieldsPack) -> None:
             ]
             raise UsageError(
                 f"{pack.path}: its field {own!r} is {said[0]}, and images of"
-                f" {made.source('image')[0].path} are {said[1]}; masks lie on their"
+                f" {made.source('image')[0].path} are {said[1]}; masks have the size and fit of their"
                 " images. Convert one of them again, or name the other fields."
             )

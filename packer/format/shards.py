@@ -180,7 +180,7 @@ def _shards_from_record(record: Any, folder: str, make: MakeShard) -> Iterator[P
     first: Header | None = None
     for (file, rows, seal), own in zip(record["shards"], record["headers"], strict=True):
         if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
-            raise ValueError(f"{file!r} is no name of a shard")
+            raise ValueError(f"{file!r} is not the name of a shard")
         os.fsencode(file)  # raises ValueError for what no file system can be asked for
         trailer = base64.b64decode(own.get("trailer", record["headers"][0]["trailer"]), validate=True)
         if len(trailer) != SIZE or seal_of(trailer) != seal:

@@ -121,6 +121,7 @@ def test_a_planted_folder_for_temporary_files_is_refused(
     with pytest.raises(PackerError) as caught:
         convert_images(photo_folder, "s3://bucket/train.h5", size=32)
     assert str(caught.value) == (
-        f"{own}: is no folder, belongs to another user, or others may write to it. Remove it, or set TMPDIR to another folder."
+        f"{own}: is not a folder, belongs to another user, or is writable for others."
+        " Remove it, or set TMPDIR to another folder."
     )
     assert list((tmp_path / "mine").iterdir()) == []

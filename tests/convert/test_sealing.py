@@ -132,10 +132,10 @@ def misplace(file: Any) -> None:
 
 
 WRONG: list[tuple[Callable[[Any], None], str]] = [
-    (grow, "holds 'more', which its header does not name; a pack holds nothing else. Remove that."),
+    (grow, "holds 'more', which its header does not name; a pack holds nothing else. Remove it."),
     (resize, "its arrays no longer fit its header"),
     (retype, "'label' is missing, or has another dtype, shape or place than packer gives it."),
-    (move, "its rows lie elsewhere than packer wrote them. Write it anew: packer repack"),
+    (move, "its rows are not where packer wrote them. Rewrite the pack: packer repack"),
     (mislabel, r"'label' are not all within 0 to 2 \(row 4\). Correct that, then seal it"),
     (misplace, r"'key.offsets' fall \(row 4\)"),
     (
@@ -143,7 +143,7 @@ WRONG: list[tuple[Callable[[Any], None], str]] = [
         "'label' is missing, or has another dtype, shape or place than packer gives it.",
     ),
     (lambda file: file["packer"].pop("header"), "is an HDF5 file, but no pack"),
-    (lambda file: file["packer"].pop("checksums"), "its rows lie elsewhere than packer wrote them"),
+    (lambda file: file["packer"].pop("checksums"), "its rows are not where packer wrote them"),
 ]
 
 

@@ -84,7 +84,7 @@ def test_fields_with_codecs():
 @pytest.mark.parametrize(
     "extents",
     [
-        [["", 10, 3, 12, 21], ["", 31, 4, 12, 2]],  # not one a block
+        [["", 10, 3, 12, 21], ["", 31, 4, 12, 2]],  # not one per block
         [["", 10, 7, 12, 21]],
         [["", 10, 3, 12, 21], ["", 31, 3, 12, 2]],
         [["", 10, 3, 12, 21], ["", 31, 3, 12], ["", 40, 1, 12, 7]],  # one that does not say how long it is

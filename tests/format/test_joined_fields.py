@@ -59,8 +59,8 @@ def test_rows_whose_keys_differ_are_told(first: str, tmp_path: Path, monkeypatch
         own, its = KEYS[row], keys[row]
         refused(
             [first, other],
-            rf"{other}: row {row} has the key '{its}', and '{own}' in {first}; rows that are joined have equal keys\. Pass"
-            r" match='keys' to find rows by their keys, or match='rows' if row i of both is the same sample all the same\.",
+            rf"{other}: row {row} has the key '{its}', and '{own}' in {first}; joined rows have equal keys\. Pass"
+            r" match='keys' to find rows by their keys, or match='rows' if row i of both is the same sample nevertheless\.",
         )
         assert join_fields([first, other], "rows").read("number").tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(
@@ -105,7 +105,7 @@ def test_packs_without_keys(first: str, tmp_path: Path):
         for match in (None, "keys"):
             refused(
                 packs,
-                rf"{other}: its rows have no keys, which would tell which row of {first} each belongs to\. Pass"
+                rf"{other}: its rows have no keys to match with those of {first}\. Pass"
                 r" match='rows' if row i of both is the same sample\.",
                 match,
             )
@@ -118,7 +118,7 @@ def test_fields_of_one_name(first: str, tmp_path: Path):
     other = of(tmp_path / "other.h5", label=np.full(5, 7), number=np.arange(5))
     refused(
         [first, other],
-        rf"{other}: has a field 'label', and {first} has one, too; each field comes from one pack\. Pass \('{other}', "
+        rf"{other}: has a field 'label', as {first} has; each field comes from one pack\. Pass \('{other}', "
         r"\[\.\.\.\]\) with the names of the others, or a mapping that renames it, such as {'label': 'label_2'}\.",
     )
     assert [f.name for f in join_fields([first, (other, ["number"])]).fields] == [
@@ -141,10 +141,10 @@ def test_fields_of_one_name(first: str, tmp_path: Path):
     ("fields", "sentence"),
     [
         (["no"], r"has no field 'no'; it has number, key\. Pass some of these\."),
-        ({"number": "if"}, r"'if' is no name of a field\. Pass one such as 'number_2'\."),
+        ({"number": "if"}, r"'if' is not a valid field name\. Pass one such as 'number_2'\."),
         ([["number"]], r"has no field \['number'\]; it has number, key\. Pass some of these\."),
-        ({"number": "key"}, r"'key' is no name of a field\. Pass one such as 'number_2'\."),
-        ({"number": 3}, r"3 is no name of a field\. .*"),
+        ({"number": "key"}, r"'key' is not a valid field name\. Pass one such as 'number_2'\."),
+        ({"number": 3}, r"3 is not a valid field name\. .*"),
         (
             "number",
             r"its fields are chosen by 'number'\. Pass a list of names, or a mapping such as {'number': 'other'}\.",
@@ -207,8 +207,8 @@ def test_masks_lie_on_images(first: str, tmp_path: Path):
     wider = of(tmp_path / "wider.h5", image=images, mask=np.zeros((5, 6, 5), np.uint8))
     refused(
         [first, (wider, ["mask"])],
-        rf"{wider}: its field 'mask' is 6x5, and images of {first} are 6x4; masks lie on their images\. Convert one of them"
-        r" again, or name the other fields\.",
+        rf"{wider}: its field 'mask' is 6x5, and images of {first} are 6x4; masks have the size and fit of"
+        r" their images\. Convert one of them again, or name the other fields\.",
     )
     fitted = open_pack(tmp_path / "mask.h5")
     about = {"sampling": "nearest", "fit": "stretch"}
@@ -260,7 +260,7 @@ def test_a_pack_in_the_making_is_refused(first: str):
     pack = open_pack(first)
     refused(
         [Pending(first, pack.header, b""), first],
-        rf"{first}: its rows are still being made\. Join it once it is whole\.",
+        rf"{first}: its rows are still being converted\. Join it once it is complete\.",
     )
 
 

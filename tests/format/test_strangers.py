@@ -110,8 +110,8 @@ def test_arrays_in_other_files_are_refused_unread(
     opened.begin()
     said = hdf5_inspection.described(str(path))  # as the process that asks HDF5 does
     assert said == {
-        "error": f"{path}: {name!r} leads to another place or file; a pack's arrays lie in the pack itself."
-        " Nothing was read there. Convert the images again."
+        "error": f"{path}: {name!r} leads to another place or file, which packer did not read;"
+        " a pack's arrays lie in the pack. Convert the images again."
     }
     assert not opened()
 
@@ -184,8 +184,8 @@ def empty(file: h5py.File) -> None:
 def test_a_header_that_is_not_all_there_is_not_unfolded(tmp_path: Path, edit: Any):
     path = stranger(tmp_path, edit)
     assert hdf5_inspection.described(str(path)) == {
-        "error": f"{path}: its header is stored compressed, or is larger than the file or 1073741824 bytes;"
-        " packer writes none such. Convert the images again."
+        "error": f"{path}: its header is compressed, or larger than the file or than"
+        " 1073741824 bytes; packer writes no such header. Convert the images again."
     }
 
 
@@ -240,8 +240,8 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path, name: str):
     (pack / name).rename(private)
     (pack / name).symlink_to(private)
     sentence = (
-        f"{pack / name}: is a link that leads out of the pack, to {private}; nothing is read there."
-        f" If you trust it, copy the pack with what its links lead to: cp -rL {pack} COPY."
+        f"{pack / name}: is a link that leads out of the pack, to {private}; packer reads nothing there."
+        f" If you trust it, copy the pack with the files that it links to: cp -rL {pack} COPY."
     )
     assert refused(pack) == [sentence, sentence]
 
@@ -323,7 +323,7 @@ def test_names_of_shards_are_plain(shards: Path, name: str):
     text = json.dumps(index, sort_keys=True, separators=(",", ":"))
     index["checksum"] = xxhash.xxh3_128_hexdigest(text.encode())
     (shards / "index.json").write_text(json.dumps(index, sort_keys=True, separators=(",", ":")))
-    with pytest.raises(FormatError, match=re.escape(f"{name!r} is no name of a shard")):
+    with pytest.raises(FormatError, match=re.escape(f"{name!r} is not the name of a shard")):
         read_index(str(shards))
 
 
@@ -370,10 +370,10 @@ def test_an_array_that_numpy_reads_otherwise_is_not_loaded(tmp_path: Path, chang
         (b"[" * 100_000 + b"]" * 100_000, f"it is nested more than {MAX_DEPTH} deep"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, f"it is nested more than {MAX_DEPTH} deep"),
         (b"[" * 70 + b"]" * 70, f"it is nested more than {MAX_DEPTH} deep"),
-        (b"9" * 1_000_000, "a number of 1,000,000 digits is in it"),
-        (b"[NaN]", "NaN is no number of JSON"),
-        (b"[-Infinity]", "-Infinity is no number of JSON"),
-        (b"[1e999]", "1e999 is no number that a float can hold"),
+        (b"9" * 1_000_000, "it contains a number of 1,000,000 digits"),
+        (b"[NaN]", "NaN is not a JSON number"),
+        (b"[-Infinity]", "-Infinity is not a JSON number"),
+        (b"[1e999]", "1e999 is out of the range of a float"),
         ("é".encode(), "'ascii' codec can't decode byte 0xc3 in position 0: ordinal not in range(128)"),
     ],
 )
