@@ -403,8 +403,8 @@ def test_info_tells_what_a_foreign_hdf5_file_holds(run: Run, tmp_path: Path, mon
     done = run("info", "theirs.h5")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: theirs.h5: is an HDF5 file, but no pack; it holds image uint8 [3, 4, 4, 3], meta/label int64 [3]. Make a pack"
-        " of its datasets: packer convert theirs.h5 train.h5.\n"
+        "Error: theirs.h5: is an HDF5 file, but not a pack; it holds image uint8 [3, 4, 4, 3], meta/label int64 [3]. Convert its"
+        " datasets to a pack: packer convert theirs.h5 train.h5.\n"
     )
 
 
@@ -835,7 +835,7 @@ def test_a_shell_completes(typed: str, offered: list[str]) -> None:
     [
         (
             ("repack", "p.h5", "d.h5"),
-            "Make it again from the packs it was made of",
+            "Create it again from the packs that it was made from",
             None,
         ),
         (

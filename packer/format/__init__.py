@@ -1,36 +1,36 @@
-"""The file: a pack on disk, written, sealed, opened, verified; without images and without torch.
+"""The file format: writing, sealing, opening and verifying packs on disk, without images and torch.
 
-    header.py           the format as a document, its constants, Header / Field / Extent and their JSON: bounded, finite, not deep
-    own_size.py         what a field says of rows that are pictures of sizes of their own
-    table_record.py     the form of the header's record of a table
-    checksums.py        the hashes, of blocks and of byte ranges; the trailer, 128 bytes that seal a pack
-    pack_writer.py      PackWriter: blocks of rows in, a sealed pack under its final name out
+    header.py           specification of the format, its constants, Header / Field / Extent and their JSON
+    own_size.py         pixel format of ragged fields whose rows are pictures that keep their size
+    table_record.py     form of the header's record of a table
+    checksums.py        hashes of blocks and byte ranges; the trailer, 128 bytes that seal a pack
+    pack_writer.py      PackWriter: takes blocks of rows, leaves a sealed pack under its final name
     hdf5_container.py   the pack being written as one HDF5 file
     npy_container.py    the pack being written as a directory of .npy files
-    block_files.py      blocks whose stored size is not known beforehand, a file each
-    working_folder.py   a pack's name and room for it, checked before any work; the locked folder in which it is made, with its journal
-    description.py      a pack in words
-    pack.py             Pack: header, seal and extents; what is read of it
-    shards.py           a directory of packs: its index, with their headers; these as one
-    pack_opening.py     open_pack: a file, a directory, shards or a URL in, a Pack out
-    joined_pack.py      several packs as one, in memory: what has to be alike in them
-    joined_fields.py    packs whose rows have the fields of all, in memory
-    remote_file.py      a pack in a store by ranged reads, without the rows
-    remote_pack.py      such a pack opened by its URL; its rows, in the files of a cache, or passed through memory
-    stretches.py        where its stretches lie, runs of blocks; each fetched and compared with its checksums
-    stretch_cache.py    the folder of such a pack in a cache, which keeps stretches; how much the cache may hold
-    stretch_window.py   stretches that are on their way, or are kept nowhere, in memory
-    unit_states.py      the file of the states of units that come while a pack is read: rows, or stretches
-    unsealed_hdf5.py    a file without its trailer: HDF5 is asked, in a process of its own
-    hdf5_inspection.py  what HDF5 says there
-    edited_pack.py      packs that were edited in place: opened as they are, sealed again
-    hdf5_arrays.py      datasets of HDF5 files that are no packs
-    row_keys.py         rows by their keys: hashes of these, in memory or in a file
-    block_spans.py      where the bytes of runs of elements and of blocks lie
-    verify.py           verify_pack: every byte against its checksum
-    block_hashing.py    the checksums of all blocks computed from the files; offsets and labels looked at meanwhile
-    file_systems.py     which files' data come from another machine
-    file_io.py          whole reads and writes at an offset, space reserved, the page cache, swapping and flushing names
+    block_files.py      temporary files of blocks whose stored size is unknown in advance
+    working_folder.py   checks of the output's name and space; the locked working folder with its journal
+    description.py      description of a pack in text lines
+    pack.py             Pack: header, seal and extents; methods that read a pack
+    shards.py           a directory of shards: its index with their headers; the combined header
+    pack_opening.py     open_pack: opens a file, a directory, shards or a URL as a Pack
+    joined_pack.py      several packs as one, row after row, in memory; what must be alike in them
+    joined_fields.py    several packs as one, whose rows have the fields of all, in memory
+    remote_file.py      files of remote packs: ranged reads of header, seal and checksums
+    remote_pack.py      remote packs opened by URL; their rows, cached in files or passed through memory
+    stretches.py        places of a remote pack's stretches (runs of blocks); fetching and verifying them
+    stretch_cache.py    the folder of a remote pack in a cache, and the cache's size limit
+    stretch_window.py   stretches in memory: in transit, or not cached
+    unit_states.py      file with the states of units (rows or stretches) that arrive while a pack is read
+    unsealed_hdf5.py    a file without its trailer, described by HDF5 in a separate process
+    hdf5_inspection.py  the description by HDF5 that this process returns
+    edited_pack.py      packs that were edited in place: open them as they are, seal them again
+    hdf5_arrays.py      datasets of foreign HDF5 files
+    row_keys.py         index from keys to rows: hashes in memory or in a file
+    block_spans.py      byte ranges of elements and of blocks
+    verify.py           verify_pack: compares every byte with its checksum
+    block_hashing.py    recomputed checksums of all blocks; checks of offsets and labels meanwhile
+    file_systems.py     detection of file systems whose data come from another machine
+    file_io.py          complete reads and writes, disk space, page cache, atomic renames, flushing
 
 Start with header.py. Imports: codecs, orders, progress, remote.
 """

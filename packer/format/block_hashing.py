@@ -148,7 +148,7 @@ class ValueCheck(Protocol):
 
 
 def value_checks(header: Header) -> dict[str, ValueCheck]:
-    """Return array -> check, for the offsets of ragged fields, labels with class names and table categories."""
+    """Return array -> check, for offsets of ragged fields, labels with class names, and table categories."""
     found: dict[str, ValueCheck] = {}
     for f in header.fields:
         if f.ragged:

@@ -67,7 +67,7 @@ class BlockSpans:
         self._latest = (-1, -1)
 
     def spans(self, block: int) -> list[Span] | None:
-        """Return the byte ranges of a stored block, in order; None if damaged offsets lead outside the array."""
+        """Return a stored block's byte ranges in order; None if damaged offsets lead outside the array."""
         if self._spans is None:  # a compressed block is one extent
             extent = self.extents[block]
             return [Span(extent.file, extent.offset, extent.nbytes)]

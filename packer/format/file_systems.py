@@ -16,7 +16,7 @@ _ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def remote_file_system(path: str) -> str | None:
-    """Return the type of a path's file system if its data come from another machine or a program, else None."""
+    """Return a path's file system type if its data come from another machine or a program, else None."""
     if not sys.platform.startswith("linux"):
         return None
     path, best = os.path.realpath(path), ("", "")

@@ -1,4 +1,7 @@
-"""Datasets of HDF5 files that are no packs: what there is, and their values, read raw where they lie raw in the file, else through HDF5."""
+"""Datasets of foreign HDF5 files: their list and their values.
+
+Values are read by offset where the file stores them raw, else through HDF5.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ _SLAB_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Hdf5Array:
-    """A dataset. name: its path in the file; extents: where its rows lie, None where HDF5 has to decode them; text: values are strings."""
+    """A dataset.
+
+    name: its path in the file; extents: places of its rows, None where HDF5 has to decode them; text: values
+    are strings.
+    """
 
     name: str
     dtype: np.dtype[Any]
@@ -30,9 +37,10 @@ class Hdf5Array:
 
 
 def list_arrays(path: str) -> list[Hdf5Array]:
-    """Return the datasets of a file, in order; links to other places and files are not followed.
+    """Return the datasets of a file in order, without following links to other places and files.
 
-    Raises SourceError if HDF5 cannot read the file, it is a pack already, or a dataset's values lie in other files.
+    Raises SourceError if HDF5 cannot read the file, the file is a pack, or a dataset's values are stored in
+    other files.
     """
     found: list[Hdf5Array] = []
     elsewhere: list[str] = []
@@ -40,7 +48,7 @@ def list_arrays(path: str) -> list[Hdf5Array]:
         with h5py.File(path, "r", locking=False) as file:
             if HEADER_DATASET in file:
                 raise SourceError(
-                    f"{path}: is a pack already. Load it as it is, or make another of it: packer repack, split and merge."
+                    f"{path}: is a pack already. Load it, or convert it with packer repack, split or merge."
                 )
 
             def visit(name: str, item: object) -> None:
@@ -58,7 +66,8 @@ def list_arrays(path: str) -> list[Hdf5Array]:
             file.visititems_links(visit_link)
             if elsewhere:
                 raise SourceError(
-                    f"{path}: the values of {elsewhere[0]!r} lie in other files, which are not read. Copy them into one file."
+                    f"{path}: the values of {elsewhere[0]!r} are stored in other files, which packer does not"
+                    " read. Copy them into one file."
                 )
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         if isinstance(error, SourceError):
@@ -76,12 +85,12 @@ def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
         row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         extents = raw_extents(dataset, row_bytes) if dataset.size else None
         if extents is not None and shape[0] and not _lies_there(dataset, extents):
-            extents = None  # the file has a user block, or numbers of fewer bits than their bytes
+            extents = None  # the file has a user block, or its numbers have fewer bits than their bytes
     return Hdf5Array(name, dtype, shape, extents)
 
 
 def _lies_there(dataset: h5py.Dataset, extents: tuple[Extent, ...]) -> bool:
-    """Return whether the first and the last row are found where the extents say."""
+    """Return True if the first and the last row are where the extents say."""
     first, last = extents[0], extents[-1]
     if sum(e.rows for e in extents) != dataset.shape[0]:
         return False
@@ -91,7 +100,7 @@ def _lies_there(dataset: h5py.Dataset, extents: tuple[Extent, ...]) -> bool:
 
 
 def read_array(path: str, name: str) -> NDArray[Any] | list[str]:
-    """Return all values of a dataset; those of strings as a list."""
+    """Return all values of a dataset; strings as a list."""
     with h5py.File(path, "r", locking=False) as file:
         dataset = file[name]
         if h5py.check_string_dtype(dataset.dtype) is not None:
@@ -102,9 +111,9 @@ def read_array(path: str, name: str) -> NDArray[Any] | list[str]:
 
 
 def read_slabs(path: str, names: Sequence[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Yield the rows of several datasets of equal length in order, some at a time: whole chunks, each decoded once.
+    """Yield the rows of several datasets of equal length in order, in slabs.
 
-    Raises SourceError.
+    A slab has complete chunks, so that each chunk is decoded once. Raises SourceError.
     """
     with h5py.File(path, "r", locking=False) as file:
         sets = {name: file[name] for name in names}

@@ -104,7 +104,8 @@ def read_extents(path: str, header: Header) -> Extents:
                     extents = raw_extents(dataset, row_bytes, compressed=f.compressed)
                 if extents is None:
                     raise FormatError(
-                        f"{path}: {name!r} is missing, or has another dtype, shape or place than packer gives it."
+                        f"{path}: {name!r} is missing, or has another dtype, shape or place than packer gives"
+                        " it."
                     )
                 found[name] = extents
     return found
@@ -154,7 +155,8 @@ def is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
 def _elsewhere(path: str, name: str) -> FormatError:
     return damaged(
         path,
-        f"{name!r} leads to another place or file, which packer did not read; a pack's arrays lie in the pack",
+        f"{name!r} leads to another place or file, which packer did not read;"
+        " a pack's arrays lie in the pack",
     )
 
 

@@ -225,7 +225,7 @@ class Field:
 
     @property
     def by_default(self) -> bool:
-        """True if it is loaded when the caller names no fields: neither text nor a picture's height or width."""
+        """True if it is loaded by default, because it is neither text nor a picture's height or width."""
         return "encoding" not in self.about and not self.measures
 
     @cached_property

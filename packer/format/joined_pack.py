@@ -1,7 +1,7 @@
-"""Several packs as one, in memory: their rows one after the other, as those of shards are. Nothing is written.
+"""Several packs as one, in memory: their rows follow each other like those of shards. Nothing is written.
 
-`joined` puts packs together that are alike; `check_fields` and `check_mappings` see before that rows of two packs mean the same;
-`join_packs` does all of it, for loading.
+`joined` joins packs with equal fields; `check_fields` and `check_mappings` first check that rows of two packs
+have the same meaning; `join_packs` does both, for loading.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from packer.format.working_folder import difference
 from packer.sentence import Option
 
 _DROPPED = {"role": "drop"}
-CLASS_FIELDS = ("label", "box_label")  # fields of numbers that stand for classes
+CLASS_FIELDS = ("label", "box_label")  # fields whose numbers stand for classes
 
 
 @dataclass(frozen=True)
 class PacksAsOne(Pack):
-    """Packs, its shards, that are loaded as one."""
+    """Packs that are loaded as one; they are its shards."""
 
     def __fspath__(self) -> str:
-        """Raise UsageError: it is no file."""
+        """Raise UsageError, because joined packs are not a file."""
         raise UsageError(
-            f"{self.path}: are packs that were joined to be loaded; files are needed here. Pass each pack by itself."
+            f"{self.path}: are packs that were joined for loading; a file is needed here. Pass each pack"
+            " separately."
         )
 
     @property
@@ -56,7 +57,7 @@ class PacksAsOne(Pack):
 
 @dataclass(frozen=True)
 class JoinedPack(PacksAsOne):
-    """Packs whose rows are loaded as those of one. fields_asked, shares: see join_packs."""
+    """Packs whose rows are loaded as those of one pack. fields_asked, shares: see join_packs."""
 
     fields_asked: tuple[str, ...] | None = field(kw_only=True)
     shares: tuple[float, ...] | None = field(kw_only=True)
@@ -79,7 +80,7 @@ class JoinedPack(PacksAsOne):
 
 
 def joined(packs: Sequence[Pack]) -> Pack:
-    """Return packs of equal fields as one, to be converted: all of it will be read."""
+    """Return packs of equal fields as one, after checking every shard: conversion will read all of it."""
     for pack in packs:
         pack.confirm()
     header = merge_headers([pack.header for pack in packs])
@@ -89,11 +90,12 @@ def joined(packs: Sequence[Pack]) -> Pack:
 def join_packs(
     packs: Sequence[Pack], fields: Sequence[str] | None = None, shares: Sequence[float] | None = None
 ) -> JoinedPack:
-    """Return several packs as one to be loaded, after checking that their rows go together.
+    """Return several packs as one for loading, after checking that their rows match.
 
-    fields: those that will be loaded, None for all but texts; they have to be alike in all packs. Of the other fields it has
-    those that are. Class names, splits and seed are those that the packs have in common; statistics those of all rows, or of rows
-    drawn in these shares. Raises UsageError that names the first difference.
+    fields: fields that will be loaded, None for all but texts; these must be alike in all packs. The result
+    also has the other fields that are alike.
+    Class names, splits and seed are those that the packs have in common. Statistics are over all rows, or
+    over rows drawn in proportion to `shares`. Raises UsageError that names the first difference.
     """
     first = packs[0]
     asked = {
@@ -131,34 +133,38 @@ def join_packs(
 
 
 def check_fields(first: Pack, own: Field, pack: Pack, other: Field, *, columns: bool) -> None:
-    """See that a field of two packs is stored alike and means the same, but for how pictures were fitted.
+    """Check that a field of two packs is stored alike and has the same meaning, except for the fit of
+    pictures.
 
-    columns: whether names of columns count, which for classes are compared with them. Raises UsageError.
+    columns: False to ignore names of columns, for fields whose class names are compared instead. Raises
+    UsageError.
     """
     if (own.name, own.dtype, own.shape, own.codec) != (other.name, other.dtype, other.shape, other.codec):
         raise UsageError(
-            f"{pack.path}: its field {other.name!r} is {_form(other)}, that of {first.path} is {own.name!r}, {_form(own)};"
-            " packs of equal fields go together. Run packer repack on one of them."
+            f"{pack.path}: its field {other.name!r} is {_form(other)}, that of {first.path} is {own.name!r},"
+            f" {_form(own)}; the packs must have equal fields. Run packer repack on one of them."
         )
     spared = {"fit": None} | ({} if columns else {"columns": None})
     if found := difference({**own.about, **spared}, {**other.about, **spared}, f"of {own.name!r},"):
         raise UsageError(
-            f"{pack.path}, {first.path}: their fields mean different things ({found}); packs of equal fields go together."
+            f"{pack.path}, {first.path}: their fields mean different things ({found});"
+            " the packs must have equal fields."
         )
 
 
 def table_of(pack: Pack) -> Mapping[str, Any] | None:
-    """Return how columns of a table became fields of a pack; None if it was made of images."""
+    """Return the record of how a table's columns became fields; None for a pack of images."""
     return pack.header.table or pack.parts[0].header.table
 
 
 def check_mappings(first: Pack, pack: Pack) -> None:
-    """Raise UsageError, naming the first column that two packs of tables map otherwise, or the one that was made of images."""
+    """Raise UsageError if two packs map a table's columns differently, or only one comes from a table."""
     table, other = table_of(first), table_of(pack)
     if table is None or other is None:
         made = ("a table", "images") if other is None else ("images", "a table")
         raise UsageError(
-            f"{pack.path}: was made of {made[1]}, {first.path} of {made[0]}; packs of one kind go together. Leave one of them out."
+            f"{pack.path}: was converted from {made[1]}, {first.path} from {made[0]};"
+            " the packs must be of one kind. Leave one of them out."
         )
     own, theirs = (
         {c["name"]: {"role": c["role"], **c, "statistics": None} for c in one["columns"]}
@@ -174,18 +180,18 @@ def check_mappings(first: Pack, pack: Pack) -> None:
         dropped = here.get("role") == there.get("role") == "drop"
         if not dropped and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
             raise UsageError(
-                f"{pack.path}: {what} mapped otherwise ({found} here); packs of equal mappings go together."
+                f"{pack.path}: {what} mapped differently ({found} here); the packs must have equal mappings."
                 f" Convert its table again with {Option('like', first.path)}."
             )
 
 
 def _names(pack: Pack) -> list[str]:
-    """Return the fields that are loaded unless others are named."""
+    """Return the fields that are loaded by default."""
     return [f.name for f in pack.fields if f.by_default]
 
 
 def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> None:
-    """See that rows of a field of two packs can be loaded into one batch. Raises UsageError."""
+    """Check that rows of a field of two packs can be loaded into one batch. Raises UsageError."""
     other = next((f for f in pack.fields if f.name == own.name), None)
     if other is None:
         raise _lacks(pack, own.name, packs)
@@ -198,31 +204,32 @@ def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> 
 
 
 def _decoded(field: Field) -> Field:
-    """Return a field without what its decoder need not know."""
+    """Return a field without the members that its decoder does not need."""
     codec = {name: value for name, value in (field.codec or {}).items() if name != "quality"}
     about = {name: value for name, value in field.about.items() if name != "size"}
     return replace(field, about=about, codec=codec or None)
 
 
 def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
-    """Return the error for a field that another of the packs has."""
+    """Return the error for a field that is missing here and present in another pack."""
     other = next(one for one in packs if any(f.name == name for f in one.fields))
     common = [n for n in _names(packs[0]) if all(any(f.name == n for f in one.fields) for one in packs)]
     remedy = f"Pass fields={common!r}, which all have." if common else "Leave one of them out."
     return UsageError(
-        f"{pack.path}: has no field {name!r}, which {other.path} has; packs that are loaded together have the same. {remedy}"
+        f"{pack.path}: has no field {name!r}, which {other.path} has; packs that are loaded together"
+        f" have the same fields. {remedy}"
     )
 
 
 def _reduced(header: Header, fields: Sequence[Field]) -> Header:
-    """Return a header with some of its fields, in this order."""
+    """Return a header with these fields only, in this order."""
     arrays = [name for f in fields for name in f.arrays]
     extents = {name: header.extents[name] for name in arrays}
     return replace(header, fields=tuple(fields), extents=extents)
 
 
 def _in_common(header: Header, packs: Sequence[Pack], shares: Sequence[float] | None) -> Header:
-    """Return a header with what is true of rows of all packs, of each of which such a share is drawn."""
+    """Return a header with the members that hold for rows of all packs, drawn in proportion to `shares`."""
     headers = [pack.header for pack in packs]
     normalizations = [own.normalization for own in headers]
     pooled = pooled_statistics(headers, shares or [own.rows for own in headers])

@@ -1,4 +1,4 @@
-"""A pack as a directory of plain ``.npy`` files: ``np.load("pack/image.npy", mmap_mode="r")`` works for anyone."""
+"""A pack as a directory of plain ``.npy`` files, for ``np.load("pack/image.npy", mmap_mode="r")``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from packer.format.header import (
 )
 
 Extents = dict[str, tuple[Extent, ...]]
-PREAMBLE = 128  # bytes before the data: always the same, so that a shape can be rewritten in place
+PREAMBLE = 128  # bytes before the data; constant, so that a shape can be rewritten in place
 
 
 class NpyContainer:
-    """A directory being written, with the methods of Hdf5Container. Owned by PackWriter."""
+    """A directory that is being written, with the methods of Hdf5Container. Owned by PackWriter."""
 
     def __init__(self, path: str, fields: Sequence[Field], rows: int, block_rows: int) -> None:
-        """Fill the (existing) directory with one sparse file for each fixed field.
+        """Create a sparse file for each fixed field in an existing directory.
 
-        Of files that are there already the rows stay; others are removed.
+        Existing files of fixed fields keep their rows; other files are removed.
         """
         self.path = path
         self._fixed = [f for f in fields if not f.ragged]
@@ -45,14 +45,15 @@ class NpyContainer:
         for f in self._fixed:
             if f.compressed:
                 raise UsageError(
-                    f"{path}: {f.name!r} is to be compressed; .npy files never are. Pass an output that ends in .h5."
+                    f"{path}: {f.name!r} would be compressed; .npy files cannot be."
+                    " Pass an output that ends in .h5."
                 )
             file = os.path.join(path, f"{f.name}.npy")
             self._fds[f.name] = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._resize(f, rows)
 
     def _resize(self, f: Field, rows: int) -> bytes:
-        """Give the file of a fixed field so many rows. Returns its head."""
+        """Resize the file of a fixed field to `rows` rows; return its npy header."""
         head, fd = preamble(f.dtype, (rows, *(f.shape or ()))), self._fds[f.name]
         extent = Extent(f"{f.name}.npy", PREAMBLE, rows, f.row_bytes)
         pwrite_all(fd, head, 0)
@@ -61,7 +62,7 @@ class NpyContainer:
         return head
 
     def place(self, name: str, row: int) -> tuple[int, int]:
-        """Return file descriptor and byte offset of a row of a fixed field."""
+        """Return the file descriptor and the byte offset of a row of a fixed field."""
         extent = self.extents[name][0]
         return self._fds[name], extent.offset + row * extent.row_bytes
 
@@ -72,7 +73,7 @@ class NpyContainer:
         checksums: NDArray[np.uint64],
         header: Callable[[Extents], bytes],
     ) -> None:
-        """Shrink to `rows`, take in the arrays added, the checksums, the header, the trailer; flush to the disk."""
+        """Shrink to `rows`, add the arrays, the checksums, the header and the trailer; flush to disk."""
         preambles: dict[str, bytes] = {}
         for f in self._fixed:
             preambles[f.name] = self._resize(f, rows)
@@ -90,7 +91,7 @@ class NpyContainer:
         self._new(TRAILER_FILE, (directory_trailer(header_bytes, checksums, heads),))
 
     def close(self) -> None:
-        """Close the files; what was not sealed stays unsealed."""
+        """Close the files; an unsealed directory stays unsealed."""
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
@@ -100,21 +101,25 @@ class NpyContainer:
 
 
 def directory_trailer(header: bytes, checksums: NDArray[np.uint64], heads: Iterable[bytes]) -> bytes:
-    """Return the trailer of a directory. heads: those of the arrays, in the order of the columns."""
+    """Return the trailer of a directory. heads: npy headers of the arrays in column order."""
     sums = digest([header]), digest([checksums]), digest(heads)
     return Trailer(0, 0, len(header), sums[0], PREAMBLE, checksums.nbytes, sums[1], sums[2]).to_bytes()
 
 
 def array_head(header: Header, array: str) -> bytes:
-    """Return the head of the .npy file of an array, as the header describes it. Raises ValueError, see preamble."""
+    """Return the npy header of an array as the pack's header describes it.
+
+    Raises ValueError, see preamble.
+    """
     dtype, shape = header.form(array)
     return preamble(dtype, (sum(e.rows for e in header.extents[array]), *shape))
 
 
 def preamble(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return the head of a .npy file (format 1.0), always PREAMBLE bytes; see numpy/lib/format.py for the layout.
+    """Return the header of a .npy file (format 1.0), always PREAMBLE bytes.
 
-    Raises ValueError for a shape whose text does not fit (over 60 characters).
+    Source of the layout: numpy/lib/format.py. Raises ValueError for a shape whose text does not fit (over 60
+    characters).
     """
     text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     room = PREAMBLE - 10

@@ -1,4 +1,4 @@
-"""Rows that are pictures of sizes of their own: what a ragged field says of their pixels, as header.py describes it."""
+"""Pixel format of ragged fields whose rows are pictures that keep their size (see header.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from packer.channels import CHANNELS
 
-"""Names of an image's channels -> how many."""
-
 DTYPES = ("|u1", "<u2", "<f4")
 _PNG_DTYPES = ("|u1", "<u2")
 _PNG_CHANNELS = (1, 3, 4)
@@ -17,7 +15,10 @@ _LAYOUTS = ("HW", "HWC")
 
 
 class OwnSize(NamedTuple):
-    """The pixels of such rows. codec: "jpeg", "png", None for raw bytes; dtype: numpy type string; channels: None for [h, w]."""
+    """Pixel format of such rows.
+
+    codec: "jpeg", "png", None for raw bytes; dtype: NumPy type string; channels: None for pixels [h, w].
+    """
 
     codec: str | None
     dtype: str
@@ -25,7 +26,10 @@ class OwnSize(NamedTuple):
 
     @classmethod
     def of(cls, about: Mapping[str, Any], codec: Mapping[str, Any] | None) -> OwnSize | None:
-        """Read a ragged field's members; None if its rows are no such pictures. Raises ValueError, KeyError, TypeError."""
+        """Parse a ragged field's members; None if its rows are not such pictures.
+
+        Raises ValueError, KeyError, TypeError.
+        """
         name = None if codec is None else str(codec["name"])
         layout = about.get("layout", "HWC" if name == "jpeg" else None)
         if layout not in _LAYOUTS:
@@ -33,7 +37,7 @@ class OwnSize(NamedTuple):
         channels = None
         if layout == "HWC":
             color = about.get("color")
-            # Images that were kept before there were others say no colour of grey ones.
+            # The first images of varying size had no colour recorded for grey ones.
             counted = "sampling" in about or "channels" in about
             channels = (
                 about["channels"] if counted else (CHANNELS[str(color)].count if color in CHANNELS else 1)
@@ -58,16 +62,16 @@ class OwnSize(NamedTuple):
         return (height, width) if self.channels is None else (height, width, self.channels)
 
     def nbytes(self, height: int, width: int) -> int:
-        """Return the bytes of a raw row."""
+        """Return the size of a raw row in bytes."""
         return prod(self.shape(height, width)) * int(self.dtype[2])
 
 
 def partner(
     dtype: str, channels: int, *, soft: bool, raw: bool
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what the field of images' partners, such as masks, says of itself: `about` and `codec`.
+    """Return `about` and `codec` of a field of images' partners, such as masks.
 
-    raw: stored without a codec, as what PNG files cannot hold always is.
+    raw: store without a codec, as always happens with values that PNG cannot hold.
     """
     about: dict[str, Any] = {"layout": "HW" if channels == 1 else "HWC", "of": "image"}
     about["sampling"] = "linear" if soft else "nearest"

@@ -1,4 +1,4 @@
-"""Pack: an opened pack, its header and where its rows lie; what is read of it, and compared with what it was."""
+"""Pack: an opened pack with its header, the places of its rows, and methods that read and check it."""
 
 from __future__ import annotations
 
@@ -39,59 +39,63 @@ from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.row_keys import RowKeys
 from packer.sentence import Option
 
-_MAX_OFFSET = 1 << 62  # the system refuses to look at 2**63 and beyond; behind the end of every file
+_MAX_OFFSET = 1 << 62  # past the end of every file; the system refuses offsets from 2**63 on
 
 
 class Arrival(Protocol):
-    """The arrival of an array's rows in a pack that is being filled, or lies elsewhere; thread-safe.
+    """Access to an array's rows while a pack is being filled, or when its rows are remote. Thread-safe.
 
-    starts, lengths: int64 [k], runs of the array's rows; of a ragged field's blob, its bytes; where blocks are compressed, one
-    run a block of the bytes of the files, each file up to the last block in it, one after the other.
+    starts, lengths: int64 [k], runs of rows; of bytes for the blob of a ragged field. For compressed blocks:
+    one run per block, in bytes of the concatenated files, each file ending with its last block.
     """
 
     def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
-        """Return False once the rows can be read from the pack's files; or fill `out` with them and return True.
+        """Return False if the rows can be read from the pack's files; else fill `out` and return True.
 
-        Raises PackerError if they cannot be had.
+        Raises PackerError if the rows cannot be obtained.
         """
 
     def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Ask for rows that will be needed soon; do not wait for them."""
+        """Request rows that will be needed soon, without waiting."""
 
 
 class Units(Protocol):
-    """Whoever brings the rows of a pack while it is read: from a store, or by making them; see the methods of Pack of these names."""
+    """Provider of rows that arrive while a pack is read, from a store or from a conversion.
+
+    Its methods mirror Pack's.
+    """
 
     @property
     def ahead_bytes(self) -> int | None:
-        """Bytes of rows to be asked for early."""
+        """Bytes of rows to request in advance."""
 
     def arrival(self, array: str) -> Arrival | None:
-        """Return how the rows of an array come."""
+        """Return the access to an array's arriving rows."""
 
     def path(self, file: str) -> str:
-        """Return the path of the file in which rows are once they have come."""
+        """Return the path of the file that holds rows once they have arrived."""
 
     def own(self) -> Units:
-        """Return them for one dataset alone."""
+        """Return a provider for the exclusive use of one dataset."""
 
     def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
 
     def closing(self) -> AbstractContextManager[None]:
-        """Leave, and refuse to wait."""
+        """Return a context that disconnects and refuses to wait for rows."""
 
 
 @dataclass(frozen=True)
 class Pack:
-    """An opened pack: picklable, holds no file open. Long because all that is read of a pack is a method of it.
+    """An opened pack: picklable, holds no file open. Long because it has all methods that read a pack.
 
-    path: as given; header: see format.header; seal: the trailer's bytes, b"" while it has none; shards: the packs it consists of, ()
-    if it is one file or one directory of .npy. Of several shards the header is put together: rows, extents (of ragged fields too,
-    whose offsets begin anew in each shard), splits and skipped inputs follow each other, statistics are weighted by rows, and the
-    seal is the index's.
-    verify: datasets compare each block with its checksum before its rows are first used. filled: it is made while it is loaded from,
-    or was. units: bring its rows while it is read; None: all are there.
+    path: as given; header: see format.header; seal: the trailer's bytes, b"" if there is none;
+    shards: the packs it consists of, () if it is one file or one directory of .npy. Their headers are then
+    combined: rows, extents (also of ragged fields, whose offsets restart in each shard), splits and skipped
+    inputs are concatenated, statistics are weighted by rows, and the seal is that of the index.
+    verify: datasets compare each block with its checksum before the first use of its rows;
+    filled: the pack is, or was, converted while it is loaded from; units: provides rows that arrive during
+    reading; None: all rows are there.
     """
 
     path: str
@@ -103,7 +107,7 @@ class Pack:
     units: Units | None = field(default=None, kw_only=True)
 
     def describe(self, columns: Sequence[str] = ()) -> list[str]:
-        """Return it in lines for people; columns: lines about those of a table."""
+        """Return the description as text lines; columns: lines about a table's columns."""
         return describe(self.path, self.header, [shard.rows for shard in self.shards], columns)
 
     def _repr_html_(self) -> str:
@@ -111,12 +115,12 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """Its file's or folder's name."""
+        """Name of its file or folder."""
         return os.path.basename(self.path)
 
     @property
     def sealed(self) -> bool:
-        """True unless it is being filled, or was opened for writing."""
+        """True unless it is being filled or was opened for writing."""
         return bool(self.seal)
 
     @property
@@ -126,7 +130,7 @@ class Pack:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Its fields, in order."""
+        """Fields in order."""
         return self.header.fields
 
     @property
@@ -136,7 +140,7 @@ class Pack:
 
     @property
     def parts(self) -> tuple[Pack, ...]:
-        """Its shards, those of packs that are joined, or itself."""
+        """Its shards, also those of joined packs; or itself."""
         return self._leaves if self.shards else (self,)
 
     @cached_property
@@ -145,36 +149,42 @@ class Pack:
 
     @property
     def last_written(self) -> str:
-        """The path of its file that was written last when it was made."""
+        """Path of the file that conversion wrote last."""
         if self.shards:
             return os.path.join(self.path, INDEX_FILE)
         return os.path.join(self.path, TRAILER_FILE) if self.format == "npy" else self.path
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows, as they are stored."""
+        """Bytes of all rows as stored."""
         return self.header.nbytes
 
     def check_classes(self, other: Pack) -> None:
-        """See that another pack numbers its classes as this one does. Raises UsageError naming the first difference."""
+        """Check that another pack numbers its classes like this one.
+
+        Raises UsageError that names the first difference.
+        """
         own, theirs = self.header.classes, other.header.classes
         if own == theirs:
             return
         if own is None or theirs is None:
             with_names, without = (other, self) if own is None else (self, other)
             raise UsageError(
-                f"{without.path}: has no class names, and {with_names.path} has some; packs that go "
-                f"together have the same. Convert it again with {Option('like', with_names.path)}."
+                f"{without.path}: has no class names, and {with_names.path} has some; the packs must have "
+                f"equal ones. Convert it again with {Option('like', with_names.path)}."
             )
         number = next(n for n in range(max(len(own), len(theirs))) if own[n : n + 1] != theirs[n : n + 1])
         mine, its = (repr(names[number]) if number < len(names) else "none" for names in (own, theirs))
         raise UsageError(
-            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; packs that go together "
-            f"have the same classes. Convert it again with {Option('like', self.path)}."
+            f"{other.path}: class {number} is {its}, and {mine} in {self.path}; the packs must have "
+            f"equal classes. Convert it again with {Option('like', self.path)}."
         )
 
     def check_same(self) -> None:
-        """See that the pack is still the one that was opened. Raises FormatError if it was replaced, or is gone."""
+        """Check that the pack is unchanged since it was opened.
+
+        Raises FormatError if it was replaced or is gone.
+        """
         try:
             seal = read_seal(self.path) if self.seal else b""
         except OSError as error:
@@ -185,12 +195,12 @@ class Pack:
             shard.check_same()
 
     def confirm(self) -> None:
-        """See that each shard is the one that the index lists, if opening has left that for when it is needed. Raises PackerError."""
+        """Compare each shard with the index, if opening has postponed that. Raises PackerError."""
         for shard in self.shards:
             shard.confirm()
 
     def check_part(self, file: str) -> None:
-        """See that the part of which a file was opened just now is still the one it was. file: as in extents. Raises FormatError."""
+        """Check that the part of a just opened file is unchanged. file: as in extents. Raises FormatError."""
         if self.shards:
             number, _, own = file.partition("/")
             self.shards[int(number)].check_part(own)
@@ -198,63 +208,63 @@ class Pack:
             self.check_same()
 
     def file(self, extent: Extent) -> str:
-        """Return the path of the file in which an extent lies."""
+        """Return the path of the file that holds an extent."""
         return self._path(extent.file)
 
     def place(self, extent: Extent) -> str:
-        """Return what `file` does for a pack of one part, whether or not that file is there and is the right one."""
+        """Return the path of an extent's file in a pack of one part, without checking the file."""
         return os.path.join(self.path, extent.file) if extent.file else self.path
 
     @property
     def members(self) -> tuple[Pack, ...]:
-        """The packs whose rows are loaded one after the other as its own (joined_pack.py); () for others."""
+        """Packs that are joined row after row (joined_pack.py); () for other packs."""
         return ()
 
     def __fspath__(self) -> str:
-        """Return its path: functions of paths take an open pack, too."""
+        """Return the path, so that functions of paths accept an open pack."""
         return self.path
 
     @property
     def packs(self) -> tuple[Pack, ...]:
-        """The packs that it was joined of (joined_pack.py, joined_fields.py), or itself."""
+        """Packs that were joined (joined_pack.py, joined_fields.py), or itself."""
         return (self,)
 
     def origin(self, name: str) -> object:
-        """Return what tells fields of one name apart, where packs of equal files were joined in other ways."""
+        """Return a value that distinguishes fields of equal name when files are joined in different ways."""
         return None
 
     @property
     def pending(self) -> bool:
-        """True while rows of it are still being made."""
+        """True while rows are still being converted."""
         return any(shard.pending for shard in self.shards)
 
     @property
     def ahead_bytes(self) -> int | None:
-        """Bytes of the rows that should be asked for before the loop needs them, besides those being read; None: all rows are there."""
+        """Bytes of rows to request ahead, besides those being read; None: all rows are there."""
         return self.units.ahead_bytes if self.units else None
 
     def settled(self) -> Pack:
-        """Return the pack as it is now: itself, but for one that was being filled and is whole."""
+        """Return the pack in its present state: itself, or the complete pack once filling has ended."""
         return self
 
     def close(self) -> None:
-        """Leave the process that brings its rows, if there is one; it is asked again when rows are needed."""
+        """Disconnect from the process that provides rows, if any; the next request connects again."""
         for one in (*self.shards, *([self.units] if self.units else ())):
             one.close()
 
     def own(self) -> Pack:
-        """Return the pack for one dataset alone, which may close it: itself, but for one whose rows come while it is read."""
+        """Return the pack for one dataset alone, which may close it: a copy if rows arrive during reading."""
         return replace(self, units=self.units.own()) if self.units else self
 
     def closing(self) -> AbstractContextManager[None]:
-        """Return a context that closes the pack, and in which no rows are asked for: for ending threads that wait for some."""
+        """Return a context that closes the pack and requests no rows, to end threads that wait for rows."""
         if self.units is not None:
             return self.units.closing()
         self.close()
         return nullcontext()
 
     def arrival(self, array: str) -> Arrival | None:
-        """Return how the rows of an array come into the pack's files; None if all are there."""
+        """Return the access to an array's arriving rows; None if all rows are there."""
         return self.units.arrival(array) if self.units else None
 
     def _path(self, file: str) -> str:
@@ -267,14 +277,17 @@ class Pack:
 
     @property
     def trailer(self) -> Trailer:
-        """The trailer of a pack of one part that is sealed."""
+        """Trailer of a sealed pack of one part."""
         trailer = None if self.shards else Trailer.from_bytes(self.seal)
         if trailer is None:
             raise ValueError("a pack of shards has a trailer in each")
         return trailer
 
     def read_bytes(self, file: str, offset: int, nbytes: int) -> bytes:
-        """Read bytes of one of its files, fewer only at its end. file: as in extents. Raises OSError."""
+        """Return bytes of one of its files, fewer only at the file's end. file: as in extents.
+
+        Raises OSError.
+        """
         return pread_path(self._path(file), nbytes, min(offset, _MAX_OFFSET))
 
     def open_files(self) -> PackFiles:
@@ -282,10 +295,11 @@ class Pack:
         return PackFiles(self)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """Read rows [start, stop) of one array as it is stored, into new memory: for looking at a pack, not for training.
+        """Return rows [start, stop) of one array as stored, in new memory; for inspection, not for training.
 
-        name: a fixed field, or an array of a ragged one ("key", "key.offsets"; not of a pack of several shards); a blob's rows
-        are its bytes. Raises FormatError if a file is shorter than the header says; ValueError for a compressed array.
+        name: a fixed field, or an array of a ragged field ("key", "key.offsets"; not in a pack of several
+        shards); rows of a blob are its bytes. Raises FormatError if a file is shorter than the header says;
+        ValueError for a compressed array.
         """
         extents = self.header.extents[name]
         total = sum(e.rows for e in extents)
@@ -304,13 +318,19 @@ class Pack:
         return np.frombuffer(b"".join(pieces), dtype).reshape(-1, *shape)
 
     def read_ragged(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes]:
-        """Read the bytes of rows [start, stop) of a ragged field. Raises FormatError if its offsets are damaged."""
+        """Return the bytes of each of rows [start, stop) of a ragged field.
+
+        Raises FormatError if its offsets are damaged.
+        """
         sizes, blob = self.read_blob(name, start, self.rows if stop is None else min(stop, self.rows))
         bounds = np.cumsum([0, *sizes]).tolist()
         return [blob[a:b] for a, b in itertools.pairwise(bounds)]
 
     def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
-        """Return the sizes of rows [start, stop) of a ragged field, and their bytes. Raises FormatError."""
+        """Return the sizes of rows [start, stop) of a ragged field, and their concatenated bytes.
+
+        Raises FormatError.
+        """
         if self.shards:
             pieces = [pack.read_blob(own, *rows) for pack, own, *rows in self.pieces(name, start, stop)]
             sizes = np.concatenate([np.empty(0, np.int64), *(some for some, _ in pieces)])
@@ -322,7 +342,7 @@ class Pack:
         return np.diff(offsets), self.read(name, int(offsets[0]), int(offsets[-1])).tobytes()
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[tuple[Pack, str, int, int]]:
-        """Yield the shards that have rows [start, stop) of a field: with its name there, and the rows there."""
+        """Yield (shard, field's name there, first row, last row + 1) for rows [start, stop) of a field."""
         first = 0
         for shard in self.shards:
             low, high = max(start, first) - first, min(stop, first + shard.rows) - first
@@ -331,9 +351,9 @@ class Pack:
             first += shard.rows
 
     def checksums(self) -> NDArray[np.uint64]:
-        """Read the checksum table, uint64 [blocks, columns], of a pack of one part.
+        """Return the checksum table of a pack of one part, uint64 [blocks, columns].
 
-        Raises FormatError if it is damaged; ValueError for a pack of shards, each of which has its own.
+        Raises FormatError if it is damaged; ValueError for a pack of shards, each of which has its own table.
         """
         try:
             table = self.stored_checksums()
@@ -344,7 +364,7 @@ class Pack:
         return table
 
     def stored_checksums(self) -> NDArray[np.uint64] | None:
-        """Read the checksum table, whatever it says; None if it is not as long as it should be. Raises OSError."""
+        """Return the checksum table without checking it; None if its length is wrong. Raises OSError."""
         trailer, shape = self.trailer, (self.header.blocks, len(self.header.columns))
         file = CHECKSUMS_FILE if self.format == "npy" else ""
         data = self.read_bytes(file, trailer.checksums_offset, 8 * shape[0] * shape[1])
@@ -352,9 +372,9 @@ class Pack:
         return np.frombuffer(data, "<u8").reshape(shape) if whole else None
 
     def stored_block(self, array: str, block: int, piece: int) -> Iterator[bytes]:
-        """Read the bytes of one block of an array as they are stored, in pieces of that size; of a pack of one part.
+        """Yield the stored bytes of one block of an array in pieces of `piece` bytes; for a pack of one part.
 
-        Raises FormatError if the offsets of a ragged field lead out of its blob.
+        Raises FormatError if the offsets of a ragged field lead outside its blob.
         """
         spans = BlockSpans(self.header, array, self.read_bytes).spans(block)
         if spans is None:
@@ -364,26 +384,32 @@ class Pack:
                 yield self.read_bytes(file, offset + at, min(piece, nbytes - at))
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """Read the inputs' relative paths of rows [start, stop), as UTF-8; other bytes are lone surrogates ("surrogateescape")."""
+        """Return the keys (inputs' relative paths) of rows [start, stop).
+
+        Undecodable bytes become lone surrogates.
+        """
         found = self.read_ragged("key", start, stop) if start < self.rows else []
         return [key.decode("utf-8", "surrogateescape") for key in found]
 
     def preprocess(self, images: Any, *, augment: Any = None) -> Any:
-        """Return new images as rows, as ``packer.Preprocess(pack, augment)(images)``, which is better kept for several calls."""
-        import packer  # its public names: what is beside the format is imported nowhere in it
+        """Return new images as rows.
+
+        Keep a ``packer.Preprocess(pack, augment)`` instead for several calls.
+        """
+        import packer  # public names; the format imports nothing beside it at import time
 
         return packer.Preprocess(self, augment)(images)
 
     def rows_of(self, keys: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each key, int64 [len(keys)].
 
-        The first call reads all keys, 0.5 us each, and keeps 24 bytes a row, of more than 6 million rows in
-        temporary files.
-        Raises UsageError if the pack has no keys, for a key that no row has, and for one that several rows have.
+        The first call reads all keys, 0.5 us each, and keeps 24 bytes per row, in temporary files above 6
+        million rows. Raises UsageError if the pack has no keys, for a key that no row has, and for a key that
+        several rows have.
         """
         self.check_keyed()
         if isinstance(keys, str) or not isinstance(keys, Iterable):
-            raise UsageError(f"{self.path}: {keys!r} is no list of keys. Pass one such as ['cat/1.jpg'].")
+            raise UsageError(f"{self.path}: {keys!r} is not a list of keys. Pass one such as ['cat/1.jpg'].")
         return self._row_keys.rows(keys)
 
     def check_keyed(self) -> None:
@@ -397,10 +423,10 @@ class Pack:
 
 
 class PackFiles:
-    """The files that hold the rows of a pack, each opened once; a context manager."""
+    """The open files that hold a pack's rows, each opened once; a context manager."""
 
     def __init__(self, pack: Pack) -> None:
-        """Open all of them. Raises FormatError."""
+        """Open all files. Raises FormatError."""
         self._fds: dict[str, int] = {}
         for extent in itertools.chain(*pack.header.extents.values()):
             if extent.file not in self._fds:
@@ -419,7 +445,10 @@ class PackFiles:
             os.close(fd)
 
     def read_into(self, file: str, out: memoryview, offset: int) -> int:
-        """Fill `out` from that offset of a file; return how many bytes were read, fewer only at its end. Raises OSError."""
+        """Fill `out` from an offset of a file; return the bytes read, fewer only at its end.
+
+        Raises OSError.
+        """
         return pread_into(self._fds[file], out, offset)
 
     def willneed(self, file: str, offset: int, nbytes: int) -> None:
@@ -429,9 +458,10 @@ class PackFiles:
 
 
 def check_own(name: str) -> None:
-    """See that a pack's files, whole or damaged, are files of its own. Raises FormatError; does nothing where there is none.
+    """Check that a pack's files, complete or damaged, belong to it.
 
-    For those who read, or write, without open_pack, which does the same.
+    Raises FormatError; does nothing if there are none.
+    For readers and writers that bypass open_pack, which checks this too.
     """
     with contextlib.suppress(OSError):
         if not os.path.isdir(name):
@@ -444,9 +474,10 @@ def check_own(name: str) -> None:
 
 
 def read_seal(path: str) -> bytes:
-    """Read the last 128 bytes of a pack's file, or of its directory's trailer; fewer if there are no more. Raises OSError.
+    """Return the last 128 bytes of a pack's file or of its directory's trailer, fewer if it is shorter.
 
-    Of a pack of shards, the digest of its index.
+    Raises OSError.
+    For a pack of shards: the digest of its index.
     """
     if os.path.exists(os.path.join(path, INDEX_FILE)):
         return digest([pread_path(check_inside(path, INDEX_FILE), MAX_INDEX_BYTES + 1, 0)])
@@ -455,14 +486,12 @@ def read_seal(path: str) -> bytes:
 
 
 def unreadable(name: str, error: OSError) -> FormatError:
-    """Return the error for a file that is not there, or may not be read."""
+    """Return the error for a file that is missing or not readable."""
     remedy = "Raise ulimit -n" if error.errno == errno.EMFILE else "Check the name and the permissions"
     if error.errno == errno.ENOENT and os.path.isdir(work := name.rstrip("/") + PARTIAL_SUFFIX):
-        # What kept no journal, as a generator of samples, is not gone on with.
+        # A conversion without a journal, such as one of a generator's samples, starts again.
         goes_on = os.path.exists(os.path.join(work, "journal"))
-        again = (
-            "run the same packer convert again, and it goes on" if goes_on else "run it again; it begins anew"
-        )
+        again = "run the same packer convert again to continue" if goes_on else "run it again; it starts over"
         remedy = f"Its conversion did not finish ({work}): {again}"
     parts = {TRAILER_FILE: "trailer", HEADER_FILE: "header"}
     return FormatError(
@@ -472,16 +501,16 @@ def unreadable(name: str, error: OSError) -> FormatError:
 
 
 def wrong_heads(pack: Pack) -> Iterator[tuple[str, str]]:
-    """Yield arrays of a directory in which NumPy does not find what packer does, and why: other programs may write them anew.
+    """Yield (array, reason) for arrays whose .npy header differs from packer's.
 
-    Raises OSError.
+    Other programs may have rewritten them. Raises OSError.
     """
     for array, extents in pack.header.extents.items():
         if pack.format == "npy" and [e.offset for e in extents] == [PREAMBLE]:
             try:
                 head = array_head(pack.header, array)
             except ValueError as error:
-                yield array, f"is no array that NumPy can read ({error})"
+                yield array, f"is not an array that NumPy can read ({error})"
                 continue
             if pread_path(pack.file(extents[0]), PREAMBLE, 0) != head:
                 why = "its .npy header is not the one that packer wrote; another program has changed"
@@ -489,15 +518,16 @@ def wrong_heads(pack: Pack) -> Iterator[tuple[str, str]]:
 
 
 def check_heads(pack: Pack) -> None:
-    """See that NumPy finds in the arrays of a directory what packer does. Raises FormatError, OSError."""
+    """Check that NumPy reads a directory's arrays as packer does. Raises FormatError, OSError."""
     for array, why in wrong_heads(pack):
         raise damaged(pack.file(pack.header.extents[array][0]), why)
 
 
 def check_extents(pack: Pack, size: int | None = None) -> None:
-    """Check that every extent lies inside its file, so that a read finds its rows. Raises FormatError, OSError.
+    """Check that every extent lies inside its file, so that a read finds its rows.
 
-    size: bytes of its one file, in a store.
+    Raises FormatError, OSError.
+    size: bytes of its single file in a store.
     """
     if not pack.header.complete:
         raise damaged(pack.path, "is marked as not complete")
@@ -522,6 +552,7 @@ def check_extents(pack: Pack, size: int | None = None) -> None:
         if nbytes > sizes[path]:
             raise damaged(
                 path,
-                f"is {sizes[path]} bytes long; its header places {nbytes} bytes of rows there, some more than once",
+                f"is {sizes[path]} bytes long; its header places {nbytes} bytes of rows there,"
+                " some of them more than once",
                 "rows",
             )

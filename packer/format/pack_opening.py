@@ -1,7 +1,8 @@
 """Open a pack: a file, a directory of .npy files, a directory of shards, or a URL.
 
-Of a sealed pack the trailer and the header are read, of a pack of shards its index alone; rows are not touched, HDF5 is not asked. A
-shard is compared with the index when a file of it is first needed: before that nothing of it is read.
+Opening a sealed pack reads its trailer and header, a pack of shards only its index. It touches no rows and
+does not use HDF5. A shard is compared with the index before a file of it is first used; until then nothing of
+it is read.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from packer.format.shards import is_header_sealed, not_listed, read_index, toget
 from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
 from packer.remote.urls import is_url
 
-_ATTEMPTS = 5  # at a pack that is replaced while its trailer, its header and its size are looked at
+_ATTEMPTS = 5  # of opening a pack that is being replaced
 
 
 def open_pack(path: str | os.PathLike[str]) -> Pack:
-    """Open a pack, .h5, directory or URL, checking that it is whole. The public function, with a cache, is filling.opening's.
+    """Open a pack (.h5, directory or URL) and check that it is complete.
 
-    Of a pack of shards the index is read. Raises FormatError, RemoteError.
+    filling.opening has the public function.
+    Raises FormatError, RemoteError.
     """
     name = os.fspath(path)
     if is_url(name):
-        # Here: those who read local packs need not load it, which takes 20 ms.
+        # imported here: it takes 20 ms, which local packs do not need
         from packer.format.remote_pack import open_remote
 
         return open_remote(name)
@@ -41,19 +43,22 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
 
 
 def open_part(path: str) -> Pack:
-    """Open one file or one directory of .npy files, as open_pack does, whatever NumPy would make of these: for verifying."""
+    """Open one file or one directory of .npy files, without checking npy headers; for verifying."""
     return _opened(path, _open_one)
 
 
 def open_damaged(path: str) -> Pack:
-    """Open a pack whose arrays may be damaged, cut short or gone. Raises FormatError for a damaged trailer, header or index."""
+    """Open a pack whose arrays may be damaged, cut short or gone.
+
+    Raises FormatError for a damaged trailer, header or index.
+    """
     return _opened(path, _open_damaged_shards if _has_index(path) else _open_unchecked)
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
     if name.endswith(PARTIAL_SUFFIX):
         raise FormatError(
-            f"{name}: is a conversion that did not finish. Run the same packer convert again: it goes on."
+            f"{name}: is a conversion that did not finish. Run the same packer convert again to continue."
         )
     try:
         for _ in range(_ATTEMPTS):
@@ -69,7 +74,7 @@ def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
 
 
 def _version(name: str) -> tuple[int, ...]:
-    """Return what tells a file, or a folder, from the one that replaces it. Raises OSError."""
+    """Return values that tell a file or folder from its replacement. Raises OSError."""
     found = os.stat(name)
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
@@ -79,7 +84,7 @@ def _has_index(name: str) -> bool:
 
 
 def _open_whole(name: str) -> Pack:
-    """Open one file or one directory of .npy files, which NumPy reads as packer does."""
+    """Open one file or one directory of .npy files, and check the npy headers."""
     pack = _open_one(name)
     check_heads(pack)
     return pack
@@ -107,7 +112,7 @@ def _open_unchecked(name: str) -> Pack:
 
 
 def _file_seal(name: str) -> bytes:
-    """Return the trailer of a file. Raises FormatError if it has none: HDF5 tells whether it is a pack all the same."""
+    """Return a file's trailer. Raises FormatError if there is none; HDF5 tells whether the file is a pack."""
     if not stat.S_ISREG(os.stat(name).st_mode):
         raise not_regular(name)
     seal = read_seal(name)
@@ -120,25 +125,26 @@ def _file_seal(name: str) -> bytes:
     except FormatError as error:
         error.part = "trailer"
         raise
-    # A program that opens a file for writing cuts it where HDF5's part ends; damage leaves something.
+    # A program that opens a file for writing cuts it at the end of HDF5's part; damage leaves more.
     if os.path.getsize(name) != hdf5_end(name):
         raise damaged(name, "trailer is damaged", "trailer")
     folder = os.path.dirname(name)
     raise FormatError(
-        f"{name}: was opened for writing since it was sealed, so its rows may have changed."
+        f"{name}: was opened for writing after it was sealed, so its rows may have changed."
         f" Run packer seal {folder if _has_index(folder) else name}.",
         part="unsealed",
     )
 
 
 def _directory_seal(name: str) -> bytes:
-    """Return what is the trailer of a directory. Raises FormatError if it has none."""
+    """Return the trailer of a directory. Raises FormatError if there is none."""
     if not os.path.exists(os.path.join(name, TRAILER_FILE)):
         edited = os.path.exists(os.path.join(name, HEADER_FILE))
         remedy = (
-            f"If all of it was copied, or it was edited in place, run packer seal {name}."
+            f"If the copy is complete, or the pack was edited in place, run packer seal {name}."
             if edited
-            else f"Run packer convert {name} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."
+            else f"Run packer convert {name} OUT.h5, or packer.fill_pack(images, 'OUT.h5'),"
+            " which converts while it is loaded from."
         )
         raise FormatError(
             f"{name}: is a folder without a {TRAILER_FILE!r} file, not a pack. {remedy}",
@@ -149,7 +155,7 @@ def _directory_seal(name: str) -> bytes:
 
 
 class _Confirmed(set[str]):
-    """Paths of shards that this process has compared with the index; another one compares them itself."""
+    """Paths of shards that this process has compared with the index; pickling empties the set."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Confirmed, ()
@@ -157,12 +163,12 @@ class _Confirmed(set[str]):
 
 @dataclass(frozen=True)
 class _ListedShard(Pack):
-    """A shard as the index describes it, which is compared with its files before the first of them is given out."""
+    """A shard as the index describes it, compared with its files before the first of them is used."""
 
     confirmed: _Confirmed = field(kw_only=True, compare=False, repr=False)
 
     def check_same(self) -> None:
-        """See Pack. A shard that was not compared yet will be when it is needed."""
+        """See Pack. Skips a shard that has not been compared yet."""
         if self.path in self.confirmed:
             super().check_same()
 
@@ -174,7 +180,7 @@ class _ListedShard(Pack):
         try:
             check_inside(*os.path.split(self.path))
             if not _is_listed(plain):
-                open_part(self.path)  # says what is wrong with it, if something is
+                open_part(self.path)  # reports damage, if any
                 raise not_listed(self.path)
             check_extents(plain)
             check_heads(plain)
@@ -194,14 +200,14 @@ def _is_listed(shard: Pack) -> bool:
 
 
 def _open_shards(name: str) -> Pack:
-    """Open a directory of shards, by its index alone."""
+    """Open a directory of shards from its index alone."""
     index = read_index(name, make=partial(_ListedShard, confirmed=_Confirmed()))
     with os.scandir(name) as entries:
         plain = {
             e.path for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False)
         }
     for shard in index.shards:
-        if shard.path not in plain:  # it is missing, or a link, which may lead anywhere
+        if shard.path not in plain:  # missing, or a link, which may lead anywhere
             shard.confirm()
     return together(name, index, index.shards)
 

@@ -1,8 +1,8 @@
-"""PackWriter: blocks of rows in, a sealed pack under its final name out, or nothing.
+"""PackWriter: takes blocks of rows and leaves a sealed pack under its final name, or nothing.
 
-Work in progress lies in a folder beside the output (working_folder.py). The final name only ever holds a whole pack: it is given by
-one rename, after the bytes have been flushed. With a plan, finished blocks are journalled, and a writer of the same plan goes
-on where an interrupted one left off.
+Unfinished output lies in a folder beside the output (working_folder.py). The final name only ever holds a
+complete pack: one rename publishes it after the bytes have been flushed. With a plan, finished blocks are
+journalled, and a writer with the same plan continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
-ROWS = -1  # in the journal in place of a block's number: rows of some blocks
+ROWS = -1  # block number in the journal of entries for rows of unfinished blocks
 
 Rows = NDArray[np.generic] | Sequence[bytes]
-"""Of a fixed field [rows, *shape], C-contiguous, of its dtype; of a ragged one the bytes of each row."""
+"""Rows of a fixed field: [rows, *shape], C-contiguous, its dtype; of a ragged field: the bytes of each row.
+"""
 WriteRows = Callable[[Mapping[str, Rows]], None]
 """Writes the next rows of some fields of a block, by name."""
 
@@ -45,18 +46,18 @@ _CONTAINERS: Mapping[str, type[Hdf5Container] | type[NpyContainer]] = {
 
 
 class PackWriter:
-    """A pack being written; a context manager that removes, or keeps for resuming, what was not finished.
+    """A pack that is being written; a context manager that removes unfinished work, or keeps it for resuming.
 
-    It is long because blocks, rows that are moved, checksums and the seal share open files and one table.
+    Long because blocks, moved rows, checksums and the seal share open files and one checksum table.
 
-    fields: of the pack. rows: planned, at least 1; block_rows: rows a block. plan: what is being made, as plain JSON values;
-    a writer of an equal plan goes on where this one was interrupted. resume: refuse what is left of another plan.
+    fields: of the pack; rows: planned, at least 1; block_rows: rows per block;
+    plan: identity of the conversion (plain JSON values), which an unfinished run must match to be resumed;
+    resume: refuse the remains of another plan;
+    done: block -> note of its record, for blocks that an interrupted run had finished;
+    cleared: how the plan of a discarded unfinished run differed.
 
-    done: block -> the note it was recorded with, of the blocks that an interrupted writer had finished. cleared: how the plan of
-    an interrupted run differed that was cleared.
-
-    open_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another plan), SpaceError,
-    PackerError (somebody else is writing the same output).
+    open_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another
+    plan), SpaceError, PackerError (another process is writing the same output).
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PackWriter:
         resume: bool = False,
         checked: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """name: of the pack in messages; checked: called with the rows of an interrupted run that were compared with their checksums."""
+        """name: of the pack in messages; checked: called with the number of verified rows when resuming."""
         self.out, self.fields, self.rows, self.block_rows = name or out, tuple(fields), rows, block_rows
         self.done: dict[int, Any] = {}
         self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
@@ -100,8 +101,9 @@ class PackWriter:
                 self._recorded = len(self._place.resumed)
                 container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
                 self._container = container
-                self.place = container.place  # descriptor and offset of a row of a field stored as it is
-                for name, f in self._plain.items():  # have the disk promise the space now
+                # file descriptor and offset of a row of an uncompressed fixed field
+                self.place = container.place
+                for name, f in self._plain.items():  # reserve the disk space now
                     reserve(*self.place(name, 0), rows * f.row_bytes)
                 self._check_done(checked)
         except BaseException:
@@ -118,34 +120,35 @@ class PackWriter:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks planned."""
+        """Number of planned blocks."""
         return len(self._checksums)
 
     @property
     def folder(self) -> str:
-        """The folder in which the pack is made."""
+        """Working folder of the pack."""
         return self._place.path
 
     @property
     def extents(self) -> dict[str, tuple[Extent, ...]]:
-        """Extents of the fields that are stored as they are."""
+        """Extents of the uncompressed fixed fields."""
         return self._container.extents
 
     @property
     def kept(self) -> bool:
-        """True if closing keeps what has been done so far: some of it is recorded."""
+        """True if closing keeps the unfinished work, because some of it is journalled."""
         return self._recorded > 0 and self._resumable
 
     def forget(self) -> None:
-        """Keep nothing when closing without having finished: there is nothing to go on with."""
+        """Discard unfinished work on closing: there is nothing to resume."""
         self._recorded = 0
 
     @contextmanager
     def open_block(self, block: int) -> Iterator[WriteRows]:
-        """Give a function that writes some of the block's rows, of some fields; note the checksums when all are written.
+        """Yield a function that writes the block's rows of some fields; then record the checksums.
 
-        Each field's rows are given in order, every field that is not left to finish() whole. They are written at once, so one buffer
-        may be filled again and again, while it is in the cache. Works in a forked process as well: the checksums are shared.
+        Each field's rows are given in order, and completely, except for fields that finish() receives. They
+        are written at once, so that the caller can refill one buffer while it is in the cache. Works in a
+        forked process too: the checksums are shared.
         """
         intakes = {f.name: _Intake(self, f, block) for f in self.fields}
         given = {f.name for f in self.fields if not f.ragged}
@@ -161,31 +164,36 @@ class PackWriter:
                 self._checksums[block, self._columns.index(name)] = intakes[name].close()
 
     def write_block(self, block: int, rows: Mapping[str, Rows]) -> None:
-        """Write all rows of one block at once."""
+        """Write all rows of one block."""
         with self.open_block(block) as write:
             write(rows)
 
     def record(self, block: int, note: Any) -> None:
-        """Journal a block as done; in the process that made the writer. note: plain JSON values, given back in `done`.
+        """Journal a block as done, in the process that created the writer.
 
-        Its bytes and checksum have been written; should a power cut take them all the same, the next writer sees it.
+        note: plain JSON values, returned in `done`.
+        Its bytes and checksums have been written; if a power cut loses them nevertheless, the next writer
+        detects it.
         """
         self._place.record([block, self._checksums[block].tolist(), note])
         self._recorded += 1
 
     def record_rows(self) -> None:
-        """Journal that rows of blocks that are not done may be there, which somebody else keeps account of."""
+        """Journal that rows of unfinished blocks may exist; the caller keeps account of them."""
         self._place.record([ROWS, [], None])
         self._recorded += 1
 
     def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
-        """Write rows from `row` on of a field that is stored as it is, in a block that is not done. Thread-safe for other rows."""
+        """Write rows from `row` on of an uncompressed fixed field, in an unfinished block.
+
+        Thread-safe for distinct rows.
+        """
         fd, offset = self.place(name, row)
         with writing(self.out):
             pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
 
     def close_block(self, block: int) -> dict[str, NDArray[np.generic]]:
-        """Note the checksums of a block whose rows were written by write_rows. Thread-safe for different blocks.
+        """Record the checksums of a block whose rows write_rows wrote. Thread-safe for different blocks.
 
         Returns: name -> its rows as they are in the file, [rows, *shape], mapped and read-only.
         """
@@ -207,7 +215,10 @@ class PackWriter:
         return data.view(f.dtype).reshape(stop - start, *(f.shape or ()))
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
-        """Copy rows (to, from), in that order, and note the changed blocks' checksums anew; none that was copied over before."""
+        """Copy rows, given as (to, from) pairs, in order, and update checksums.
+
+        No pair may read an overwritten row.
+        """
         moves = list(moves)
         for to, origin in moves:
             for name in self._plain:
@@ -215,12 +226,12 @@ class PackWriter:
         for block in sorted({to // self.block_rows for to, _ in moves}):
             self._checksum(block, self.rows)
         for name, files in self._files.items():
-            if self._checksums[:, self._columns.index(name)].any():  # else it is given to finish()
+            if self._checksums[:, self._columns.index(name)].any():  # else finish() receives the field
                 with writing(self.out):
                     files.move(moves)
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
-        """Read rows [start, stop) of a fixed field that is stored as it is, as written so far."""
+        """Return rows [start, stop) of an uncompressed fixed field as written so far."""
         f = self._plain[name]
         assert f.shape is not None
         fd, offset = self.place(name, start)
@@ -228,10 +239,10 @@ class PackWriter:
         return np.frombuffer(data, f.dtype).reshape(stop - start, *f.shape)
 
     def finish(self, *, rows: int, ragged: Mapping[str, Iterable[bytes]], **members: Any) -> Header:
-        """Seal the pack with its first `rows` rows and give it its final name.
+        """Seal the pack with its first `rows` rows, publish it under its final name, and return the header.
 
-        ragged: field -> bytes of each row, of the ragged fields that were not written block by block; members: the remaining
-        members of Header. Returns the header.
+        ragged: field -> bytes of each row, for ragged fields that were not written by block; members: the
+        remaining members of Header.
         """
         if not 1 <= rows <= self.rows:
             raise ValueError(f"rows is {rows} of {self.rows}")
@@ -245,7 +256,7 @@ class PackWriter:
         def header(extents: dict[str, tuple[Extent, ...]]) -> bytes:
             sealed.append(Header(rows, block_rows, self.fields, extents, **members))
             data = sealed[-1].to_bytes()
-            Header.from_bytes(data, self.out)  # what cannot be read again is not given the final name
+            Header.from_bytes(data, self.out)  # an unreadable header must not be published
             return data
 
         with writing(self.out):
@@ -257,7 +268,7 @@ class PackWriter:
         return sealed[-1]
 
     def close(self) -> None:
-        """Let go of what is not finished: removed, or kept where blocks were recorded. Called again, it does nothing."""
+        """Remove unfinished work, or keep it if blocks were journalled. Further calls do nothing."""
         with self._closing:
             if not self._finished:
                 self._finished = True
@@ -265,7 +276,7 @@ class PackWriter:
                 self._place.close(keep=self.kept)
 
     def _check_done(self, checked: Callable[[int], None]) -> None:
-        """Compare the blocks of an interrupted run with their checksums; those that differ are to be done again."""
+        """Verify the blocks of an interrupted run; damaged blocks count as not done."""
         latest = {int(block): (sums, note) for block, sums, note in self._place.resumed if block != ROWS}
         rows = 0
         with ThreadPoolExecutor(cores()) as pool:
@@ -284,14 +295,14 @@ class PackWriter:
             checksum = sums[self._columns.index(f.name)]
             if f.name in self._plain:
                 same = block_checksum(self.read_rows(f.name, start, stop)) == checksum
-            else:  # ragged fields that are given to finish() have no files, and 0 for a checksum
+            else:  # fields that finish() receives have no files and a checksum of 0
                 same = not checksum or self._files[f.name].check(block, checksum)
             if not same:
                 return False
         return True
 
     def _zero(self, rows: int) -> None:
-        """Clear the rows behind the last one kept: equal inputs give equal files."""
+        """Zero the rows behind the last one kept, so that equal inputs give equal files."""
         for name, f in self._plain.items():
             step = max(1, _MOVE_BYTES // f.row_bytes)
             for start in range(rows, self.rows, step):
@@ -307,7 +318,7 @@ class PackWriter:
     def _added(
         self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]
     ) -> dict[str, AddedArray]:
-        """Return the arrays that the container takes in at the end; streams note their blocks' checksums as they pass."""
+        """Return the arrays that the container adds at the end; generators record their blocks' checksums."""
         added: dict[str, AddedArray] = {}
         for f in self.fields:
             if f.name in self._plain:
@@ -340,7 +351,7 @@ class PackWriter:
 
 
 class _Intake:
-    """Takes in the rows of one field of one block: written where they belong at once, or gathered for a file of their own."""
+    """Receiver of a field's rows of one block: writes them in place, or collects them for a block file."""
 
     def __init__(self, writer: PackWriter, field: Field, block: int) -> None:
         self._writer, self._field, self._block, self._count = writer, field, block, 0
@@ -350,7 +361,7 @@ class _Intake:
         self._gathered = None if self._files is None else self._files.empty()
 
     def add(self, part: Any) -> None:
-        """Take in some more rows. Raises ValueError if they do not fit the field or the block."""
+        """Write or collect further rows. Raises ValueError if they do not fit the field or the block."""
         f = self._field
         if not f.ragged:
             shape = (len(part), *(f.shape or ()))
@@ -366,7 +377,7 @@ class _Intake:
         self._count += len(part)
 
     def close(self) -> int:
-        """Return the checksum of what is stored. Raises ValueError if rows are missing."""
+        """Return the checksum of the stored bytes. Raises ValueError if rows are missing."""
         f = self._field
         if self._count != self._rows:
             raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; {self._count} are given")
@@ -383,7 +394,7 @@ def _cut(blob: bytearray, bounds: Sequence[int]) -> Iterator[bytes]:
 
 
 def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[bytearray, NDArray[np.int64]]:
-    """Join all rows' bytes; returns them and the offsets [rows + 1] in them."""
+    """Concatenate all rows' bytes; return the blob and its offsets, int64 [rows + 1]."""
     blob, offsets = bytearray(), np.zeros(rows + 1, "<i8")
     count = 0
     for count, value in enumerate(values, 1):

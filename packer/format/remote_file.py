@@ -1,4 +1,4 @@
-"""Files of packs in stores: header, seal and checksums by ranged reads, each of the version that was opened."""
+"""Files of remote packs: ranged reads of header, seal and checksums, all of the version that was opened."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from packer.remote import access
 from packer.remote.object_store import ObjectInfo
 from packer.starting import ForkSafeLock
 
-END_BYTES = 1 << 20  # of an object, read first: trailer, header and checksums of most packs lie there
-ATTEMPTS = 3  # at bytes whose checksums differ, before they are thought to be so in the store
+# bytes at an object's end that are read first; they hold trailer, header and checksums of most packs
+END_BYTES = 1 << 20
+ATTEMPTS = 3  # reads after a checksum mismatch, before the object counts as damaged
 
 
 class RemoteFile:
-    """A file of a pack in a store: its URL, size and version. Thread-safe.
+    """A file of a remote pack: its URL, size and version. Thread-safe.
 
-    end: its last bytes, if they hold the block checksums: reading rows needs them first. listed: the shard as the index describes it,
-    with which the first read compares the object.
+    end: its last bytes, if they hold the block checksums, which reading rows needs first; listed: the shard
+    as the index describes it, which the first read compares with the object.
     """
 
     def __init__(self, url: str, info: ObjectInfo, end: bytes = b"", listed: Pack | None = None) -> None:
@@ -28,11 +29,11 @@ class RemoteFile:
 
     @classmethod
     def of_listed(cls, shard: Pack) -> RemoteFile:
-        """Return the file of a shard as the index describes it; nothing is asked of the store."""
+        """Return the file of a shard as the index describes it, without a request to the store."""
         return cls(shard.path, ObjectInfo(shard.trailer.container_length + SIZE, None, ""), listed=shard)
 
     def confirm(self) -> None:
-        """See that the object is the shard that the index lists, if it is one and that was not done. Raises PackerError."""
+        """Compare a listed shard's object with the index, unless that was done. Raises PackerError."""
         with self._lock:
             if self._listed is None:
                 return
@@ -43,13 +44,16 @@ class RemoteFile:
                 if bytes(data[-SIZE:]) == self._listed.seal:
                     break
             if bytes(data[-SIZE:]) != self._listed.seal or not is_header_sealed(self._listed):
-                read_object(self.url)  # to say what is wrong, if something is
+                read_object(self.url)  # reports damage, if any
                 raise not_listed(self.url)
             check_extents(self._listed, info.size)
             self.info, self._end, self._listed = info, bytes(data), None
 
     def read(self, offset: int, nbytes: int, path: str = "") -> bytearray:
-        """Return bytes of it, or write them to a file; of this version or not at all. See read_range. Raises PackerError."""
+        """Return bytes of the opened version, or write them to a file (see read_range).
+
+        Raises PackerError.
+        """
         self.confirm()
         end, stop = self._end, offset + nbytes
         at = offset - (self.info.size - len(end))
@@ -67,8 +71,8 @@ def read_object(url: str) -> tuple[Pack, RemoteFile]:
     trailer = Trailer.from_bytes(end[-SIZE:])
     if trailer is None:
         raise FormatError(
-            f"{url}: is no pack, or was opened for writing since it was sealed. Download it, see what packer info says"
-            " of it, and upload it when packer seal has made it a pack again."
+            f"{url}: is not a pack, or was opened for writing after it was sealed."
+            " Download it, run packer info on it, then packer seal, and upload it again."
         )
     trailer.check_length(url, info.size)
     read = RemoteFile(url, info, end).read

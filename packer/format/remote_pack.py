@@ -1,4 +1,4 @@
-"""Packs in stores: opened by their URL; their rows, in the files of a cache, or passed through memory."""
+"""Remote packs, opened by URL. Their rows are read from the files of a cache, or pass through memory."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from packer.remote import access
 from packer.remote.urls import join
 from packer.starting import ForkSafeLock
 
-_TOGETHER = 32  # stretches that one read holds at a time
-# Stretches that a step onwards goes at most, and such steps until what follows is asked for.
+_TOGETHER = 32  # stretches that a read holds at once
+# A sequential step goes forward by at most _NEAR stretches; after _STEPS such steps the next stretches are
+# prefetched.
 _NEAR, _STEPS = 2, 2
-_LOOK = 64  # reads between looks at whether all of an array has come
+_LOOK = 64  # reads between checks whether an array has arrived completely
 
 
 class RemoteRows:
-    """The rows of one pack; see Units. Thread-safe; works again after fork and unpickling.
+    """The rows of a remote pack; see Units. Thread-safe; usable after fork and unpickling.
 
-    files: of the pack. cache: keeps stretches, None without one: rows pass through memory.
+    files: of the pack; cache: stores stretches; None: rows pass through memory.
     """
 
-    ahead_bytes = 32 * STRETCH_BYTES  # two for each connection
+    ahead_bytes = 32 * STRETCH_BYTES  # two stretches per connection
 
     def __init__(
         self, pack: Pack, files: Mapping[str, RemoteFile], cache: StretchCache | None = None
@@ -54,31 +55,31 @@ class RemoteRows:
 
     @property
     def map(self) -> StretchMap:
-        """The places of the stretches."""
+        """Places of the stretches."""
         if self._map is None:
             with self._lock:
                 self._map = self._map or StretchMap(self.pack, self.files)
         return self._map
 
     def check(self) -> None:
-        """See that the cache can be used; leave it. Raises PackerError."""
+        """Check that the cache can be used, and release it. Raises PackerError."""
         self.kept(np.arange(0))
         self.close()
 
     def arrival(self, array: str) -> RemoteArrival:
-        """Return the arrival of an array's rows."""
+        """Return the access to an array's arriving rows."""
         return RemoteArrival(self, array)
 
     def path(self, file: str) -> str:
-        """Return the local file in which the rows of a file of the pack stand once they have arrived."""
+        """Return the local file that holds the rows of a pack's file once they have arrived."""
         return os.devnull if self.cache is None else self.cache.path(self.map, file)
 
     def own(self) -> RemoteRows:
-        """Return them for one dataset alone; see Pack."""
+        """Return the rows for the exclusive use of one dataset; see Pack."""
         return RemoteRows(self.pack, self.files, copy(self.cache))
 
     def close(self) -> None:
-        """Forget what is in memory, and leave the cache."""
+        """Drop the stretches in memory, and release the cache."""
         self.window.close()
         if self.cache is not None:
             self.cache.close()
@@ -89,21 +90,24 @@ class RemoteRows:
         return nullcontext()
 
     def holds(self, stretches: Runs) -> bool:
-        """Return True if all of these stretches are in the files of the cache."""
+        """Return True if all of these stretches are in the cache."""
         assert self.cache is not None
         states = self.cache.states(self.map)
         spans = zip(stretches.starts.tolist(), stretches.lengths.tolist(), strict=True)
         return all(states[first : first + count].min(initial=KEPT) == KEPT for first, count in spans)
 
     def kept(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Return of each stretch whether it is in the files of the cache."""
+        """Return for each stretch whether it is in the cache, bool [len(numbers)]."""
         if self.cache is None:
             return np.zeros(len(numbers), bool)
         found: NDArray[np.bool_] = self.cache.states(self.map)[numbers] == KEPT
         return found
 
     def wait(self, numbers: Numbers) -> Numbers:
-        """Return once these stretches are in the cache as far as it has room; return the others. Raises PackerError."""
+        """Wait until the cache holds these stretches, as far as it has room; return the others.
+
+        Raises PackerError.
+        """
         missing = numbers[~self.kept(numbers)]
         if self.cache is None or self.cache.full or not len(missing):
             return missing
@@ -113,7 +117,7 @@ class RemoteRows:
         return passing
 
     def load(self, numbers: Numbers) -> Iterator[memoryview]:
-        """Yield the bytes of stretches, wherever they are. Raises PackerError."""
+        """Yield the bytes of stretches from the cache or the store. Raises PackerError."""
         passing = set(self.wait(numbers).tolist())
         for first in range(0, len(numbers), _TOGETHER):
             few = numbers[first : first + _TOGETHER].tolist()
@@ -122,19 +126,19 @@ class RemoteRows:
                 yield found.get(number) or self._read(number)
 
     def _read(self, number: int) -> memoryview:
-        """Return the bytes of a stretch that is in the cache; none without one, where a stretch may be empty."""
+        """Return the bytes of a cached stretch; b"" without a cache, where a stretch may be empty."""
         if self.cache is None:
             return memoryview(b"")
         begin, end = self.map.place(number)
         return memoryview(pread_path(self.path(self.map.file(number)), end - begin, begin))
 
     def _bring(self, number: int) -> memoryview:
-        """Bring a stretch into the cache, and return nothing; or its bytes."""
+        """Fetch a stretch: into the cache, returning b"", or into memory, returning its bytes."""
         return self.map.fetch(number) if self.cache is None else self.cache.bring(self.map, number)
 
 
 class RemoteArrival:
-    """The arrival of one array's rows. See Arrival."""
+    """Access to an array's rows. See Arrival."""
 
     def __init__(self, rows: RemoteRows, array: str) -> None:
         self._rows, self._array = rows, array
@@ -165,17 +169,17 @@ class RemoteArrival:
             self._rows.window.ahead(numbers[~self._rows.kept(numbers)].tolist())
 
     def _go_on(self, first: int, last: int) -> None:
-        """Ask for the stretches that follow where reads go from one to the next: who reads row by row asks for nothing."""
+        """Prefetch the following stretches while reads go from stretch to stretch, but not row by row."""
         before, self._latest = self._latest, last
         if first == before == last:
             return
-        # Threads read parts of a batch in any order; several small steps onwards are no chance.
+        # Threads read parts of a batch in any order; several small steps forward are not a coincidence.
         self._steps = self._steps + 1 if last > before and abs(first - before) <= _NEAR else 0
         if self._steps >= _STEPS:
             self._ask(self._rows.map.following(self._array, last, CONNECTIONS))
 
     def _numbers(self, runs: Runs) -> Numbers:
-        """Return the stretches that hold these elements; none once all are in the cache."""
+        """Return the stretches that hold these elements; none once the cache holds all."""
         if self._whole or not len(runs.starts):
             return np.empty(0, np.int64)
         stretches = self._rows.map
@@ -183,7 +187,7 @@ class RemoteArrival:
         return stretches.of(self._array, runs)
 
     def _gather(self, runs: Runs, out: NDArray[np.uint8]) -> None:
-        """Copy rows out of stretches that are kept, and of others, which are fetched."""
+        """Copy rows from cached and from fetched stretches into `out`."""
         pieces, at = sorted(self._pieces(runs)), 0
         order = np.array(list(dict.fromkeys(number for number, *_ in pieces)))
         rows = out.reshape(-1, self._rows.map.element_bytes(self._array))
@@ -195,7 +199,7 @@ class RemoteArrival:
                 at += 1
 
     def _pieces(self, runs: Runs) -> Iterator[tuple[int, int, int, int]]:
-        """Yield stretch, place in the output, and which of the stretch's elements."""
+        """Yield (stretch, position in the output, first and last + 1 of the stretch's elements)."""
         stretches, to = self._rows.map, 0
         for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
             for number in stretches.of(self._array, one_run(start, start + length)).tolist():
@@ -207,16 +211,16 @@ class RemoteArrival:
 
 @dataclass(frozen=True)
 class RemotePack(Pack):
-    """A pack in a store. path: its URL; files: by the names that extents have."""
+    """A remote pack. path: its URL; files: by the names in extents."""
 
     files: Mapping[str, RemoteFile] = field(kw_only=True)
 
     def own(self) -> RemotePack:
-        """See Pack; of a shard, too."""
+        """See Pack; works for a shard too."""
         return replace(self, units=(self.units or RemoteRows(self, self.files)).own())
 
     def check_same(self) -> None:
-        """Do nothing: each read asks for the version that was opened."""
+        """Do nothing: each read requests the version that was opened."""
 
     def confirm(self) -> None:
         """See Pack."""
@@ -233,14 +237,14 @@ class RemotePack(Pack):
         return _StoredFiles(self)
 
     def kept_in(self, cache: str, most: int) -> RemotePack:
-        """Return the pack with its rows in a cache, which may take so many bytes. Raises PackerError."""
+        """Return the pack with its rows in a cache of at most `most` bytes. Raises PackerError."""
         rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most))
-        rows.own().check()  # now: a folder that cannot be one is no matter of the first batch
+        rows.own().check()  # an unusable folder must not wait for the first batch
         return replace(self, units=rows)
 
 
 class _StoredFiles(PackFiles):
-    """The files of a pack in a store, read in pieces, each once."""
+    """The files of a remote pack, each piece read once."""
 
     def __init__(self, pack: RemotePack) -> None:
         self._files = pack.files
@@ -272,7 +276,7 @@ class _StoredFiles(PackFiles):
 
 
 def open_remote(url: str) -> RemotePack:
-    """Open a pack by its URL: a file, or a folder of shards. Raises FormatError, RemoteError."""
+    """Open a pack by its URL, a file or a folder of shards. Raises FormatError, RemoteError."""
     openers = [open_object, open_shards]
     if url.endswith("/") or not url.lower().endswith((".h5", ".hdf5")):
         openers.reverse()
@@ -290,13 +294,16 @@ def open_remote(url: str) -> RemotePack:
 
 
 def put_pack(url: str, path: str) -> None:
-    """Write a file of a pack as an object, which may replace one. Raises UsageError if what has that name is no pack; RemoteError."""
+    """Upload a pack's file; it may replace a pack.
+
+    Raises UsageError if the name holds anything else; RemoteError.
+    """
     try:
         with suppress(MissingObjectError):
             open_object(url)
     except FormatError:
         raise UsageError(
-            f"{url}: is there, and is no pack; only packs are replaced. Pass another name, or remove it."
+            f"{url}: exists and is not a pack; only packs are replaced. Pass another name, or remove it."
         ) from None
     access.put_file(url, path, patience=access.ROWS_PATIENCE)
 
@@ -325,5 +332,5 @@ def open_shards(url: str) -> RemotePack:
 
 def _of_arrays(url: str) -> FormatError:
     return FormatError(
-        f"{url}: is a folder of .npy files; of stores HDF5 packs are read. Repack it: packer repack."
+        f"{url}: is a folder of .npy files; remote packs are HDF5 files. Repack it: packer repack."
     )

@@ -1,4 +1,4 @@
-"""Rows by their keys: a table of hashes of the keys, in memory, or for many rows in a file without a name."""
+"""Index from keys to rows: a table of key hashes, in memory or, for many rows, in an unnamed file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from packer.errors import SpaceError, UsageError
 from packer.format.file_io import reserve
 from packer.starting import ForkSafeLock
 
-_KEYS_AT_ONCE = 1 << 16  # that are read to be hashed
-_SORTED_BITS = 20  # of the number of rows that are sorted at once, about
-_MEMORY_BYTES = 256 << 20  # of all tables of a pack; larger ones are files, whose pages the system may drop
-_ROW_BYTES = 40  # of a row in all of them, while they are made
+_KEYS_AT_ONCE = 1 << 16  # keys read and hashed at once
+_SORTED_BITS = 20  # about 2**20 rows are sorted at once
+# limit for all tables of a pack; larger tables are files, whose pages the system may drop
+_MEMORY_BYTES = 256 << 20
+_ROW_BYTES = 40  # bytes per row in all tables during construction
 
 
 class RowKeys:
-    """Rows by key: 24 bytes a row, made when the first key is asked for, in 0.5 us a row. Pickled without.
+    """Index from keys to rows: 24 bytes per row, built by the first lookup in 0.5 us per row.
 
-    A key is known by its hash of 128 bits: the chance that two of 10^9 keys have the same is below 10^-20.
-    Entries are sorted by the first half of it, so that keys are found by binary search. Thread-safe.
+    Pickled without the table.
+    A 128-bit hash stands for a key: two of 10^9 keys have equal hashes with a chance below 10^-20.
+    Entries are sorted by the first half of the hash and found by binary search. Thread-safe.
     """
 
     def __init__(self, path: str, count: int, read: Callable[[int, int], list[bytes]]) -> None:
@@ -38,9 +40,9 @@ class RowKeys:
         return {**known, "_table": None, "_lock": self._lock}
 
     def _build(self) -> tuple[NDArray[Any], ...]:
-        """Read and hash all keys. Returns both halves of the hashes, and the rows. Raises FormatError.
+        """Read and hash all keys; return both halves of the hashes and the rows. Raises FormatError.
 
-        Entries are dealt into parts by the leading bits of their hash, and each part is sorted in memory.
+        Entries are distributed into parts by the leading bits of their hash; each part is sorted in memory.
         """
         bits = max(0, self._count.bit_length() - _SORTED_BITS)
         given, counts = self._memory(np.dtype(("<u8", 2))), np.zeros(1 << bits, np.int64)
@@ -67,23 +69,29 @@ class RowKeys:
         return table
 
     def rows(self, keys: Iterable[str]) -> NDArray[np.int64]:
-        """Return the row of each key, int64 [len(keys)]. Raises UsageError for a key that no row has, or several have."""
+        """Return the row of each key, int64 [len(keys)].
+
+        Raises UsageError for a key of no row or of several rows.
+        """
         given, keys = keys, list(keys)
         if isinstance(given, str) or not all(isinstance(key, str) for key in keys):
             raise UsageError(
-                f"{self._path}: rows are asked for by a list of keys. Pass one of text, such as ['cat/1.jpg']."
+                f"{self._path}: the keys of rows are a list of str. Pass one such as ['cat/1.jpg']."
             )
         found = self.find(list(map(_bytes, keys)))
         if (missing := np.flatnonzero(found < 0)).size:
             more = f", and {missing.size - 1:,} more of these" if missing.size > 1 else ""
             raise UsageError(
-                f"{self._path}: none of its {self._count:,} rows has the key {keys[missing[0]]!r}{more}. The first row's is"
-                f" {_text(self._read(0, 1)[0])!r}."
+                f"{self._path}: none of its {self._count:,} rows has the key {keys[missing[0]]!r}{more}."
+                f" The first row has {_text(self._read(0, 1)[0])!r}."
             )
         return found
 
     def find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
-        """Return the row of each key, int64 [len(keys)], -1 where there is none. Raises UsageError for several."""
+        """Return the row of each key, int64 [len(keys)], -1 for an unknown key.
+
+        Raises UsageError for a key of several rows.
+        """
         with self._lock:
             if self._table is None:
                 self._table = self._build()
@@ -91,36 +99,40 @@ class RowKeys:
         wanted = _hashes(keys)
         at, ends = (np.searchsorted(high, wanted[:, 0], side) for side in ("left", "right"))
         found = np.full(len(keys), -1, np.int64)
-        while len(left := np.flatnonzero(at < ends)):  # once, but for keys of several rows
+        while len(left := np.flatnonzero(at < ends)):  # runs once unless several rows have a key
             same = left[low[at[left]] == wanted[left, 1]]
             if (twice := same[found[same] >= 0]).size:
                 number = int(twice[0])
                 raise UsageError(
                     f"{self._path}: several rows have the key {_text(keys[number])!r}, {found[number]:,} and"
-                    f" {rows[at[number]]:,} for example. Keep one of these, or ask by number."
+                    f" {rows[at[number]]:,} for example. Keep one of these, or pass row numbers."
                 )
             found[same] = rows[at[same]]
             at[left] += 1
         return found
 
     def _memory(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return memory for an entry a row. Raises SpaceError."""
+        """Return memory for one entry per row. Raises SpaceError."""
         nbytes, shape = self._count * dtype.itemsize, (self._count, *dtype.shape)
         if self._count * _ROW_BYTES <= _MEMORY_BYTES:
             return np.empty(shape, dtype.base)
         try:
             with tempfile.TemporaryFile() as file:
-                reserve(file.fileno(), 0, nbytes)  # a page that is first written to would kill the process
+                # without reserved space the first write to a page would kill the process
+                reserve(file.fileno(), 0, nbytes)
                 return np.memmap(file, dtype.base, "r+", shape=shape)
         except OSError as error:
             raise SpaceError(
-                f"{self._path}: {nbytes:,} bytes of a table of its keys cannot be written to {tempfile.gettempdir()}"
-                f" ({error.strerror}). Make room there, or set TMPDIR."
+                f"{self._path}: the table of its keys ({nbytes:,} bytes) cannot be written to"
+                f" {tempfile.gettempdir()} ({error.strerror}). Make room there, or set TMPDIR."
             ) from None
 
 
 def as_keys(given: Any, values: NDArray[Any]) -> list[str] | None:
-    """Return keys, None if what was given is something else. values: the same as an array, where text loses zeros at its end."""
+    """Return `given` as a list of keys; None if it is something else.
+
+    values: the same as an array. Its text cannot be used: NumPy drops trailing zeros.
+    """
     if values.dtype.kind not in "UO" or not values.size:
         return None
     found = list(given) if isinstance(given, (list, tuple)) else np.atleast_1d(values).tolist()
@@ -133,7 +145,7 @@ def _text(key: bytes) -> str:
 
 
 def _bytes(key: str) -> bytes:
-    """Return the bytes of a key; of text that can be no key, some that no key has."""
+    """Return the bytes of a key; for text that cannot be a key, bytes that no key has."""
     try:
         return key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -146,5 +158,5 @@ def _hashes(keys: Sequence[bytes]) -> NDArray[np.uint64]:
 
 
 def _leading(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
-    """Return the leading bits of hashes; a shift by all 64 would be undefined."""
+    """Return the leading bits of hashes, in two shifts, because a shift by all 64 would be undefined."""
     return (hashes >> np.uint64(63 - bits) >> np.uint64(1)).astype(np.int64)

@@ -1,16 +1,19 @@
-"""A pack as a directory of shards: ``index.json`` lists them, each is a whole pack of its own (00000.h5, 00001.h5, ...).
+"""A directory of shards: ``index.json`` lists them, and each is itself a complete pack (00000.h5, ...).
 
-The index is one JSON object, ASCII, keys sorted, no spaces: ``format``, ``version``, ``shards`` (a list of [file, rows, seal],
-in the order of the rows), ``headers`` (those of the shards, a list, by which the pack opens), perhaps ``skipped`` (inputs left out that
-no shard lists, as in the header: they would have been the only ones of a shard, or are rows of a table that was added), and
-``checksum``, the XXH3-128, in hexadecimal, of the same object without it. A reader ignores
-members it does not know. ``seal`` is the XXH3-128 of the shard's trailer, so that a shard of another pack, or another version of
-this one, is not taken for it. All shards have equal fields and classes. Files that the index does not list are no part of the pack:
-appending writes the new index aside, as ``index.json.new``, moves the new shards into the folder, then gives the index its name.
+The index is one JSON object, ASCII, keys sorted, no spaces, with the members: ``format``, ``version``;
+``shards``, a list of [file, rows, seal] in row order; ``headers``, the shards' headers, from which the pack
+opens; optionally ``skipped``, as in the header: inputs that no shard lists, because they would have been a
+shard's only ones or are rows of an appended table;
+``checksum``, the hexadecimal XXH3-128 of the same object without this member. A reader ignores members that
+it does not know. ``seal`` is the XXH3-128 of the shard's trailer; it detects a shard of another pack, or of
+another version of this pack. All shards have equal fields and classes. Files that the index does not list are
+not part of the pack: appending writes the new index as ``index.json.new``, moves the new shards into the
+folder, then renames the index.
 
-An entry of ``headers`` is the header of a shard, an object, with one member more: ``trailer``, the shard's, 128 bytes in base64. Those
-after the first leave out what is as in the first. The header, written as JSON, MUST have the length and the digest that the trailer
-says; a reader MUST compare the trailer with that of the shard before it reads a row there.
+An entry of ``headers`` is a shard's header, an object, with the additional member ``trailer``: the shard's
+trailer, 128 bytes in base64. Entries after the first omit members that equal the first entry's. The header,
+written as JSON, MUST have the length and the digest in the trailer; a reader MUST compare the trailer with
+that of the shard before it reads a row there.
 """
 
 from __future__ import annotations
@@ -42,20 +45,20 @@ from packer.format.header import (
 from packer.format.pack import Pack
 from packer.sentence import Option
 
-NEXT_INDEX_FILE = (
-    "index.json.new"  # the index to be: files that it lists, and the index does not, are ours too
-)
+# The next index. Files that only this one lists belong to packer too.
+NEXT_INDEX_FILE = "index.json.new"
 MAX_LISTED_BLOCKS = 3_000_000
-"""Compressed blocks of a pack, whose places an index lists one by one, five numbers each."""
-_OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() looks at
+"""Most compressed blocks of a pack; the index lists the place of each with five numbers."""
+_OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() checks
 MakeShard = Callable[[str, Header, bytes], Pack]
-"""Makes a shard of its path or URL, its header and its trailer."""
+"""Creates a shard from its path or URL, its header and its trailer."""
 
 
 class Index(NamedTuple):
-    """The content of the index.
+    """Content of the index.
 
-    shards: in order, as the index describes them; digest: of the whole index, 16 bytes; skipped: inputs that no shard lists.
+    shards: in order, as the index describes them; digest: of the entire index, 16 bytes; skipped: inputs that
+    no shard lists.
     """
 
     shards: tuple[Pack, ...]
@@ -64,12 +67,12 @@ class Index(NamedTuple):
 
 
 def seal_of(trailer: bytes) -> str:
-    """Return the digest of a shard's trailer that the index holds."""
+    """Return the digest of a shard's trailer, as the index stores it."""
     return xxhash.xxh3_128_hexdigest(trailer)
 
 
 def is_header_sealed(shard: Pack) -> bool:
-    """Return True if the trailer is that of a file with this header."""
+    """Return True if the trailer covers this header."""
     trailer, text = Trailer.from_bytes(shard.seal), shard.header.to_bytes()
     found = trailer and (trailer.header_length, trailer.header_digest)
     return found == (len(text), digest([text]))
@@ -81,24 +84,26 @@ def shard_name(number: int, format: str) -> str:
 
 
 def check_listable(name: str, blocks: int) -> None:
-    """Raise UsageError, before any work, for so many compressed blocks that an index could not list them."""
+    """Raise UsageError, before any work, if an index could not list this number of compressed blocks."""
     if blocks > MAX_LISTED_BLOCKS:
         raise UsageError(
-            f"{name}: would have {blocks:,} compressed blocks, and an index lists {MAX_LISTED_BLOCKS:,}. Pass larger shards,"
-            f" whose blocks are larger, or {Option('store', 'jpeg')}."
+            f"{name}: would have {blocks:,} compressed blocks; an index lists at most {MAX_LISTED_BLOCKS:,}."
+            f" Pass larger shards, whose blocks are larger, or {Option('store', 'jpeg')}."
         )
 
 
 def write_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping[str, str]] = ()) -> None:
-    """Write the index aside, flush it, and give it its name. See prepare_index."""
+    """Write the index under a temporary name, flush it, and rename it. See prepare_index."""
     prepare_index(folder, shards, skipped)
     name_index(folder)
 
 
 def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping[str, str]]) -> None:
-    """Write the index aside, and flush it. ``name_index`` gives it its name. shards: under the names that they have there.
+    """Write the index under a temporary name and flush it; ``name_index`` renames it.
 
-    Raises OSError; FormatError if the shards have different fields or classes; PackerError if they are too many for an index.
+    shards: by their final names.
+    Raises OSError; FormatError if the shards have different fields or classes; PackerError if an index cannot
+    hold so many.
     """
     check_alike(shards)
     for shard in shards:
@@ -113,10 +118,11 @@ def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping
     try:
         if len(text) > MAX_INDEX_BYTES:
             raise ValueError(f"it is {len(text):,} bytes long; at most {MAX_INDEX_BYTES:,} are read")
-        read_json(text)  # which refuses what is too deep, or too much
+        read_json(text)  # refuses text that is too deep or too long
     except ValueError as error:
         raise PackerError(
-            f"{folder}: the index of {len(shards):,} shards would not be read ({error}). Make fewer, larger shards."
+            f"{folder}: the index of {len(shards):,} shards would be unreadable ({error})."
+            " Pass fewer, larger shards."
         ) from None
     with open(os.path.join(folder, NEXT_INDEX_FILE), "wb") as file:
         file.write(text)
@@ -125,13 +131,13 @@ def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping
 
 
 def name_index(folder: str) -> None:
-    """Give an index that was written aside its name. Raises OSError."""
+    """Rename a prepared index to its final name. Raises OSError."""
     os.replace(os.path.join(folder, NEXT_INDEX_FILE), os.path.join(folder, INDEX_FILE))
     fsync_path(folder)
 
 
 def read_index(folder: str, name: str = INDEX_FILE, make: MakeShard = Pack) -> Index:
-    """Read the index of a pack of shards, or the one to be. make: see index_of.
+    """Read the index of a pack of shards, or its next index. make: see index_of.
 
     Raises FormatError; OSError if there is none.
     """
@@ -142,7 +148,7 @@ def read_index(folder: str, name: str = INDEX_FILE, make: MakeShard = Pack) -> I
 
 
 def index_of(data: bytes, path: str, make: MakeShard = Pack) -> Index:
-    """Return the content of an index's bytes. path: its own, or its URL; make: makes a shard. Raises FormatError."""
+    """Parse an index. path: its path or URL; make: creates a shard. Raises FormatError."""
     try:
         record = read_json(data)
         bare = {name: value for name, value in record.items() if name != "checksum"}
@@ -166,7 +172,7 @@ def index_of(data: bytes, path: str, make: MakeShard = Pack) -> Index:
 
 def _headers_to_record(shards: Sequence[Pack]) -> Iterator[dict[str, Any]]:
     first: dict[str, Any] = {}
-    for shard in shards:  # one by one: thousands of shards have thousands of class names each
+    for shard in shards:  # one by one: thousands of shards may have thousands of class names each
         trailer = base64.b64encode(shard.seal).decode("ascii")
         own = {**json.loads(shard.header.to_bytes()), "trailer": trailer}
         yield {
@@ -176,15 +182,18 @@ def _headers_to_record(shards: Sequence[Pack]) -> Iterator[dict[str, Any]]:
 
 
 def _shards_from_record(record: Any, folder: str, make: MakeShard) -> Iterator[Pack]:
-    """Yield the shards of an index. Raises ValueError, KeyError, TypeError, AttributeError or OverflowError for an impossible one."""
+    """Yield the shards of an index.
+
+    Raises ValueError, KeyError, TypeError, AttributeError or OverflowError if it is malformed.
+    """
     first: Header | None = None
     for (file, rows, seal), own in zip(record["shards"], record["headers"], strict=True):
         if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
             raise ValueError(f"{file!r} is not the name of a shard")
-        os.fsencode(file)  # raises ValueError for what no file system can be asked for
+        os.fsencode(file)  # raises ValueError for a name that no file system accepts
         trailer = base64.b64decode(own.get("trailer", record["headers"][0]["trailer"]), validate=True)
         if len(trailer) != SIZE or seal_of(trailer) != seal:
-            raise ValueError("a trailer in it is not that of its shard")
+            raise ValueError("a trailer does not match its shard's seal")
         if first is None:
             header = first = Header.from_record(own)
         else:
@@ -193,14 +202,15 @@ def _shards_from_record(record: Any, folder: str, make: MakeShard) -> Iterator[P
                 raise ValueError("its shards have different fields or classes")
             header.check_rows() if {"trailer", *_OF_ROWS} >= own.keys() else header.check()
         if header.rows != rows:
-            raise ValueError("a header in it has other rows than its shard")
+            raise ValueError("a header has another number of rows than its shard")
         yield make(os.path.join(folder, file), header, trailer)
 
 
 def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]] = ()) -> Header:
-    """Return one header for shards with equal fields and classes.
+    """Return the combined header of shards with equal fields and classes.
 
-    Its extents name a file of shard 3 "3/image.npy", and "3" the shard that is one file. skipped: inputs that none of the shards lists.
+    In its extents "3/image.npy" is a file of shard 3, and "3" a shard that is a single file. skipped: inputs
+    that no shard lists.
     """
     extents: dict[str, list[Extent]] = {name: [] for name in headers[0].columns}
     splits: dict[str, list[tuple[int, int]]] = {}
@@ -230,7 +240,7 @@ def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]
 
 
 def extents_of(part: str, extents: Sequence[Extent]) -> list[Extent]:
-    """Return the extents of part number `part` as those of the pack that it is in name their files."""
+    """Return the extents of part number `part` with file names relative to the pack that contains it."""
     return [
         Extent(f"{part}/{e.file}" if e.file else part, e.offset, e.rows, e.row_bytes, e.stored)
         for e in extents
@@ -238,26 +248,26 @@ def extents_of(part: str, extents: Sequence[Extent]) -> list[Extent]:
 
 
 def together(name: str, index: Index, shards: Sequence[Pack]) -> Pack:
-    """Return the pack of an index, of these shards."""
+    """Return the pack of an index and its shards."""
     return Pack(name, merge_headers([s.header for s in shards], index.skipped), index.digest, tuple(shards))
 
 
 def check_alike(shards: Sequence[Pack]) -> None:
-    """See that shards have equal fields and classes. Raises FormatError."""
+    """Check that shards have equal fields and classes. Raises FormatError."""
     first = shards[0]
     for shard in shards:
         if shard.header.fields != first.header.fields or shard.header.classes != first.header.classes:
             raise FormatError(
-                f"{shard.path}: has other fields or classes than {first.name}; all shards of a pack have the same."
-                " Bring back the right one."
+                f"{shard.path}: has other fields or classes than {first.name}; all shards of a pack have the"
+                " same. Restore the original."
             )
 
 
 def not_listed(path: str) -> FormatError:
-    """Return the error for a file that is not the shard it should be."""
+    """Return the error for a file that is not the listed shard."""
     return FormatError(
         f"{path}: is not the shard that {INDEX_FILE} lists; it was replaced or changed."
-        " Bring back the right one, or convert the images again.",
+        " Restore the original, or convert the images again.",
         part="index",
     )
 
@@ -269,7 +279,10 @@ def _text(record: dict[str, Any]) -> bytes:
 def pooled_statistics(
     headers: Sequence[Header], shares: Sequence[float]
 ) -> dict[str, dict[str, list[float]]]:
-    """Return means and deviations of the fields for which every header has them. shares: of each one's rows among all, to any sum."""
+    """Return pooled means and deviations of the fields for which every header has them.
+
+    shares: weight of each header's rows; any sum.
+    """
     rows = fsum(shares)
     found: dict[str, dict[str, list[float]]] = {}
     for name in headers[0].statistics:

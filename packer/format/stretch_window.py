@@ -1,4 +1,4 @@
-"""StretchWindow: stretches of a pack that are kept nowhere, in this process's memory for as long as they are used."""
+"""StretchWindow: stretches of a remote pack in this process's memory, while they are used."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from packer.starting import ForkSafeThreads
 
 K = TypeVar("K")
 CONNECTIONS = 16
-_SPARE = 4  # stretches handed to the threads besides; more would keep those that are waited for waiting
-# Two windows of the order "blocks", of 256 MB each, and what is read ahead.
+_SPARE = 4  # more stretches queued to the threads; a longer queue would delay those that a caller waits for
+# Holds two windows of the order "blocks", 256 MB each, and prefetched stretches.
 WINDOW_BYTES = min(1 << 30, memory() // 8)
-STRETCH_BYTES = 8 << 20  # about: smaller ones cost requests, larger ones what is not needed
+STRETCH_BYTES = 8 << 20  # approximate; smaller stretches cost requests, larger ones transfer unneeded bytes
 _MOST_AHEAD = max(1, WINDOW_BYTES // 2 // STRETCH_BYTES)
 
 
 class StretchWindow(Generic[K]):
-    """Stretches that were used last, or will be soon, up to WINDOW_BYTES. Thread-safe; empty in a forked child.
+    """Recently used and prefetched stretches, up to WINDOW_BYTES. Thread-safe; empty in a forked child.
 
-    fetch: returns the bytes of a stretch, by its number or another name; none if it has brought them where they are to be.
+    fetch: returns the bytes of a stretch, given its number or another key; b"" if it has stored them
+    elsewhere.
     """
 
     def __init__(self, fetch: Callable[[K], memoryview]) -> None:
@@ -41,12 +42,12 @@ class StretchWindow(Generic[K]):
         self._nbytes = 0
 
     def get(self, numbers: Iterable[K]) -> dict[K, memoryview]:
-        """Return stretches by their numbers, fetched together if need be. Raises PackerError."""
+        """Return stretches by number; missing ones are fetched concurrently. Raises PackerError."""
         futures = {number: self._asked(number) for number in numbers}
         return {number: future.result() for number, future in futures.items()}
 
     def ahead(self, numbers: Iterable[K]) -> None:
-        """Begin to fetch stretches that will be needed soon, some of them only if they are many."""
+        """Start to prefetch stretches; only the first ones if there are many."""
         if self._pid != os.getpid():
             self._renew()
         for number in numbers:
@@ -65,7 +66,7 @@ class StretchWindow(Generic[K]):
             self._asked(number)
 
     def close(self) -> None:
-        """End the threads and forget all."""
+        """End the threads and drop all stretches."""
         self._later.clear()
         self._threads.close()
         self._renew()
@@ -87,7 +88,8 @@ class StretchWindow(Generic[K]):
         failed = future.cancelled() or future.exception() is not None
         with self._lock:
             self._coming -= 1
-            if failed or not len(future.result()):  # who asks next tries again, or finds it
+            # the next request fetches it again, or finds it in the cache
+            if failed or not len(future.result()):
                 if self._kept.get(number) is future:
                     del self._kept[number]
             else:

@@ -1,7 +1,8 @@
-"""The stretches of a pack in a store: runs of whole blocks of one array, numbered; each is had by one ranged read, and checked.
+"""Stretches of a remote pack: numbered runs of complete blocks, each fetched by one read and verified.
 
-An element of an array is a row of a fixed field, an entry of offsets, a byte of a ragged field's blob, or, where blocks are compressed,
-a byte of the file, up to the last one of the array. Elements are counted over all parts of the pack.
+An element of an array is a row of a fixed field, an entry of offsets or a byte of a ragged field's blob. In
+an array with compressed blocks it is a byte of the file, up to the array's last byte. Elements are counted
+over all parts of the pack.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ Numbers = NDArray[np.int64]
 
 
 class _Bounds(NamedTuple):
-    """The elements at which blocks of one array of one part begin and end. order: of the stretches, by their first element."""
+    """First elements and ends of the blocks of one array of one part.
+
+    order: sorts the stretches by first element.
+    """
 
     begins: Numbers
     ends: Numbers
@@ -37,46 +41,50 @@ class _Bounds(NamedTuple):
 class StretchMap:
     """The places of a pack's stretches. Thread-safe.
 
-    count: of stretches. Their numbers follow from the pack's header alone. Kept is what tells the parts of the pack apart, and the bounds
-    of those blocks alone that do not follow from their number: a pack may have millions of stretches.
+    count: number of stretches. Their numbers follow from the pack's header alone. A pack may have millions of
+    stretches, so the map stores only facts per part, and the bounds of blocks that cannot be computed from
+    their number.
     """
 
     def __init__(self, pack: Pack, files: Mapping[str, RemoteFile]) -> None:
-        """Raises FormatError if rows that are not compressed lie in several pieces."""
+        """Raise FormatError if rows of an uncompressed array lie in several pieces."""
         self._pack, self._objects, self.files = pack, files, list(files)
         self._parts = {file: part for part, file in enumerate(self.files)}
-        self._arrays = pack.header.columns  # of each part the same
+        self._arrays = pack.header.columns  # the same in each part
         fields = [pack.header.field(array.removesuffix(OFFSETS)) for array in self._arrays]
         self._compressed = [f.compressed for f in fields]
         self._blobs = [f.ragged and array == f.name for f, array in zip(fields, self._arrays, strict=True)]
         table = [_column(part, array) for part in pack.parts for array in self._arrays]
-        # Of each part, and each array: int64 [parts, arrays].
+        # For each part and array: int64 [parts, arrays].
         shaped = np.array(table, np.int64).reshape(len(pack.parts), len(self._arrays), -1)
         self._steps, self._counts, self._rows, self._bases, totals = np.moveaxis(shaped, 2, 0)
         self.count = int(self._counts.sum())
         self._firsts = np.cumsum(self._counts).reshape(self._counts.shape) - self._counts
-        # Elements before those of each part; at the end, all of them: int64 [arrays, parts + 1].
+        # Number of elements before each part, then the total: int64 [arrays, parts + 1].
         self._before = np.insert(np.cumsum(totals, axis=0), 0, 0, axis=0).T.copy()
         self._bounds: dict[tuple[int, int], _Bounds] = {}
         self._tables: dict[int, NDArray[np.uint64]] = {}
-        self._reading: defaultdict[int, ForkSafeLock] = defaultdict(ForkSafeLock)  # read once
+        self._reading: defaultdict[int, ForkSafeLock] = defaultdict(ForkSafeLock)  # each part is read once
 
     def file(self, number: int) -> str:
-        """Return the name of the file of the pack in which a stretch lies."""
+        """Return the pack's file that holds a stretch."""
         return self.files[self._at(number)[0]]
 
     def of_file(self, file: str) -> tuple[int, int]:
-        """Return [first, last + 1) of the stretches of a file of the pack."""
+        """Return [first, last + 1) of the stretches of a pack's file."""
         bounds = [*self._firsts[self._parts[file] :, 0][:2].tolist(), self.count]
         return bounds[0], bounds[1]
 
     def numbers(self, array: str) -> Runs:
-        """Return the stretches of an array, of all parts: a run a part."""
+        """Return the stretches of an array as runs, one per part."""
         c = self._arrays.index(array)
         return Runs(self._firsts[:, c], self._counts[:, c])
 
     def following(self, array: str, number: int, count: int) -> Numbers:
-        """Return up to so many stretches of an array after one; of a blob those of its part, the others' places may be unknown."""
+        """Return up to `count` stretches of an array after `number`; for a blob only those of its part.
+
+        The places of a blob's stretches in other parts may still be unknown.
+        """
         runs = self.numbers(array)
         part = int(np.searchsorted(runs.starts, number, "right")) - 1
         last = part + 1 if self._blobs[self._arrays.index(array)] else part + 1 + count
@@ -84,14 +92,14 @@ class StretchMap:
         return numbers[numbers > number][:count]
 
     def element_bytes(self, array: str) -> int:
-        """Return the bytes of an element of an array."""
+        """Return the size of an array's element in bytes."""
         c = self._arrays.index(array)
         if self._compressed[c]:
             return 1
         return 8 if array.endswith(OFFSETS) else self._pack.header.field(array).row_bytes
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return where in its file a stretch begins and ends."""
+        """Return the byte offsets at which a stretch begins and ends in its file."""
         part, c, _ = self._at(number)
         first, last = self.span(number)
         base, size = int(self._bases[part, c]), self.element_bytes(self._arrays[c])
@@ -106,13 +114,14 @@ class StretchMap:
         return before + int(begins[0]), before + int(ends.max(initial=int(begins[0])))
 
     def of(self, array: str, runs: Runs) -> Numbers:
-        """Return the stretches that hold elements of an array, each once, rising. Raises FormatError if some are in none.
+        """Return the stretches that hold elements of an array, unique and ascending.
 
-        Where blocks are compressed, a run is within one of them.
+        Where blocks are compressed, each run lies within a block. Raises FormatError if no stretch holds some
+        of them.
         """
         c = self._arrays.index(array)
         before = self._before[c]
-        # Bytes of no stretch would never be fetched, and read as zeros.
+        # Bytes outside of all stretches would never be fetched and would be read as zeros.
         if (runs.starts < 0).any() or (runs.starts + runs.lengths > before[-1]).any():
             raise self._outside()
         runs, parts = cut(before, runs)
@@ -124,7 +133,7 @@ class StretchMap:
         return np.unique(Runs(low, high - low + 1).rows())
 
     def _numbered(self, c: int, parts: Numbers, elements: Numbers) -> Numbers:
-        """Return the stretch in which each element, counted from the first of its part, lies."""
+        """Return the stretch of each element; elements are counted from the first of their part."""
         numbers: Numbers = self._firsts[parts, c]
         if not (self._blobs[c] or self._compressed[c]):
             numbers += np.minimum(elements // self._rows[parts, c], self._counts[parts, c] - 1)
@@ -147,9 +156,11 @@ class StretchMap:
         return FormatError(f"{self._pack.path}: rows lie outside its blocks. Convert the images again.")
 
     def find(self, array: str, runs: Runs, load: Callable[[Numbers], Iterable[memoryview]]) -> None:
-        """Find where blocks of a blob lie, of the parts that have these elements, before other methods are asked.
+        """Read the places of a blob's blocks, for the parts that have these elements.
 
-        Does nothing for other arrays. load: returns the bytes of stretches of the offsets. Raises FormatError.
+        Other methods need them.
+        Does nothing for other arrays. load: returns the bytes of stretches of the offsets. Raises
+        FormatError.
         """
         c = self._arrays.index(array)
         if not self._blobs[c]:
@@ -169,10 +180,10 @@ class StretchMap:
             self._keep(part, c, bounds[:-1], bounds[1:])
 
     def fetch(self, number: int, path: str = "") -> memoryview:
-        """Read a stretch from the store, compare its blocks with their checksums, and return its bytes. Raises PackerError.
+        """Fetch a stretch from the store, verify its blocks, and return its bytes. Raises PackerError.
 
-        path: of a file of this machine that gets the bytes in their places, before they are compared. It is read again while blocks
-        differ, as the network may have changed them.
+        path: a local file that receives the bytes at their offset before they are verified. A mismatch is
+        fetched again, because the network may have changed the bytes.
         """
         begin, end = self.place(number)
         file = self._objects[self.file(number)]
@@ -191,7 +202,7 @@ class StretchMap:
         )
 
     def damaged(self, number: int, data: memoryview) -> list[int]:
-        """Return the blocks of a stretch whose checksum differs in these bytes, or that these do not hold."""
+        """Return the blocks of a stretch that these bytes do not contain, or whose checksum differs."""
         part, c, first = self._at(number)
         begins, ends = self._blocks(number)
         sums = self._checksums(part)[first : first + len(ends), c]
@@ -212,13 +223,13 @@ class StretchMap:
         return self._tables[part]
 
     def _at(self, number: int) -> tuple[int, int, int]:
-        """Return the part and the array of a stretch, by their numbers, and its first block."""
+        """Return the part, the array (both as numbers) and the first block of a stretch."""
         at = int(np.searchsorted(self._firsts.reshape(-1), number, "right")) - 1
         part, c = divmod(at, len(self._arrays))
         return part, c, int((number - self._firsts[part, c]) * self._steps[part, c])
 
     def _blocks(self, number: int) -> tuple[Numbers, Numbers]:
-        """Return the elements of its part at which the blocks of a stretch begin and end."""
+        """Return the first elements and the ends of a stretch's blocks, counted in its part."""
         part, c, first = self._at(number)
         header = self._pack.parts[part].header
         stop = min(first + int(self._steps[part, c]), header.blocks)
@@ -230,7 +241,7 @@ class StretchMap:
         return rows[:-1], rows[1:]
 
     def _bounds_of(self, part: int, c: int) -> _Bounds | None:
-        """Return the bounds of blocks that differ in size; None where they do not, or are not known yet."""
+        """Return the bounds of blocks of unequal size; None if sizes are equal, or not yet known."""
         if self._compressed[c] and (part, c) not in self._bounds:
             extents = self._pack.parts[part].header.extents[self._arrays[c]]
             self._keep(part, c, *np.array([(e.offset, e.end) for e in extents], np.int64).T)
@@ -242,7 +253,11 @@ class StretchMap:
 
 
 def _column(part: Pack, array: str) -> tuple[int, int, int, int, int]:
-    """Return of an array of a part: blocks a stretch, stretches, rows a stretch, the place of the first element, and the elements."""
+    """Return facts about an array of a part.
+
+    Returns: blocks per stretch, number of stretches, rows per stretch, byte offset of the first element,
+    number of elements.
+    """
     header, extents = part.header, part.header.extents[array]
     nbytes = sum(extent.nbytes for extent in extents)
     step = max(1, min(header.blocks, STRETCH_BYTES * header.blocks // max(1, nbytes)))

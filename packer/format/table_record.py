@@ -1,7 +1,7 @@
-"""The form of the header's member `table`: the members there must be, and what they may hold. Imports nothing of packer.
+"""Form of the header's member `table`: its required members and their values. Imports nothing from packer.
 
-It is checked once, where a header is read, so that whoever shows the record or computes with it need not look again.
-``packer/tables/transform/table_transform.py`` checks that the members go together.
+A record is checked once, when its header is read; code that shows it or computes with it relies on that.
+``packer/tables/transform/table_transform.py`` checks that the members are consistent.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ POLICIES = ("nan", "error", "mean", "median", "zero")
 def fits(value: Any, form: Any) -> bool:
     """Return True if a JSON value has a form.
 
-    form: a type; a value, None or a text; a tuple of forms, one of which it has; a list of the form that all items have; a mapping
-    of the forms of an object's members, of which those that end in "?" may be missing; a function that tells.
+    form is one of: a type; None or a text, the value itself; a tuple of alternative forms; a list with the
+    form of each item; a mapping from an object's members to their forms, where a name that ends in "?" is
+    optional; a predicate.
     """
     if isinstance(form, tuple):
         return any(fits(value, one) for one in form)
@@ -92,7 +93,7 @@ _SKIPPED = {
     "reasons": lambda reasons: isinstance(reasons, Mapping) and _counts(list(reasons.values())),
     "first": [{"key": str, "reason": str}],
 }
-_RECORD: Mapping[str, Mapping[str, Any]] = {  # by what a message calls them
+_RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
     "features": {"features": _texts},
     "categories": {"categories": _texts},
     "dtype or fit": {"dtype": str, "fit": str},
@@ -103,15 +104,15 @@ _RECORD: Mapping[str, Mapping[str, Any]] = {  # by what a message calls them
 
 
 def check_table(record: Any) -> dict[str, Any]:
-    """Check a table's JSON object, and return it. Raises ValueError, which says what is malformed."""
-    _need(isinstance(record, Mapping), "no object")
+    """Check a table's JSON object and return it. Raises ValueError that names the malformed part."""
+    _need(isinstance(record, Mapping), "not an object")
     columns = record.get("columns")
     _need(isinstance(columns, list) and len(columns) > 0, "columns")
     for place, column in enumerate(columns):
         _need(fits(column, {"name": str}), f"column {place}")
         _check_column(column, f"column {column['name'][:80]!r}")
     names = [c["name"] for c in columns]
-    _need(len(set(names)) == len(names), "two columns have one name")
+    _need(len(set(names)) == len(names), "two columns have the same name")
     for what, form in _RECORD.items():
         _need(fits(record, form), what)
     return dict(record)

@@ -1,4 +1,4 @@
-"""The states of a pack's units (rows that are made, stretches that are fetched), in a file that all processes map."""
+"""States of a pack's units (converted rows, fetched stretches), in a file that all processes map."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from packer.format.file_io import reserve
 
 STATES, SOCKET, KEYS = "state", "socket", "keys"
-"""Names in the folder of a pack that is being filled: these states, where its process listens, and the keys until it is sealed."""
+"""Files of a pack that is being filled: unit states, the process's socket, and keys until sealing."""
 MISSING = 0
 
 
 def map_states(path: str, count: int, dtype: str, *, writable: bool = False) -> NDArray[Any]:
-    """Map a file of states: MISSING, or what else says that a unit is there. All processes see a change at once.
+    """Map a file of states: MISSING, or any other value for a unit that is there.
 
-    It outlives kill -9. After a power cut it may say more than is there, which whoever writes next has to find out
-    before others look. writable: it is made, or made anew if its size is another. Raises OSError.
+    All processes see a change at once.
+    States survive kill -9. After a power cut they may claim units that are not there; the next writer must
+    correct that before others read. writable: create the file, and reset it if its size differs. Raises
+    OSError.
     """
     nbytes = count * np.dtype(dtype).itemsize
     flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
@@ -30,7 +32,7 @@ def map_states(path: str, count: int, dtype: str, *, writable: bool = False) -> 
             if os.fstat(fd).st_size != nbytes:
                 os.ftruncate(fd, 0)
                 os.ftruncate(fd, nbytes)
-            reserve(fd, 0, nbytes)  # on a full disk, a page that is first written to would kill the process
+            reserve(fd, 0, nbytes)  # on a full disk the first write to a page would kill the process
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return np.frombuffer(mmap.mmap(fd, nbytes, access=access), dtype)
     finally:

@@ -1,9 +1,9 @@
-"""verify_pack: every byte of a pack against its checksums, and what is wrong by file, array, block and rows.
+"""verify_pack: compares every byte of a pack with its checksums; locates damage by file, array, block, rows.
 
-What covers what: the trailer covers itself, the header, the checksum table and all bytes outside the rows; the table
-covers the rows, block by block. So each byte of a sealed pack is looked at, and HDF5 is not asked. The trailer's digest of
-the table tells damaged rows from a damaged table: if the checksums computed from the rows have that digest, then the rows
-are whole, and an entry that differs is itself damaged.
+The trailer covers itself, the header, the checksum table and all bytes outside the rows; the table covers the
+rows, block by block. So every byte of a sealed pack is checked, without HDF5. The trailer's digest of the
+table distinguishes damaged rows from a damaged table: if the checksums computed from the rows have that
+digest, the rows are intact, and a table entry that differs is damaged.
 """
 
 from __future__ import annotations
@@ -50,13 +50,16 @@ Table = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """A defect.
 
     file: path of the file that holds it; text: the sentence.
-    kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (what describes the arrays to HDF5 or NumPy), or
-        "unsealed" (another program has opened the file for writing since), or "index" (of shards, or a shard it does not list so).
-    array: the array, None if none or not known which. block, rows: the block, and its rows [first, last + 1) or those of
-        them that are wrong; None where it concerns no block.
+    kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (descriptions of the arrays for
+    HDF5 or NumPy),
+        "unsealed" (another program has opened the file for writing since it was sealed), or "index" (of
+        shards, or a shard that differs from its entry).
+    array: name of the array, None if unknown or not applicable; block, rows: the block, and its rows [first,
+    last + 1) or
+        those of them that are wrong; None if no block is concerned.
     """
 
     file: str
@@ -71,8 +74,8 @@ class Problem:
 class Verdict:
     """Result of verifying.
 
-    nbytes: of rows that were read and compared; seconds: how long it took; blocks: of a pack of one part, those that are damaged
-    or of which nothing tells that they are whole, whether or not a problem names them.
+    nbytes: bytes of rows read and compared; seconds: duration; blocks: in a pack of one part, the blocks that
+    are damaged or cannot be shown to be intact, whether or not a problem names them.
     """
 
     problems: tuple[Problem, ...]
@@ -82,7 +85,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong."""
+        """True if there are no problems."""
         return not self.problems
 
 
@@ -100,29 +103,30 @@ def verify_pack(
     path : str or path
         A pack, or its URL.
     threads : int, optional
-        Threads that read; default: the cores at hand, at most 4; 16 for a pack at a URL.
+        Number of reading threads; default: the available cores, at most 4; 16 for a pack at a URL.
     progress : bool
-        Show a bar on stderr, or a line a minute where there is no terminal.
+        Show a bar on stderr, or a line per minute if it is not a terminal.
     on_progress : callable
         Called on this thread with the bytes of rows checked so far, out of Pack.nbytes.
 
     Returns
     -------
     Verdict
-        What is wrong; of a pack that cannot be opened this one problem.
+        The problems; for a pack that cannot be opened, this single problem.
 
     Raises
     ------
     UsageError
         `threads` is not a whole number of at least 1.
     FormatError
-        No pack at all: nothing there, another kind of file, a folder without any file of a pack, an unfinished conversion.
+        Not a pack at all: nothing there, another kind of file, a folder without a pack's files, an unfinished
+        conversion.
 
     Notes
     -----
-    Rows of a ragged field in a block whose offsets are damaged cannot be found, so only the offsets are reported. A file that
-    was opened for writing since it was sealed has this one problem, of kind "unsealed": `packer seal` makes it a pack again.
-    Checksums find damage, not forgery.
+    Rows of a ragged field in a block whose offsets are damaged cannot be located, so only the offsets are
+    reported. A file that was opened for writing after it was sealed has this single problem, of kind
+    "unsealed"; `packer seal` seals it again. Checksums detect damage, not forgery.
     """
     name, begun = os.fspath(path), time.perf_counter()
     most = _CONNECTIONS if is_url(name) else min(4, cores())
@@ -179,9 +183,12 @@ def _move(bar: Progress, before: int, done: int) -> None:
 
 
 def _parts(name: str) -> tuple[int, dict[str, Callable[[], Pack]]]:
-    """Return the bytes of a pack's rows; and of each part, by its path, what opens it. Raises FormatError, RemoteError, OSError."""
+    """Return the bytes of a pack's rows, and path -> opener for its parts.
+
+    Raises FormatError, RemoteError, OSError.
+    """
     if is_url(name):
-        from packer.format.remote_pack import open_remote  # converting need not load it: 20 ms
+        from packer.format.remote_pack import open_remote  # conversion does not need it: 20 ms
 
         pack = open_remote(name)
         named = {name if part is pack else part.path: part for part in pack.parts}
@@ -199,7 +206,7 @@ def _confirmed(part: Pack) -> Pack:
 
 
 def _open_listed(listed: Pack) -> Pack:
-    """Open a shard, and see that it is the one that the index lists."""
+    """Open a shard and check that it is the listed one."""
     check_own(check_inside(*os.path.split(listed.path)))
     pack = open_part(listed.path)
     if pack.seal != listed.seal or pack.header != listed.header:
@@ -208,7 +215,7 @@ def _open_listed(listed: Pack) -> Pack:
 
 
 class _Check:
-    """One verification of a part. found: the checksums of its blocks; problems: found so far; blocks: as in Verdict."""
+    """Verification of a part. found: checksums of its blocks; problems: so far; blocks: as in Verdict."""
 
     def __init__(self, pack: Pack, found: BlockHashes) -> None:
         self.problems: list[Problem] = []
@@ -222,7 +229,7 @@ class _Check:
         trailer = self._trailer
         places = trailer.container_length or trailer.header_offset
         if trailer.to_bytes() != self._pack.seal or (self._directory and places):
-            self._add("trailer", TRAILER_FILE if self._directory else "", "says what no trailer says")
+            self._add("trailer", TRAILER_FILE if self._directory else "", "holds values that no trailer has")
         if self._directory:
             self._heads()
         table, sealed = self._table()
@@ -240,7 +247,7 @@ class _Check:
         self.problems.append(Problem(path, kind, f"{path}: {text}. {_again(self._pack)}.", array, **place))
 
     def _heads(self) -> None:
-        """Check what stands in a directory's files beside the rows: npy headers, and nothing behind the end."""
+        """Check a directory's files outside the rows: npy headers, and no bytes after the array."""
         size = os.path.getsize(os.path.join(self._pack.path, HEADER_FILE))
         if size != self._trailer.header_length:
             text = f"is {size} bytes long; the header has {self._trailer.header_length}"
@@ -257,7 +264,7 @@ class _Check:
             self._add("metadata", file, text, array)
 
     def _table(self) -> tuple[Table | None, bool]:
-        """Return the checksum table, stored or computed, and whether it is the one that was sealed."""
+        """Return the checksum table, stored or computed, and True if it is the sealed one."""
         computed = self._found.table
         file = CHECKSUMS_FILE if self._directory else ""
         stored = None
@@ -275,14 +282,14 @@ class _Check:
             return stored, True
         whole = not self._found.unread and digest([computed]) == expected
         if stored is not None:
-            which = "the rows are whole" if whole else "the rows named with it may be whole"
+            which = "the rows are intact" if whole else "the rows named with it may be intact"
             self._add("checksums", file, f"checksum table is damaged; {which}")
         elif not whole:
-            self._add("rows", file, "rows are damaged; without the checksum table nothing tells which")
+            self._add("rows", file, "rows are damaged; which cannot be known without the checksum table")
         return (computed, True) if whole else (stored, False)
 
     def _rest(self, table: Table | None) -> None:
-        """Check every byte outside the rows of a file, the checksum table as it was sealed among them."""
+        """Check every byte outside the rows of a file, with the checksum table as it was sealed."""
         trailer, read = self._trailer, partial(self._pack.read_bytes, "")
         rows = [(e.offset, e.end) for extents in self._header.extents.values() for e in extents]
         end = trailer.container_length
@@ -296,11 +303,11 @@ class _Check:
             self._add("metadata", "", f"bytes outside the rows cannot be read ({error})")
             return
         if found != trailer.rest_digest:
-            text = "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them,"
-            self._add("metadata", "", f"{text} HDF5 may not")
+            text = "bytes outside the rows are damaged (their checksum differs); packer reads the rows"
+            self._add("metadata", "", f"{text} nevertheless, HDF5 may not")
 
     def _rows(self, table: Table, checks: Mapping[str, ValueCheck]) -> None:
-        """Report blocks that differ from the table, then whole blocks whose values are impossible."""
+        """Report blocks that differ from the table, then intact blocks with impossible values."""
         wrong = table != self._found.table
         for place in self._found.unread:
             wrong[place] = True
@@ -311,7 +318,7 @@ class _Check:
             if name + OFFSETS in names:
                 bounds = wrong[block : block + 2, names.index(name + OFFSETS)]
                 if bounds.any() or not reason:
-                    continue  # where its bytes lie is what is wrong, and is reported
+                    continue  # its place is what is wrong, and is reported
             span = (block * size, min((block + 1) * size, rows))
             are = "is" if span[1] - span[0] == 1 else "are"
             text = f"{span_text(span)} of {name!r} {are} damaged (block {block}: {reason})"
@@ -327,7 +334,9 @@ class _Check:
 
 
 def wrong_pictures(pack: Pack) -> Iterator[tuple[str, int, str]]:
-    """Yield fields of raw pictures of sizes of their own, the first row whose bytes are not those of its height and width, and why."""
+    """Yield (field, row, reason) for the first row of each raw picture field that does not fit height and
+    width.
+    """
     raw = [(f, f.own_size) for f in pack.fields]
     for f, own in ((f, own) for f, own in raw if own is not None and own.codec is None):
         for start in range(0, pack.rows, _ROWS_AT_ONCE):
@@ -347,25 +356,25 @@ def wrong_pictures(pack: Pack) -> Iterator[tuple[str, int, str]]:
 
 
 def _again(pack: Pack) -> str:
-    """Return what makes a pack again: of what it was made."""
+    """Return the remedy for damage: repeat what created the pack."""
     if is_url(pack.path):
         return "Copy the pack there again"
     header = pack.header
     options = set(header.provenance.get("options", {}))
     if PACK_OPTIONS & options:
-        return "Make it again from the packs it was made of"
+        return "Create it again from the packs that it was made from"
     if "fields" in options:
         return "Pack the samples again"
     return "Convert the images again" if header.table is None else "Convert the table again"
 
 
 def span_text(rows: tuple[int, int]) -> str:
-    """Return rows [first, last + 1) in words."""
+    """Return rows [first, last + 1) as text."""
     return f"row {rows[0]:,}" if rows[1] - rows[0] == 1 else f"rows {rows[0]:,} to {rows[1] - 1:,}"
 
 
 def _meant_as_pack(name: str) -> bool:
-    """Return True if what cannot be opened bears marks of a pack."""
+    """Return True if an unreadable file or folder has marks of a pack."""
     if name.endswith(PARTIAL_SUFFIX):
         return False
     if os.path.isdir(name):

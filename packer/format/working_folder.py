@@ -1,13 +1,13 @@
-"""Where a pack is made: its name, checked before any work, and the folder ``<out>.packing`` beside it, locked while its maker lives.
+"""The working folder ``<out>.packing``, locked while its process lives; checks of the output's name.
 
-<out>.packing/pack        the pack; it gets its final name by one rename, when it is whole
-              journal     what has been done so far, a line a record, so that it can go on after any interruption
-              part-1-of-8 the journal of those that make some of the shards, at once with others
-              attempts/   shards that others are making, each in a folder of its own
-              blocks/     blocks of fields whose stored size is not known beforehand (block_files.py)
-              staging/    of a table, or of samples: rows in raw form, before their number is known
-              pack.packing/  of a table: such a folder again, of its pack
-              old         the pack that is being replaced, for the time of two renames
+<out>.packing/pack        the pack; one rename gives it its final name when it is complete
+              journal     the work done so far, one record per line, from which an interrupted run resumes
+              part-1-of-8 the journal of a process that converts some of the shards, concurrently with others
+              attempts/   shards that other processes are converting, each in its folder
+              blocks/     blocks of fields whose stored size is unknown in advance (block_files.py)
+              staging/    of a table, or of samples: raw rows, until their number is known
+              pack.packing/  of a table: the working folder of its pack
+              old         the pack that is being replaced, between two renames
               keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
 """
 
@@ -49,14 +49,15 @@ _ENTRIES = frozenset(
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
 _FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
-_DYING_SECONDS = 1.0  # how long the workers of a killed maker may hold on to its lock
+_DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
 
 class WorkingFolder:
-    """The folder of one pack in the making.
+    """The working folder of an unfinished pack.
 
-    resumed: what an interrupted run had recorded of the same plan, [] if there is none. cleared: of an interrupted run of
-    another plan that was cleared, how it differed; "" if there was none. recorded: whether there is something to go on with.
+    resumed: records of an interrupted run of the same plan, [] if there is none;
+    cleared: why an earlier unfinished run was discarded (the difference between the plans), "" if none was;
+    recorded: True if there is work to resume.
     """
 
     def __init__(
@@ -70,15 +71,17 @@ class WorkingFolder:
         part: str = "",
         clear_parts: bool = False,
     ) -> None:
-        """Make the folder, or take over what is left of an interrupted run, and lock it.
+        """Create the folder, or take over the remains of an interrupted run, and lock it.
 
-        plan: what is to be made, as plain JSON values; None: what is there is cleared, and nothing is recorded.
-        resume: refuse an interrupted run of another plan, instead of clearing it; parts of another are always refused.
+        plan: identity of the conversion, plain JSON values; None: remains are cleared and nothing is
+        journalled.
+        resume: refuse an interrupted run of another plan instead of clearing it; parts of another plan are
+        always refused.
         name: of the output in messages.
-        part: the name of this maker's journal, such as "part-1-of-8", where others make other parts at the same time: nothing is
-        cleared then. clear_parts: clear those of another plan, too.
-        Raises UsageError (the output exists; the plan is another, with resume or part, or of parts), PackerError (somebody else is
-        making it, the folder cannot be made).
+        part: name of this process's journal, such as "part-1-of-8", if others convert other parts
+        concurrently; then nothing is cleared. clear_parts: clear parts of another plan too.
+        Raises UsageError (the output exists; another plan, with resume or part, or of parts), PackerError
+        (another process is writing it, the folder cannot be created).
         """
         check_output(out, overwrite=overwrite)
         self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
@@ -103,32 +106,37 @@ class WorkingFolder:
                     raise PackerError(
                         f"{self._name}: cannot be written ({error.strerror}). Pass another name."
                     ) from error
-                check_output(out, overwrite=overwrite)  # again: who had the lock may just have finished it
+                # again: the previous holder of the lock may just have finished it
+                check_output(out, overwrite=overwrite)
                 if not part:
                     self._bring_back()
                 self._take_over(plan, resume, clear_parts)
         except BaseException:
-            self.close(keep=not made or self._lock < 0)  # unlocked, it may be somebody else's by now
+            self.close(keep=not made or self._lock < 0)  # unlocked, it may belong to another process by now
             raise
 
     def record(self, record: Any) -> None:
-        """Add to the journal, if one is kept. Raises SpaceError, PackerError."""
+        """Append to the journal, if there is one. Raises SpaceError, PackerError."""
         if self._journal is not None:
             with writing(self._name):
                 self._journal.add(record)
             self.recorded = True
 
     def begin_anew(self) -> None:
-        """Forget what an interrupted run has left, but for the plan."""
+        """Discard the remains of an interrupted run, except the plan."""
         for name in ("pack", "blocks"):
             remove(os.path.join(self.path, name))
         self.resumed = []
 
     def publish(self) -> None:
-        """Give the pack its final name and remove the folder. Raises UsageError if the name was taken meanwhile; OSError."""
+        """Give the pack its final name and remove the folder.
+
+        Raises UsageError if the name was taken meanwhile; OSError.
+        """
         if self._lock >= 0 and not _same_folder(self._lock, self.path):
             raise PackerError(
-                f"{self._name}: cannot be finished, since {self.path} was removed, or replaced, while it was being made. Run it again."
+                f"{self._name}: cannot be finished, because {self.path} was removed or replaced meanwhile."
+                " Run it again."
             )
         taken = os.path.lexists(self.out)
         if taken and not self._overwrite:
@@ -138,7 +146,7 @@ class WorkingFolder:
             )
         old = os.path.join(self.path, "old")
         if taken and exchange(self.out, self.pack):
-            pass  # the old one is removed with the folder
+            pass  # the old pack is removed with the folder
         elif taken and (os.path.isdir(self.out) or os.path.isdir(self.pack)):
             os.rename(self.out, old)
             try:
@@ -153,16 +161,16 @@ class WorkingFolder:
         self.close(keep=False)
 
     def close(self, *, keep: bool) -> None:
-        """Let go of the folder; without `keep` it is removed, and once the pack has its name."""
+        """Release the folder, and remove it without `keep` or once the pack has its final name."""
         keep = keep and not self._published
         if self._journal is not None:
             self._journal.close()
         if self._lock >= 0:
             if not (keep or self._part) and _same_folder(self._lock, self.path):
-                # First the journal: killed here, nobody goes on with half of the pack that was replaced.
+                # The journal first: if this is killed, nobody resumes with half of the replaced pack.
                 remove(os.path.join(self.path, "journal"))
                 remove(self.path)
-            # In this order, as Ctrl-C may come between any two lines, and then this is called again.
+            # In this order: Ctrl-C may come between any two lines, and this method is then called again.
             lock, self._lock = self._lock, -1
             os.close(lock)
 
@@ -181,24 +189,25 @@ class WorkingFolder:
         same = bool(journals) and not self.cleared
         if self.cleared and (self._part or (any(map(_PART.fullmatch, journals)) and not clear_parts)):
             raise UsageError(
-                f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}. Remove that folder, or pass another name."
+                f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}."
+                " Remove that folder, or pass another name."
             )
         if self.cleared and resume:
             raise UsageError(
-                f"{self.out}: {Option('resume', True)} cannot go on with what {self.path} holds: "
-                f"{self.cleared}. Undo that, or start anew without {Option('resume', True)}."
+                f"{self.out}: {Option('resume', True)} cannot continue the work in {self.path}: "
+                f"{self.cleared}. Undo that, or start over without {Option('resume', True)}."
             )
         if same:
             self.resumed = [record for records in journals.values() for record in records[1:]]
         elif not self._part:
-            # Attempts first: processes that outlived their run have nothing then to put into the pack.
+            # Attempts first: processes that outlived their run can then put nothing into the pack.
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
                 remove(entry.path)
         os.makedirs(self.blocks, exist_ok=True)
         if plan is not None:
             own = self._part or "journal"
             if own not in journals:
-                remove(os.path.join(self.path, own))  # the line that said of what it is was damaged
+                remove(os.path.join(self.path, own))  # its first line, the plan, was damaged
             self._journal = Journal(os.path.join(self.path, own))
             if own not in journals:
                 self._journal.add(dict(plan))
@@ -206,7 +215,7 @@ class WorkingFolder:
 
 
 def _journals(path: str) -> dict[str, list[Any]]:
-    """Return the journals in a working folder, by name, whose first line says of what they are."""
+    """Return name -> records for the journals in a working folder that begin with a plan."""
     found = {
         name: read_journal(os.path.join(path, name)) for name in sorted(os.listdir(path)) if _is_journal(name)
     }
@@ -214,20 +223,23 @@ def _journals(path: str) -> dict[str, list[Any]]:
 
 
 def parts_of(out: str) -> dict[str, list[Any]]:
-    """Return the journals of those that made parts of a pack, by name, [] for none. Raises UsageError if there is no such work."""
+    """Return name -> records of the journals of a pack's parts.
+
+    Raises UsageError if there is no working folder.
+    """
     path = out.rstrip("/") + PARTIAL_SUFFIX
     if not os.path.isdir(path):
-        found = "is there already, and no" if os.path.lexists(out) else "no"
+        found = "exists already, and no" if os.path.lexists(out) else "no"
         raise UsageError(f"{out}: {found} shards wait to be listed ({path} does not exist). Check the name.")
     _check_ours(path)
     return {name: records for name, records in _journals(path).items() if name != "journal"}
 
 
 def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bool:
-    """Remove the folder of a maker that was stopped before it had recorded anything; returns whether it is gone.
+    """Remove the folder of a process that was stopped before it recorded anything; return True if it is gone.
 
-    That of a maker at work is left alone, as is one that holds something to go on with, or what is not packer's.
-    done: tells of the plan that a journal begins with whether what it planned is there, so that nobody goes on with it.
+    Keeps a folder that is in use, that has work to resume, or that is not packer's.
+    done: returns True for a journal's plan whose result exists, so that nobody will resume it.
     """
     path = out.rstrip("/") + PARTIAL_SUFFIX
     if not os.path.lexists(path):
@@ -245,7 +257,10 @@ def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bo
 
 @contextmanager
 def locked(folder: str, out: str) -> Iterator[None]:
-    """Hold the lock of an existing folder. out: what is being written, for messages. Raises PackerError if somebody else does."""
+    """Hold the lock of an existing folder. out: output, for messages.
+
+    Raises PackerError if another process holds it.
+    """
     try:
         lock = _lock(folder, out)
     except OSError as error:
@@ -259,7 +274,7 @@ def locked(folder: str, out: str) -> Iterator[None]:
 
 
 def is_locked(folder: str) -> bool:
-    """Return True if somebody is making what a folder is for."""
+    """Return True if a process is working in a folder."""
     try:
         os.close(_lock(folder, folder, shared=True, patience=0))
     except BusyError:
@@ -270,10 +285,13 @@ def is_locked(folder: str) -> bool:
 
 
 def _check_ours(path: str) -> None:
-    """Refuse a folder that a maker has not made: a link to another, or one that holds links, pipes or others' files. Raises UsageError."""
+    """Raise UsageError for a folder that packer did not create: a link, or with links, pipes or others'
+    files.
+    """
     if os.path.islink(path) or not os.path.isdir(path):
         raise UsageError(
-            f"{path}: is where the work would be done, but is no folder. Move it away, or pass another output."
+            f"{path}: is needed as the working folder, but is not a folder. Move it away, or pass another"
+            " output."
         )
     with os.scandir(path) as entries:
         strange = sorted(
@@ -289,14 +307,15 @@ def _check_ours(path: str) -> None:
         )
     if strange:
         raise UsageError(
-            f"{path}: is where the work would be done, but holds {strange[0]}, which is not packer's. Move it away, or pass another output."
+            f"{path}: is needed as the working folder, but holds {strange[0]}, which is not packer's."
+            " Move it away, or pass another output."
         )
 
 
 def difference(before: Any, now: Any, what: str = "", words: tuple[str, str] = ("was", ", now it is")) -> str:
-    """Return the first difference between two values, JSON's or options, in words; "" if there is none.
+    """Return the first difference between two values (JSON or options) as text; "" if they are equal.
 
-    before: what was recorded; now: what is asked for; what: the names that lead there, a space between them; words: those
+    before: recorded; now: requested; what: path of names to the value, separated by spaces; words: texts
     before each value.
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
@@ -331,11 +350,12 @@ def _is_journal(name: str) -> bool:
 
 
 def _lock(path: str, out: str, *, shared: bool = False, patience: float = _DYING_SECONDS) -> int:
-    """Lock an existing folder for this process; the lock dies with it.
+    """Lock an existing folder and return the lock's descriptor; the lock ends with this process.
 
-    shared: with others that ask so; patience: seconds to wait for another to end. Returns the lock's descriptor. Raises BusyError, OSError.
+    shared: together with other shared locks; patience: seconds to wait for another process to end. Raises
+    BusyError, OSError.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe has no writer
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # O_NONBLOCK: a pipe would block
     end = time.monotonic() + patience
     try:
         while True:
@@ -346,27 +366,29 @@ def _lock(path: str, out: str, *, shared: bool = False, patience: float = _DYING
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.02)
-        # A maker that ended between open and flock has removed the folder: it is no longer ours to take.
+        # A process that ended between open and flock has removed the folder, and others may have created it
+        # again.
         taken = not _same_folder(fd, path)
     except (BlockingIOError, FileNotFoundError):
         taken = True
     except OSError:
         taken = False  # a file system without locks
-    except BaseException:  # an interruption: nobody would hold what is held
+    except BaseException:  # interrupted: release the lock
         os.close(fd)
         raise
     if taken:
         os.close(fd)
-        # Not where the lock is of a pack that is added to: its own, or that of <out>.adding.packing.
+        # No other name helps when the lock is on a pack that is added to, or on <out>.adding.packing.
         named = path != out and os.path.splitext(path)[0] == out.rstrip("/")
         raise BusyError(
-            f"{out}: another packer is writing it ({path} is locked). Wait for it{', or pass another name' if named else ''}."
+            f"{out}: another packer is writing it ({path} is locked). Wait for"
+            f" it{', or pass another name' if named else ''}."
         )
     return fd
 
 
 def _same_folder(fd: int, path: str) -> bool:
-    """Return True if an opened folder is the one that has the name still."""
+    """Return True if an open folder still has this name."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
@@ -374,24 +396,25 @@ def _same_folder(fd: int, path: str) -> bool:
 
 
 class Journal:
-    """A file to which records are added, a line each. For one thread.
+    """A file to which records are appended, one per line. For one thread.
 
-    A line is the XXH3-64 of its text in hexadecimal, a space, the text (JSON), a newline. The first says what is being made; each of the
-    others is added when its block's bytes and checksum have been written. Nothing is flushed to the disk here: after a power cut
-    lines may be there whose blocks are not, so whoever resumes compares each block with its recorded checksum.
+    A line is the hexadecimal XXH3-64 of its text, a space, the text (JSON), a newline. The first line is the
+    plan. Each further line is appended after its block's bytes and checksum have been written. Nothing is
+    flushed to disk here: after a power cut there may be lines whose blocks are missing, so a resuming run
+    compares each block with its recorded checksum.
     """
 
     def __init__(self, path: str) -> None:
-        """Open, or begin, the journal at `path`."""
+        """Open or create the journal at `path`."""
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         size = os.fstat(self._fd).st_size
         with open(path, "rb") as file:
             file.seek(max(0, size - 1))
-            # The writer died, or the disk was full, in the middle of a line.
+            # The writer died, or the disk became full, in the middle of a line.
             self._torn = size > 0 and file.read(1) != b"\n"
 
     def add(self, record: Any) -> None:
-        """Add one record, plain JSON values, by one write. Raises OSError, for a full disk too."""
+        """Append a record (plain JSON values) by one write. Raises OSError, also for a full disk."""
         text = json.dumps(record, separators=(",", ":"))
         if self._torn:
             os.write(self._fd, b"\n")
@@ -410,7 +433,7 @@ class Journal:
 
 
 def read_journal(path: str) -> list[Any]:
-    """Read the records of a journal, in order; lines that were not written whole, or by others, are left out. Empty if there is none."""
+    """Return the records of a journal in order, [] if there is none. Skips incomplete and foreign lines."""
     records = []
     try:
         with open(path, "rb") as file:
@@ -425,35 +448,37 @@ def read_journal(path: str) -> list[Any]:
 
 
 def format_of(out: str, *, sharded: bool = False) -> str:
-    """Return the format a name asks for: "h5" for ``.h5`` and ``.hdf5``, in any case, else "npy", a directory; of shards "h5".
+    """Return the format for a name: "h5" or "npy".
 
-    Raises UsageError for a name that ends as files of other formats do.
+    "h5" for ``.h5`` and ``.hdf5`` in any case, and for shards; else "npy", a directory. Raises UsageError for
+    a name with the extension of another format.
     """
     stem, ending = os.path.splitext(out.rstrip("/"))
     if ending.lower() in _OTHERS.split():
         raise UsageError(
-            f"{out}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory "
-            f"of .npy files (no ending) is written. Pass {stem}.h5 or {stem}, or say "
+            f"{out}: ends in {ending}, which packer does not write; it writes an HDF5 file (.h5) or a "
+            f"directory of .npy files (no ending). Pass {stem}.h5 or {stem}, or "
             f"{Option('format')}."
         )
     return "h5" if sharded or ending.lower() in (".h5", ".hdf5") else "npy"
 
 
 def check_output(out: str, *, overwrite: bool) -> None:
-    """Refuse an output that cannot be written, before any work. Raises UsageError or PackerError."""
+    """Raise UsageError or PackerError, before any work, for an output that cannot be written."""
     if not out:
         raise UsageError("OUT: is empty. Pass the name of a file or folder.")
     if out.rstrip("/").endswith(PARTIAL_SUFFIX):
         raise UsageError(f"{out}: ends in {PARTIAL_SUFFIX}, as unfinished work does. Pass another name.")
     check_name(
-        out, overwrite=overwrite, ours=_is_pack, other="is no pack, or holds more than one", kinds="packs"
+        out, overwrite=overwrite, ours=_is_pack, other="is not a pack, or holds other files", kinds="packs"
     )
 
 
 def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other: str, kinds: str) -> None:
-    """Refuse a name under which nothing can be written. Raises UsageError or PackerError.
+    """Raise UsageError or PackerError for a name that cannot be written.
 
-    ours: tells of what is there whether it may be replaced; other, kinds: what is said where it may not, and what may.
+    ours: returns True for an existing path that may be replaced; other: message for a path that may not;
+    kinds: noun for paths that may.
     """
     parent = os.path.dirname(os.path.abspath(out))
     if os.path.lexists(out):
@@ -467,7 +492,7 @@ def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other:
                 f"{out}: {other}; {Option('overwrite', True)} replaces only {kinds}. Pass another name."
             )
     if not os.path.isdir(parent):
-        raise UsageError(f"{out}: its folder {parent} does not exist. Make it, or pass another name.")
+        raise UsageError(f"{out}: its folder {parent} does not exist. Create it, or pass another name.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise PackerError(
             f"{out}: no permission to write in {parent}. Pass another name, or change the permission."
@@ -475,7 +500,7 @@ def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other:
 
 
 def check_space(out: str, needed: int) -> None:
-    """Refuse when the disk has less than `needed` bytes free. Raises SpaceError."""
+    """Raise SpaceError if the disk has less than `needed` bytes free."""
     parent = os.path.dirname(os.path.abspath(out))
     free = shutil.disk_usage(parent).free
     if needed > free:
@@ -487,24 +512,22 @@ def check_space(out: str, needed: int) -> None:
 
 @contextmanager
 def writing(out: str) -> Iterator[None]:
-    """Raise what fails in writing as `failure` does. out: what is written, for messages. Raises SpaceError, PackerError."""
+    """Convert errors of writing with `failure`. out: output, for messages. Raises SpaceError, PackerError."""
     try:
         yield
-    except (OSError, RuntimeError) as error:  # where h5py closes a file, its errors are RuntimeErrors
+    except (OSError, RuntimeError) as error:  # h5py raises RuntimeErrors when it closes a file
         if isinstance(error, RuntimeError) and "errno = " not in str(error):
             raise
         raise failure(out, error) from error
 
 
 def failure(out: str, error: OSError | RuntimeError) -> PackerError:
-    """Return the error of a failed write: SpaceError if the disk is full, else PackerError."""
-    inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors tell it in their text
+    """Return the error for a failed write: SpaceError if the disk is full, else PackerError."""
+    inner = re.search(r"errno = ([0-9]+)", str(error))  # h5py's errors contain it in their text
     number = int(inner[1]) if inner else getattr(error, "errno", None)
     reason = os.strerror(number) if number else "the HDF5 library could not write to the disk"
     if number == errno.ENOENT:
-        return PackerError(
-            f"{out}: writing failed, since a folder that it is written in was removed meanwhile. Run it again."
-        )
+        return PackerError(f"{out}: writing failed, because its folder was removed meanwhile. Run it again.")
     kind = SpaceError if number in FULL else PackerError
     remedies = {
         errno.EMFILE: "Raise ulimit -n",
@@ -516,7 +539,7 @@ def failure(out: str, error: OSError | RuntimeError) -> PackerError:
 
 
 def _is_pack(path: str) -> bool:
-    """Return True for a pack that, if a folder, holds nothing else: a slip of the keyboard must not cost anyone their photos."""
+    """Return True for a pack. A folder must hold nothing else: a typo must not delete anyone's photos."""
     try:
         pack = open_pack(path)
         pack.confirm()
@@ -526,7 +549,7 @@ def _is_pack(path: str) -> bool:
 
 
 def unlisted_shards(path: str) -> list[Pack]:
-    """Return the shards that an append had moved into a pack of shards, but not listed, when it was killed."""
+    """Return shards that a killed append had moved into a pack of shards and not yet listed."""
     try:
         coming = read_index(path, NEXT_INDEX_FILE).shards
         listed = {(shard.name, shard.seal) for shard in read_index(path).shards}

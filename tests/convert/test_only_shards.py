@@ -34,7 +34,7 @@ def test_parts_in_any_order_make_the_same_pack(photo_folder: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
     report = merge_shards(tmp_path / "out")
     assert content(tmp_path / "out") == content(tmp_path / "one")
-    with pytest.raises(UsageError, match="out: is there already, and no shards wait to be listed"):
+    with pytest.raises(UsageError, match="out: exists already, and no shards wait to be listed"):
         merge_shards(tmp_path / "out")
     assert (report.rows, report.bytes_written) == (24, convert(photo_folder, tmp_path / "two").bytes_written)
     assert not (tmp_path / "out.packing").exists()

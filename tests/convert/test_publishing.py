@@ -82,7 +82,7 @@ def test_a_shard_does_not_take_the_name_of_something_else(
     server: ObjectServer, photo_folder: Path, overwrite: bool
 ) -> None:
     server.objects = {"bucket/train/00001.h5": b"a thesis"}
-    with pytest.raises(UsageError, match=r"^s3://bucket/train/00001\.h5: is there, and is no pack;"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/train/00001\.h5: exists and is not a pack;"):
         convert_images(photo_folder, "s3://bucket/train", size=16, shards=10, overwrite=overwrite)
     assert server.objects["bucket/train/00001.h5"] == b"a thesis"
 

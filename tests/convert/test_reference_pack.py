@@ -373,15 +373,15 @@ def test_resumed_repaired_and_added_to(photo_folder: Path, test_folder: Path, tm
         (
             ("a", "b"),
             ("a", "c"),
-            "y: class 1 is 'c', and 'b' in x; packs that go together have the same classes.",
+            "y: class 1 is 'c', and 'b' in x; the packs must have equal classes.",
         ),
         (
             ("a", "b"),
             ("a",),
-            "y: class 1 is none, and 'b' in x; packs that go together have the same classes.",
+            "y: class 1 is none, and 'b' in x; the packs must have equal classes.",
         ),
-        (("a",), None, "y: has no class names, and x has some; packs that go together have the same."),
-        (None, ("a",), "x: has no class names, and y has some; packs that go together have the same."),
+        (("a",), None, "y: has no class names, and x has some; the packs must have equal ones."),
+        (None, ("a",), "x: has no class names, and y has some; the packs must have equal ones."),
     ],
 )
 def test_the_first_difference_is_named(
@@ -416,8 +416,8 @@ def test_names_of_other_formats_are_refused(
         convert_images(photo_folder, out, size=16, **options)
     stem, ending = os.path.splitext(out.rstrip("/"))
     assert str(error.value) == (
-        f"{stem}{ending}: ends in {ending}, which packer does not write; an HDF5 file (.h5) or a directory of .npy files (no ending) is"
-        f" written. Pass {stem}.h5 or {stem}, or say format=."
+        f"{stem}{ending}: ends in {ending}, which packer does not write; it writes an HDF5 file (.h5) or a"
+        f" directory of .npy files (no ending). Pass {stem}.h5 or {stem}, or format=."
     )
     assert os.listdir(tmp_path) == ["photos"]
     convert_images(photo_folder, out, size=16, format="npy")  # said, so meant

@@ -316,9 +316,9 @@ def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, conve
     (tmp_path / "l.csv").write_text("\n".join(["file,n", *(f"{k}.jpg,{k}" for k in range(8))]))
     convert(photo_folder / "red", "numbers", labels=tmp_path / "l.csv")
     sentences = {
-        "small": "{b}: its field 'image' is u1 16x16x3, that of {a} is 'image', u1 32x32x3; packs of equal fields go together."
+        "small": "{b}: its field 'image' is u1 16x16x3, that of {a} is 'image', u1 32x32x3; the packs must have equal fields."
         " Run packer repack on one of them.",
-        "flat": "{b}: its field 'key' is u1 any length, that of {a} is 'label', i8 scalar; packs of equal fields go together."
+        "flat": "{b}: its field 'key' is u1 any length, that of {a} is 'label', i8 scalar; the packs must have equal fields."
         " Run packer repack on one of them.",
         "numbers": "{b}, {a}: only one of them has class names; all or none may.",
     }
@@ -706,7 +706,7 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
     with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
         repack(tmp_path / "a", tmp_path / "b", shards=7, workers=1, on_progress=stop)
     with pytest.raises(
-        UsageError, match=r"b: resume=True cannot go on with what .*b\.packing holds: options "
+        UsageError, match=r"b: resume=True cannot continue the work in .*b\.packing: options "
     ):
         repack(tmp_path / "a", tmp_path / "b", shards=8, resume=True)
     report = repack(tmp_path / "a", tmp_path / "b", shards=7, resume=True)
@@ -799,7 +799,7 @@ def test_files_of_others_beside_shards_stay(photo_folder: Path, tmp_path: Path, 
     assert (tmp_path / "p" / "00002.h5").read_bytes() == b"mine"
     assert (tmp_path / "p" / "00004.h5").read_bytes() == b"mine too"
     assert [part.header for part in opened(tmp_path / "p").parts][:3] == headers
-    with pytest.raises(UsageError, match="is no pack, or holds more than one"):
+    with pytest.raises(UsageError, match="is not a pack, or holds other files"):
         check_output(str(tmp_path / "p"), overwrite=True)
 
 

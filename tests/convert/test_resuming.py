@@ -310,8 +310,8 @@ def test_another_plan_is_refused_when_resuming(
     with pytest.raises(UsageError) as error:
         convert(photos, out, resume=True, **options)
     sentence = (
-        rf"{out}: resume=True cannot go on with what {out}\.packing holds: {difference}\."
-        r" Undo that, or start anew without resume=True\."
+        rf"{out}: resume=True cannot continue the work in {out}\.packing: {difference}\."
+        r" Undo that, or start over without resume=True\."
     )
     assert re.fullmatch(sentence, str(error.value))
     assert files_of(tmp_path / "p.packing") == before

@@ -64,7 +64,7 @@ def test_an_edited_file_is_a_pack_again(tmp_path: Path, photos: Path):
     convert_images(photos, out, size=16)
     before = open_pack(out)
     edit(out, lambda file: (darken(file), relabel(file)))
-    with pytest.raises(FormatError, match="was opened for writing since it was sealed"):
+    with pytest.raises(FormatError, match="was opened for writing after it was sealed"):
         open_pack(out)
     sealed = seal_pack(out)
     assert verify_pack(out).ok
@@ -133,7 +133,7 @@ def misplace(file: Any) -> None:
 
 WRONG: list[tuple[Callable[[Any], None], str]] = [
     (grow, "holds 'more', which its header does not name; a pack holds nothing else. Remove it."),
-    (resize, "its arrays no longer fit its header"),
+    (resize, "its arrays no longer match its header"),
     (retype, "'label' is missing, or has another dtype, shape or place than packer gives it."),
     (move, "its rows are not where packer wrote them. Rewrite the pack: packer repack"),
     (mislabel, r"'label' are not all within 0 to 2 \(row 4\). Correct that, then seal it"),

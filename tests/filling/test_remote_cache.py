@@ -537,7 +537,7 @@ def test_shards_of_npy_files_are_refused_when_they_are_opened(
 
 def test_what_is_no_pack(store: ObjectServer) -> None:
     store.objects["bucket/x.h5"] = b"nothing" * 100
-    with pytest.raises(FormatError, match="is no pack, or was opened for writing"):
+    with pytest.raises(FormatError, match="is not a pack, or was opened for writing"):
         open_pack("s3://bucket/x.h5")
     for url in ("s3://bucket/none.h5", "s3://bucket/none/"):
         with pytest.raises(MissingObjectError, match="there is no pack"):
@@ -627,7 +627,7 @@ def refuse(verdict: packer.Verdict) -> None:
     ("harm", "sentence"),
     [
         (replace_shard, r"00001\.h5: is not the shard that index\.json lists"),
-        (cut_shard, r"00001\.h5: is no pack, or was opened for writing"),
+        (cut_shard, r"00001\.h5: is not a pack, or was opened for writing"),
         (remove_shard, r"00001\.h5: "),
         (lie_about_extents, r"00001\.h5: is not the shard that index\.json lists"),
     ],
@@ -651,7 +651,7 @@ def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
         ({"cache_size": "1GB"}, "is about a cache. Pass cache=, a folder, too"),
         ({"cache": "c", "cache_size": "much"}, "cache_size='much': is no size"),
         ({"cache": 3}, "cache=3: is no path"),
-        ({"cache": "c", "cache_size": "50KB"}, "are needed for the tables of this pack"),
+        ({"cache": "c", "cache_size": "50KB"}, "the tables and cached rows of this pack need"),
     ],
 )
 def test_wrong_arguments(

@@ -165,7 +165,7 @@ def test_another_object_in_its_place_is_an_error(
         store.objects[key] += b" "
     with (
         PackedBatchDataset(cached, 100) as dataset,
-        pytest.raises(FormatError, match=r"replaced or changed|was opened for writing since it was sealed"),
+        pytest.raises(FormatError, match=r"replaced or changed|was opened for writing after it was sealed"),
     ):
         list(dataset)
 

@@ -92,7 +92,7 @@ def test_a_key_of_several_rows(first: str, tmp_path: Path):
     merge_packs([other, other], twice, duplicates="keep", shuffle=False)
     refused(
         [first, twice],
-        rf"{twice}: several rows have the key 'a', 0 and 5 for example\. Keep one of these, or ask by number\.",
+        rf"{twice}: several rows have the key 'a', 0 and 5 for example\. Keep one of these, or pass row numbers\.",
         "keys",
     )
     joined = join_fields([twice, first], match="keys")
@@ -134,7 +134,9 @@ def test_fields_of_one_name(first: str, tmp_path: Path):
     assert ([f.name for f in joined.fields], joined.keys()) == (["image", "label", "key"], KEYS)
     assert joined.read("label").tolist() == [7] * 5
     assert joined.header.classes == ("cat", "dog")
-    refused([first, (other, {"label": "guess", "number": "guess"})], ".*has a field 'guess', and .*other.*")
+    refused(
+        [first, (other, {"label": "guess", "number": "guess"})], ".*has a field 'guess', as .*other.* has; .*"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_classes_are_those_of_the_labels(first: str, tmp_path: Path):
     )
     refused(
         [first, replace(boxes, header=header)],
-        rf"{other}: class 2 is 'cow', and none in {first}; packs that go together have the same classes\. .*",
+        rf"{other}: class 2 is 'cow', and none in {first}; the packs must have equal classes\. .*",
     )
 
 
@@ -270,7 +272,7 @@ def test_functions_of_files_take_an_open_pack_but_none_that_was_joined(first: st
     assert open_pack(tmp_path / "again.h5").keys() == KEYS
     joined = join_fields([first, of(tmp_path / "other.h5", score=np.arange(5.0))])
     with pytest.raises(
-        UsageError, match=r"joined to be loaded; files are needed here\. Pass each pack by itself"
+        UsageError, match=r"joined for loading; a file is needed here\. Pass each pack separately"
     ):
         repack(joined, tmp_path / "one.h5")
     assert not (tmp_path / "one.h5").exists()
@@ -278,5 +280,5 @@ def test_functions_of_files_take_an_open_pack_but_none_that_was_joined(first: st
 
 @pytest.mark.parametrize("keys", ["a", 5])
 def test_rows_are_asked_for_by_a_list_of_keys(first: str, keys: Any):
-    with pytest.raises(UsageError, match=r"is no list of keys\. Pass one such as"):
+    with pytest.raises(UsageError, match=r"is not a list of keys\. Pass one such as"):
         open_pack(first).rows_of(keys)

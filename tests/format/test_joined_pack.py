@@ -84,7 +84,7 @@ def test_a_pack_whose_rows_are_still_to_come() -> None:
         (
             (replace(IMAGE, shape=(8, 8, 3)), LABEL, KEY),
             None,
-            r"b: its field 'image' is u1 8x8x3, that of a is 'image', u1 4x6x3; packs of equal fields go together."
+            r"b: its field 'image' is u1 8x8x3, that of a is 'image', u1 4x6x3; the packs must have equal fields."
             r" Run packer repack on one of them\.",
         ),
         (
@@ -132,7 +132,7 @@ def test_fields_that_are_not_loaded_may_differ_and_are_left_out() -> None:
     [
         (
             ("cat", "fox"),
-            r"b: class 1 is 'fox', and 'dog' in a; packs that go together have the same classes\. .* like='a'\.",
+            r"b: class 1 is 'fox', and 'dog' in a; the packs must have equal classes\. .* like='a'\.",
         ),
         (("cat",), "b: class 1 is none, and 'dog' in a;"),
         (("dog", "cat"), "b: class 0 is 'dog', and 'cat' in a;"),
@@ -187,5 +187,5 @@ def test_tables_mapped_otherwise_are_refused_and_so_are_images_beside_tables() -
         UsageError, match=r"b: its column 'x' is mapped otherwise \(log1p is False in a, and True here\)"
     ):
         join_packs([one, pack("b", features, classes=None, table=mapped)])
-    with pytest.raises(UsageError, match="b: was made of images, a of a table;"):
+    with pytest.raises(UsageError, match="b: was converted from images, a from a table;"):
         join_packs([one, pack("b", features, classes=None)])

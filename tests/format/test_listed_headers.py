@@ -103,7 +103,7 @@ def test_what_a_reader_would_refuse_is_not_written(tmp_path: Path, depth: int):
     with pytest.raises(PackerError) as error:
         write_shards(tmp_path / "p", Content.random("raw", 4), (2, 2), **members)
     assert str(error.value) == (
-        f"{tmp_path}/p: the index of 2 shards would not be read (it is nested more than 64 deep)."
+        f"{tmp_path}/p: the index of 2 shards would be unreadable (it is nested more than 64 deep)."
         " Make fewer, larger shards."
     )
     assert "index.json" not in os.listdir(tmp_path / "p")
@@ -136,8 +136,8 @@ def replaced(record: Any, *path: Any, value: Any) -> None:
         (("headers",), 5, "'int' object is not iterable"),
         (("headers",), [{}, {}], "'trailer'"),
         (("headers", 1), 5, "'int' object has no attribute 'get'"),
-        (("headers", 0, "trailer"), "AAAA", "a trailer in it is not that of its shard"),
-        (("headers", 1, "trailer"), "A" * 172, "a trailer in it is not that of its shard"),
+        (("headers", 0, "trailer"), "AAAA", "a trailer does not match its shard's seal"),
+        (("headers", 1, "trailer"), "A" * 172, "a trailer does not match its shard's seal"),
         (
             ("headers", 1, "seed"),
             [],

@@ -161,7 +161,7 @@ def test_a_file_opened_for_writing_since_is_refused_with_the_remedy(tmp_path: Pa
         file.attrs["note"] = "added"
     with pytest.raises(FormatError) as error:
         open_pack(out)
-    text = f"{out}: was opened for writing since it was sealed, so its rows may have changed. Run packer seal {out}."
+    text = f"{out}: was opened for writing after it was sealed, so its rows may have changed. Run packer seal {out}."
     assert str(error.value) == text
 
 
@@ -170,7 +170,8 @@ def test_an_unsealed_file_whose_arrays_changed_is_refused(tmp_path: Path):
     with h5py.File(tmp_path / "p.h5", "a") as file:
         file["label"].resize(9, axis=0)
     with pytest.raises(
-        FormatError, match=r"its arrays no longer fit its header \(extents of 'label' do not hold \d+ rows\)"
+        FormatError,
+        match=r"its arrays no longer match its header \(extents of 'label' do not hold \d+ rows\)",
     ):
         open_pack(tmp_path / "p.h5")
 
@@ -209,7 +210,7 @@ def damaged_header(path: Path) -> None:
         ),
         (
             lambda p: os.truncate(p, 3000),
-            "p.h5: HDF5 cannot read it: it was cut short, or is damaged. Convert the images again.",
+            "p.h5: HDF5 cannot read it: it was cut short or is damaged. Convert the images again.",
         ),
         (damaged_header, "p.h5: header is damaged (its checksum differs). Convert the images again."),
     ],
@@ -230,7 +231,7 @@ def test_each_damaged_file_is_one_sentence(
     [
         (
             lambda p: (p / "trailer").unlink(),
-            "p: is a folder without a 'trailer' file, not a pack. If all of it was copied, or it was edited in place, run"
+            "p: is a folder without a 'trailer' file, not a pack. If the copy is complete, or the pack was edited in place, run"
             " packer seal p.",
         ),
         (

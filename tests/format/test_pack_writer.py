@@ -59,7 +59,7 @@ def test_what_is_somebody_elses_is_not_cleared(tmp_path: Path, format: str):
     with pytest.raises(UsageError) as error:
         write_pack(out)
     assert str(error.value) == (
-        f"{partial}: is where the work would be done, but holds thesis.txt, which is not packer's."
+        f"{partial}: is needed as the working folder, but holds thesis.txt, which is not packer's."
         " Move it away, or pass another output."
     )
     assert (partial / "thesis.txt").read_text() == "years of work"
@@ -70,7 +70,7 @@ def test_a_file_in_the_way_is_not_removed(tmp_path: Path, format: str):
     Path(f"{out}.packing").write_bytes(b"mine")
     with pytest.raises(
         PackerError,
-        match=r"is where the work would be done, but is no folder\. Move it away, or pass another output\.$",
+        match=r"is needed as the working folder, but is not a folder\. Move it away, or pass another output\.$",
     ):
         write_pack(out)
     assert Path(f"{out}.packing").read_bytes() == b"mine"
@@ -114,7 +114,7 @@ def test_overwrite_replaces_only_packs(tmp_path: Path):
             write_pack(tmp_path / name, overwrite=True)
         assert (
             str(error.value)
-            == f"{tmp_path / name}: is no pack, or holds more than one; overwrite=True replaces only packs. Pass another name."
+            == f"{tmp_path / name}: is not a pack, or holds other files; overwrite=True replaces only packs. Pass another name."
         )
     assert (tmp_path / "photos" / "dear.jpg").exists()
 

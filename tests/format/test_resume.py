@@ -198,7 +198,7 @@ def test_a_damaged_line_of_the_journal_is_a_block_to_make_again(
 def test_another_plan(out: Path, content: Content, whole: dict[str, bytes]):
     leave(out, content, recorded=(0, 1))
     with pytest.raises(
-        UsageError, match=r"resume=True cannot go on with what .*: rows was 23, now it is 24\."
+        UsageError, match=r"resume=True cannot continue the work in .*: rows was 23, now it is 24\."
     ):
         begin(out, content, plan={"rows": 24}, resume=True)
     with begin(out, content, plan={"rows": 24}) as writer:

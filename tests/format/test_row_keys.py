@@ -85,7 +85,7 @@ def test_what_is_no_list_of_keys_is_refused():
 def test_no_room_for_the_table_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(row_keys, "_MEMORY_BYTES", 0)
     monkeypatch.setattr(row_keys.tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(SpaceError, match=r"p\.h5: 22,400 bytes of a table of its keys cannot be written"):
+    with pytest.raises(SpaceError, match=r"p\.h5: the table of its keys \(22,400 bytes\) cannot be written"):
         of(KEYS).rows(KEYS)
 
 
@@ -104,7 +104,7 @@ def test_rows_of_a_pack_and_of_a_dataset(pack: Pack):
     assert rows[:].number.tolist() == [5, 2, 9]
     assert rows["k9"].number == 9
     assert rows[["k9", "k5"]].number.tolist() == [9, 5]
-    with pytest.raises(UsageError, match=r"none of its 3 rows has the key 'k3'\. The first row's is 'k5'"):
+    with pytest.raises(UsageError, match=r"none of its 3 rows has the key 'k3'\. The first row has 'k5'"):
         rows["k3"]
 
 

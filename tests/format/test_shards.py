@@ -91,11 +91,11 @@ def test_names_of_shards():
             "'utf-8' codec can't encode character '\\ud800' in position 1: surrogates not allowed",
         ),
         (put("shards", 0, 0, value=5), "'int' object has no attribute 'startswith'"),
-        (put("shards", 0, 1, value=0), "a header in it has other rows than its shard"),
-        (put("shards", 0, 1, value=1 << 62), "a header in it has other rows than its shard"),
-        (put("shards", 0, 2, value=None), "a trailer in it is not that of its shard"),
-        (put("shards", 0, 2, value="ab"), "a trailer in it is not that of its shard"),
-        (put("shards", 0, value="abc"), "a trailer in it is not that of its shard"),
+        (put("shards", 0, 1, value=0), "a header has another number of rows than its shard"),
+        (put("shards", 0, 1, value=1 << 62), "a header has another number of rows than its shard"),
+        (put("shards", 0, 2, value=None), "a trailer does not match its shard's seal"),
+        (put("shards", 0, 2, value="ab"), "a trailer does not match its shard's seal"),
+        (put("shards", 0, value="abc"), "a trailer does not match its shard's seal"),
         (put("shards", 0, value=["a", 5]), "not enough values to unpack (expected 3, got 2)"),
         (put("shards", 0, value=["a", 5, "ab", 1]), "too many values to unpack (expected 3)"),
         (put("shards", value=5), "'int' object is not iterable"),
@@ -220,7 +220,7 @@ def loop_to_itself(folder: Path) -> None:
 
 NOT_LISTED = (
     "{p}/{0}: is not the shard that index.json lists; it was replaced or changed."
-    " Bring back the right one, or convert the images again."
+    " Restore the original, or convert the images again."
 )
 
 
@@ -236,7 +236,7 @@ NOT_LISTED = (
         (
             shard_of_shards,
             "{p}/{0}: is a folder without a 'trailer' file, not a pack."
-            " Run packer convert {p}/{0} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from.",
+            " Run packer convert {p}/{0} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), which converts while it is loaded from.",
         ),
         (
             loop,
@@ -245,7 +245,7 @@ NOT_LISTED = (
         (
             loop_to_itself,
             "{p}/{0}: is a folder without a 'trailer' file, not a pack."
-            " Run packer convert {p}/{0} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from.",
+            " Run packer convert {p}/{0} OUT.h5, or packer.fill_pack(images, 'OUT.h5'), which converts while it is loaded from.",
         ),
         (
             lambda p: rewrite(p, put("shards", 0, 0, value="index.json")),
@@ -279,7 +279,7 @@ def test_shards_with_other_fields_or_classes_are_refused(tmp_path: Path, format:
         write_index(str(folder), shards)
     assert str(error.value) == (
         f"{second}: has other fields or classes than {shards[0].name}; all shards of a pack have the same."
-        " Bring back the right one."
+        " Restore the original."
     )
 
 

@@ -269,7 +269,7 @@ def test_rows_neither_in_blocks_nor_at_the_end_are_an_error_and_no_pack(tmp_path
 def test_npy_files_are_never_compressed(tmp_path: Path):
     with pytest.raises(
         UsageError,
-        match=r"'image' is to be compressed; \.npy files never are\. Pass an output that ends in \.h5\.$",
+        match=r"'image' would be compressed; \.npy files cannot be\. Pass an output that ends in \.h5\.$",
     ):
         begin(tmp_path / "p", Content.random("raw", 5), fields=[image_field("gzip")])
     assert os.listdir(tmp_path) == []

@@ -303,7 +303,7 @@ def test_a_shard_that_is_the_pack_itself_is_looked_at_once(shards: Path):
     assert problem.text == (
         f"{shards / '00000.h5'}: is a folder without a 'trailer' file, not a pack."
         f" Run packer convert {shards / '00000.h5'} OUT.h5, or"
-        " packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."
+        " packer.fill_pack(images, 'OUT.h5'), which converts while it is loaded from."
     )
 
 

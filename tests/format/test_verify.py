@@ -180,7 +180,7 @@ def test_a_bit_of_the_checksum_table_is_not_blamed_on_the_rows(tmp_path: Path, f
     assert trailer is not None
     file = out if format == "h5" else out / "checksums.npy"
     flip(file, trailer.checksums_offset + 8 * (4 * 2 + 1))  # of 5 blocks of 4 arrays
-    text = f"{file}: checksum table is damaged; the rows are whole. Convert the images again."
+    text = f"{file}: checksum table is damaged; the rows are intact. Convert the images again."
     assert verify_pack(out).problems == (Problem(str(file), "checksums", text),)
     flip(file, trailer.checksums_offset)
     assert verify_pack(out).problems == (Problem(str(file), "checksums", text),)
@@ -214,7 +214,7 @@ HDF5_SECTIONS = {
     },
 }
 SENTENCES = {
-    "metadata": "bytes outside the rows are damaged (their checksum differs); packer reads the rows without them, HDF5 may not",
+    "metadata": "bytes outside the rows are damaged (their checksum differs); packer reads the rows nevertheless, HDF5 may not",
     "header": "header is damaged (its checksum differs)",
     "trailer": "trailer is damaged",
 }
@@ -334,7 +334,7 @@ def test_a_file_that_lost_its_trailer_alone(tmp_path: Path):
     write_pack(out)
     os.truncate(out, out.stat().st_size - SIZE)
     text = (
-        f"{out}: was opened for writing since it was sealed, so its rows may have changed."
+        f"{out}: was opened for writing after it was sealed, so its rows may have changed."
         f" Run packer seal {out}."
     )
     assert verify_pack(out).problems == (Problem(str(out), "unsealed", text),)
@@ -552,7 +552,7 @@ def test_a_damaged_index_is_one_problem(tmp_path: Path, format: str):
     [
         (lambda p: None, "x: cannot be read (No such file or directory). Check the name and the permissions."),
         (Path.mkdir, "x: is a folder without a 'trailer' file, not a pack."
-        " Run packer convert x OUT.h5, or packer.fill_pack(images, 'OUT.h5'), whose pack is made while it is loaded from."),
+        " Run packer convert x OUT.h5, or packer.fill_pack(images, 'OUT.h5'), which converts while it is loaded from."),
         (lambda p: p.write_text("hello"), "x: is neither a pack nor an HDF5 file. Pass what packer convert wrote."),
     ],
 )  # fmt: skip

@@ -60,8 +60,8 @@ def test_resume_refuses_another_plan_and_leaves_it(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(tmp_path / "p"), plan=OTHER, resume=True)
     assert str(error.value) == (
-        f"{tmp_path}/p: resume=True cannot go on with what {tmp_path}/p.packing holds: options size was 8x8, now it is 16x8."
-        " Undo that, or start anew without resume=True."
+        f"{tmp_path}/p: resume=True cannot continue the work in {tmp_path}/p.packing: options size was 8x8, now it is 16x8."
+        " Undo that, or start over without resume=True."
     )
     assert files_of(tmp_path) == before
     WorkingFolder(str(tmp_path / "p"), plan=PLAN, resume=True).close(keep=False)
@@ -271,7 +271,7 @@ def test_overwrite_replaces_a_pack_of_shards_and_nothing_more(tmp_path: Path, fo
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(out), overwrite=True)
     assert str(error.value) == (
-        f"{out}: is no pack, or holds more than one; overwrite=True replaces only packs. Pass another name."
+        f"{out}: is not a pack, or holds other files; overwrite=True replaces only packs. Pass another name."
     )
     precious.unlink()
     write_pack(out, rows=7, overwrite=True)
@@ -337,7 +337,7 @@ def test_what_was_planted_in_the_place_of_the_work_is_refused(tmp_path: Path, ki
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(tmp_path / "p.h5"))
     assert str(error.value) == (
-        f"{path}: is where the work would be done, but is no folder. Move it away, or pass another output."
+        f"{path}: is needed as the working folder, but is not a folder. Move it away, or pass another output."
     )
     assert (victim / "old" / "precious").read_text() == "1"
     assert not (tmp_path / "p.h5").exists()
@@ -353,7 +353,7 @@ def test_links_and_pipes_among_the_work_are_refused(tmp_path: Path, name: str, k
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(tmp_path / "p.h5"), plan={"a": 1})
     assert str(error.value) == (
-        f"{path}: is where the work would be done, but holds {name}, which is not packer's. "
+        f"{path}: is needed as the working folder, but holds {name}, which is not packer's. "
         "Move it away, or pass another output."
     )
     assert victim.read_text() == "1"
@@ -398,7 +398,7 @@ def test_publish_names_nothing_that_another_has_begun_after_the_folder_was_remov
     shutil.rmtree(place.path)
     other = WorkingFolder(str(tmp_path / "p"), plan=PLAN)
     Path(other.pack).write_text("begun")
-    with pytest.raises(PackerError, match=r"p\.packing was removed, or replaced, while it was being made"):
+    with pytest.raises(PackerError, match=r"p\.packing was removed or replaced meanwhile"):
         place.publish()
     assert not (tmp_path / "p").exists()
     place.close(keep=False)

@@ -244,7 +244,7 @@ def test_killed_it_leaves_no_pack_and_the_next_run_begins_anew(tmp_path: Path) -
     assert os.listdir(tmp_path) == ["out.h5.packing"]
     with pytest.raises(
         FormatError,
-        match=r"Its conversion did not finish \(.*out\.h5\.packing\): run it again; it begins anew",
+        match=r"Its conversion did not finish \(.*out\.h5\.packing\): run it again; it starts over",
     ):
         open_pack(tmp_path / "out.h5")
     with create(tmp_path / "out.h5", fields=FORMS) as pack:

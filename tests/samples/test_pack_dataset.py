@@ -902,7 +902,9 @@ def test_values_in_other_files_are_not_read(tmp_path: Path) -> None:
         layout[:] = h5py.VirtualSource(str(tmp_path / "data.h5"), "train/X", (ROWS, 8, 6, 3))
         file.create_virtual_dataset("image", layout)
     for name in ("link.h5", "virtual.h5"):
-        with pytest.raises(SourceError, match="the values of 'image' lie in other files, which are not read"):
+        with pytest.raises(
+            SourceError, match="the values of 'image' are stored in other files, which packer does not read"
+        ):
             pack_dataset(tmp_path / name, tmp_path / "out.h5")
 
 

@@ -416,7 +416,7 @@ def test_other_options_clear_what_was_done(mixed: Path, tmp_path: Path):
     out = tmp_path / "out.h5"
     with pytest.raises(_StopError):
         convert_table(mixed, out, label="grade", **stop_after(2, "reading"))
-    with pytest.raises(UsageError, match=r"resume=True cannot go on with what .* holds: options choices"):
+    with pytest.raises(UsageError, match=r"resume=True cannot continue the work in .*: options choices"):
         convert_table(mixed, out, label="colour", resume=True)
     report = convert_table(mixed, out, label="grade", missing="zero")
     assert report.cleared.startswith("options choices")

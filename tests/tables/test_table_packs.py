@@ -154,20 +154,20 @@ def test_packs_that_are_mapped_otherwise_are_refused_with_the_first_difference(t
     Image.new("RGB", (16, 16)).save(tables / "photos" / "0.png")
     convert_images(tables / "photos", tables / "g.h5", size=16)
     for name, sentence in [
-        ("c.h5", "{n}: its column 'x' is mapped otherwise (fill is "),
+        ("c.h5", "{n}: its column 'x' is mapped differently (fill is "),
         (
             "d.h5",
-            "{n}: its column 'x' is mapped otherwise (role is feature in {a}, and drop here); packs of equal mappings go together.",
+            "{n}: its column 'x' is mapped differently (role is feature in {a}, and drop here); the packs must have equal mappings.",
         ),
         (
             "e.h5",
-            "{n}: its column 'x' is mapped otherwise (role is feature in {a}, and drop here); packs of equal mappings go together."
+            "{n}: its column 'x' is mapped differently (role is feature in {a}, and drop here); the packs must have equal mappings."
             " Convert its table again with --like {a}.",
         ),
         ("f.h5", "{n}: has the fields features, categories, id, "),
         (
             "g.h5",
-            "{n}: was made of images, {a} of a table; packs of one kind go together. Leave one of them out.",
+            "{n}: was converted from images, {a} from a table; the packs must be of one kind. Leave one of them out.",
         ),
     ]:
         with pytest.raises(UsageError) as error:
