@@ -1,6 +1,6 @@
-"""Public names and their modules: what type checkers see, and what packer/__init__.py loads when it is asked for."""
+"""Public names and their modules, for type checkers and for the lazy imports of packer/__init__.py."""
 
-# ruff: noqa: I001 - aliases, by which type checkers see public names, would be a statement each
+# ruff: noqa: I001 - sorted imports would put each alias, which marks a public name, into its own statement
 from packer.version import __version__ as __version__
 from packer.convert.conversion_task import Report as Report
 from packer.convert.export import export_images as export_images

@@ -1,6 +1,7 @@
-"""The entry of the command line, also as ``python -m packer`` where another program called packer comes first on the PATH.
+"""Entry of the command line, also as ``python -m packer`` if another packer is first on the PATH.
 
-The modules behind it take a third of a second to load: who interrupts that reads one sentence, too, as of the work itself.
+The modules behind it take a third of a second to load. An interruption during that time prints one sentence,
+as during the work itself.
 """
 
 from __future__ import annotations
@@ -37,25 +38,26 @@ def run() -> None:
 
             said = b"Interrupted.\n"
             main()
-        finally:  # the work has ended: a signal while Python does would only print where that was
+        finally:  # the work has ended: a signal during exit would only print a traceback
             for name in (*_ENDING, "SIGALRM"):
                 if hasattr(signal, name):
                     signal.signal(getattr(signal, name), signal.SIG_IGN)
-            # Python forgets only here that it was interrupted inside an eval() or exec() of text, as named tuples and data
-            # classes are made by; else it would end by SIGINT, whatever the exit code (_PyRuntime.signals).
+            # Only this makes Python forget an interruption inside an eval() or exec() of text, which creates
+            # named tuples and data classes; without it Python would end by SIGINT, whatever the exit code
+            # (_PyRuntime.signals).
             eval("0")
     except SystemExit as ended:
         if ended.code != _INTERRUPTED:
             raise
-        # An import that was interrupted half-way may crash Python while it ends: h5py registers type converters with libhdf5, and
-        # in its next line what takes them back at exit; interrupted between the two, libhdf5 calls them when Python is gone
-        # (seen once in some hundred interruptions: SIGSEGV after the sentence).
-        atexit._run_exitfuncs()  # of h5py, of process pools
+        # An interrupted import may crash Python at exit: h5py registers type converters with libhdf5, and in
+        # its next line their removal at exit; after an interruption between the two, libhdf5 calls them when
+        # Python is gone (seen once in some hundred interruptions: SIGSEGV after the sentence).
+        atexit._run_exitfuncs()  # of h5py and of process pools
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(_INTERRUPTED)
     except (Exception, KeyboardInterrupt):
-        if not came:  # Python, and modules in C that are being imported, make other errors of an interruption
+        if not came:  # Python, and C modules during import, turn an interruption into other errors
             raise
         os.write(2, said)
         os._exit(_INTERRUPTED)

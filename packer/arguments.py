@@ -1,4 +1,4 @@
-"""Checks that arguments of many functions have in common."""
+"""Checks of arguments that many functions share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES = re.compile(
 
 
 def as_whole(value: object, least: int | None = None, most: int | None = None) -> int | None:
-    """Return the value as an int, or None unless it is a whole number of any integer type (but no bool) within the bounds.
+    """Return the value as an int; None unless it is an integer of any type (not bool) within the bounds.
 
     >>> as_whole(3, least=1), as_whole(0, least=1), as_whole(3.0), as_whole(True)
     (3, None, None, None)
@@ -27,7 +27,7 @@ def as_whole(value: object, least: int | None = None, most: int | None = None) -
         return None
     try:
         number = operator.index(value)
-    except TypeError:  # arrays have the method, and refuse unless they hold one whole number
+    except TypeError:  # arrays have the method, and raise unless they hold one whole number
         return None
     if (least is not None and number < least) or (most is not None and number > most):
         return None
@@ -35,7 +35,10 @@ def as_whole(value: object, least: int | None = None, most: int | None = None) -
 
 
 def whole(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
-    """Return the value of the argument `name` as an int. Raise UsageError unless it is a whole number within the bounds."""
+    """Return the value of the argument `name` as an int.
+
+    Raises UsageError unless it is a whole number within the bounds.
+    """
     number = as_whole(value, least, most)
     if number is None:
         bounds = (
@@ -46,21 +49,21 @@ def whole(name: str, value: object, least: int | None = None, most: int | None =
 
 
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:
-    """Return the value of the argument `name`. Raise UsageError unless it is one of those allowed."""
+    """Return the value of the argument `name`. Raises UsageError unless it is allowed."""
     if value not in allowed:
         raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
     return value
 
 
 def one_of(name: str, value: object, allowed: Collection[str], instead: str = "") -> None:
-    """Raise UsageError unless the value of an argument is one of the texts allowed. instead: ends the remedy."""
+    """Raise UsageError unless an argument's value is one of the allowed texts. instead: end of the remedy."""
     if value not in allowed:
         known = ", ".join(map(repr, allowed))
         raise UsageError(f"{name}={value!r}: is not one of {known}. Pass one of them{instead}.")
 
 
 def check_workers(workers: int | None) -> int:
-    """Return the number of workers: as given, or one for each core at hand. Raise UsageError."""
+    """Return the number of workers: as given, or the available cores. Raises UsageError."""
     if workers is None:
         return cores()
     if whole("workers", workers) < 1:
@@ -69,12 +72,12 @@ def check_workers(workers: int | None) -> int:
 
 
 def as_bytes(size: object, *, unit: bool = False) -> int | None:
-    """Return a size in bytes: a number, or text with or without a unit; None for what is no size, or below a byte.
+    """Return a size in bytes; None if it is not a size, or below 1 byte.
 
-    unit: text needs one.
+    size: a number, or text with or without a unit; unit: text must have a unit.
 
-    >>> as_bytes("2GB"), as_bytes("1.5 MiB"), as_bytes(7), as_bytes("7"), as_bytes("7", unit=True), as_bytes("2PB")
-    (2000000000, 1572864, 7, 7, None, None)
+    >>> as_bytes("2GB"), as_bytes("1.5 MiB"), as_bytes(7), as_bytes("7"), as_bytes("7", unit=True),
+    as_bytes("2PB") (2000000000, 1572864, 7, 7, None, None)
     """
     found = _BYTES.fullmatch(str(size).strip())
     if not found or (unit and found["unit"] is None):

@@ -1,4 +1,7 @@
-"""Kinds of channels: what a user calls them, how many they are, and what Pillow and simplejpeg call them. Loads nothing else."""
+"""Kinds of channels: their names, their number, and their names in Pillow and simplejpeg.
+
+Imports nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from dataclasses import dataclass
 class ChannelKind:
     """The channels of 8-bit images.
 
-    count: how many; pillow: Pillow's mode; jpeg, jpeg_bytes: simplejpeg's colour space, and its bytes a pixel: four are written 10 %
-    faster than three, and the fourth is left out later.
+    count: number of channels; pillow: Pillow's mode; jpeg, jpeg_bytes: simplejpeg's colour space and its
+    bytes per pixel. simplejpeg writes four bytes 10 % faster than three; the fourth is dropped later.
     """
 
     count: int
@@ -24,7 +27,7 @@ CHANNELS = {
     "gray": ChannelKind(1, "L", "GRAY", 1),
     "rgba": ChannelKind(4, "RGBA", "RGBA", 4),
 }
-"""By the name that a user and a pack give them."""
+"""User's and pack's name of the channels -> kind."""
 
 COLORS = {kind.count: name for name, kind in CHANNELS.items()}
-"""Number of channels -> the name."""
+"""Number of channels -> name."""

@@ -1,10 +1,10 @@
-"""Every error packer raises on purpose.
+"""Every error that packer raises on purpose.
 
     PackerError                 the work failed; the command line exits with 1
     ├── UsageError              an argument is wrong (also a ValueError); exits with 2
-    ├── FormatError             a file is not a whole, undamaged pack this version reads
+    ├── FormatError             a file is not a complete, undamaged pack of this version
     ├── SourceError             the folder, archive, list or labels file cannot be packed
-    │   └── ImageError          one input image cannot be packed
+    │   └── ImageError          an input image cannot be packed
     ├── SpaceError              the disk cannot hold the result
     ├── BusyError               another process is writing the same pack
     ├── RemoteError             a store refused a request, or did not answer
@@ -12,8 +12,8 @@
     ├── TransformError          a Python transform failed, or its process died
     └── MissingDependencyError  an optional package is not installed (also an ImportError)
 
-Each message is one sentence or two: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options that it names are values
-(sentence.py), which the command line words in its own way.
+Each message is one or two sentences: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options in
+it are values (sentence.py), which the command line words differently.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 from packer.sentence import Option, Part, Sentence
 
 _LONGEST = 400
-"""Characters of what a message says of a damaged pack."""
+"""Maximum number of characters about a damaged pack in a message."""
 
 
 class PackerError(Exception):
-    """Base of every error that packer raises on purpose; its text is fit to be shown to a user."""
+    """Base of every error that packer raises on purpose; its text can be shown to users."""
 
     exit_code = 1
 
@@ -37,7 +37,7 @@ class PackerError(Exception):
 
     @property
     def sentence(self) -> Sentence:
-        """The message, with the options in it as values."""
+        """The message, with its options as values."""
         return Sentence(*self.args)
 
     def extend(self, *parts: Part) -> None:
@@ -48,7 +48,7 @@ class PackerError(Exception):
         return str(self.sentence)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not through __init__, whose arguments may be others than the parts.
+        # Bypasses __init__, whose arguments may differ from the parts.
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
@@ -59,13 +59,13 @@ class UsageError(PackerError, ValueError):
 
 
 class FormatError(PackerError):
-    """A file is not a whole, undamaged pack that this version reads.
+    """A file is not a complete, undamaged pack of this version.
 
-    part: the part of the pack that is damaged, where that is known: "trailer", "header", "index" or "rows"; "unsealed"
-    for a file that was opened for writing since it was sealed; else "".
+    part: the damaged part, if known: "trailer", "header", "index" or "rows"; "unsealed" for a file that was
+    opened for writing after it was sealed; else "".
     """
 
-    part = ""  # also of one that came from another process
+    part = ""  # default for errors from another process
 
     def __init__(self, *parts: str | Option, part: str = "") -> None:
         """Join the parts to the error's sentence."""
@@ -74,16 +74,16 @@ class FormatError(PackerError):
 
 
 def damaged(path: str, what: str, part: str = "") -> FormatError:
-    """Return the error for a damaged pack, or file of one, that is best made again.
+    """Return the error for a damaged pack, or a file of one, that should be converted again.
 
-    what: cut off where a hostile header would have it print megabytes.
+    what: shortened, because a hostile header could make it megabytes long.
     """
     what = what if len(what) <= _LONGEST else f"{what[: _LONGEST - 4]} ...)"
     return FormatError(f"{path}: {what}. Convert the images again.", part=part)
 
 
 def damaged_rows(path: str, field: str, why: object, first: int, last: int | None = None) -> FormatError:
-    """Return the error for rows first..last of a field, or one, that do not hold what was written."""
+    """Return the error for rows first..last of a field (or one row) that differ from what was written."""
     rows = (
         f"row {first} of {field!r} is"
         if last in (None, first)
@@ -97,7 +97,7 @@ class SourceError(PackerError):
 
 
 class ImageError(SourceError):
-    """One input image cannot be packed."""
+    """An input image cannot be packed."""
 
 
 class SpaceError(PackerError):
@@ -109,24 +109,25 @@ class BusyError(PackerError):
 
 
 class RemoteError(PackerError):
-    """A store, or a web server, refused a request, or did not answer for as long as it was asked."""
+    """A store or web server refused a request, or did not answer in time."""
 
 
 class MissingObjectError(RemoteError):
-    """An object that is not in its store."""
+    """An object is not in its store."""
 
 
 class TransformError(PackerError):
-    """A Python transform raised, returned something else than for the first row, or its process died."""
+    """A Python transform raised, returned another form than for the first row, or its process died."""
 
 
 class MissingDependencyError(PackerError, ImportError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, purpose: str | Option) -> None:
-        """Say what needs which package, and the pip line that brings it.
+        """State which feature needs which package, and the pip command that installs it.
 
-        package: the name pip knows it by, as no index has the extras of packer; purpose: what needs it, as the sentence's subject.
+        package: its name for pip (no index has packer's extras); purpose: what needs it, the subject of the
+        sentence.
         """
         named = f'"{package}"' if "[" in package else package
         super().__init__(purpose, f": {package} is not installed. Run: pip install {named}")

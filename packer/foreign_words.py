@@ -1,4 +1,4 @@
-"""Keywords of other libraries, and of earlier designs, that a function does not take: one table, one decorator, one sentence."""
+"""Keywords of other libraries and earlier designs: a table of remedies, and a decorator that raises them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _REMEDIES = (
     (_PACKS, "on_progress", "pass the function as progress="),
     ("pack_dataset", "rename", "pass fields=Fields(rename={...})"),
     ("pack_dataset", "key", 'pass resume="birds v3", text that says what the dataset holds'),
-    ("PythonTransform", "batched", "its function is given one sample. Call a function of batches in the loop"),
+    ("PythonTransform", "batched",
+     "its function takes one sample. Call a function of batches in the loop"),
     (_DATASETS, "root dataset", "pass the pack's path as the first argument"),
     (_DATASETS, "indices", "pass subset= with row numbers"),
     (_DATASETS, "train", "pass split='train'"),
@@ -72,17 +73,23 @@ _REMEDIES = (
     (_ROWS, "augment device order seed", "PackedBatchDataset has it"),
     (_ROWS, "transforms", "pass transform= and target_transform="),
 )  # fmt: skip
-"""Classes and functions, keywords, and the remedy, which completes "<name>=: is no argument of <function>; ..."; WORD: the keyword."""
+"""Functions or classes, keywords, and the remedy.
+
+The remedy follows "<name>=: is not an argument of <function>; ...". WORD in a remedy stands for the keyword.
+"""
 
 
 def remedy(function: str, word: str) -> str | None:
-    """Return what to pass in place of a keyword that a function does not take; None if nothing is known of it."""
+    """Return the remedy for a keyword that a function does not take; None if the table has none."""
     found = (said for of, words, said in _REMEDIES if function in of.split() and word in words.split())
     return next((said.replace("WORD", word) for said in found), None)
 
 
 def refuses_foreign_words(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function or ``__init__``: a foreign keyword raises UsageError with its remedy, any other wrong one TypeError."""
+    """Decorate a function or ``__init__``: foreign keywords raise UsageError with a remedy.
+
+    Other wrong keywords raise TypeError.
+    """
     name = function.__qualname__.partition(".")[0]
     taken = signature(function).parameters
 
@@ -90,7 +97,7 @@ def refuses_foreign_words(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         for word in kwargs:
             if word not in taken and (instead := remedy(name, word)):
-                raise UsageError(f"{word}=: is no argument of {name}; {instead}.")
+                raise UsageError(f"{word}=: is not an argument of {name}; {instead}.")
         return function(*args, **kwargs)
 
     return checked

@@ -1,4 +1,4 @@
-"""This machine: cores and memory, and what of them is left to this process."""
+"""This machine's cores and memory, and the share that this process may use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import resource
 from collections.abc import Iterator
 from functools import cache
 
-_UNLIMITED = 1 << 60  # version 1 of control groups says "no limit" with a number near 2**63
+_UNLIMITED = 1 << 60  # control groups, version 1, encode "no limit" as a number near 2**63
 
 
 def cores() -> int:
-    """Return the number of processor cores that this process may keep busy: those it may run on, or fewer if a container gets fewer."""
+    """Return the number of cores that this process may use: its affinity mask, or a container's quota if
+    lower.
+    """
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     granted = granted_cores()
     return mine if granted is None else max(1, min(mine, math.ceil(granted)))
@@ -20,22 +22,24 @@ def cores() -> int:
 
 @cache
 def granted_cores() -> float | None:
-    """Return the cores' worth of time that this process's control groups grant it, None without a limit.
+    """Return the CPU time, in cores, that this process's control groups grant; None without a limit.
 
-    1.5 with ``docker run --cpus 1.5``: it may run on all cores, but is held back when it has used so much time.
+    1.5 with ``docker run --cpus 1.5``: the process may run on all cores, but is throttled when it has used
+    its time.
     """
     return min(_quotas("/proc/self/cgroup", "/sys/fs/cgroup"), default=None)
 
 
 def memory() -> int:
-    """Return the bytes of physical memory."""
+    """Return the physical memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def available_memory() -> int:
     """Return the bytes of memory that this process can still use without swapping and without being killed.
 
-    The least of the system's estimate, the room in its control groups (containers, batch systems) and in its address space.
+    The minimum of the system's estimate and the room in its control groups (containers, batch systems) and
+    address space.
     """
     least = memory()
     try:
@@ -75,7 +79,7 @@ def _group_room(groups: str, mounted: str) -> Iterator[int]:
 
 
 def _quotas(groups: str, mounted: str) -> Iterator[float]:
-    """Yield the cores' worth of time that each of this process's control groups grants, of those that limit it.
+    """Yield the CPU time, in cores, that each limiting control group of this process grants.
 
     Source: the kernel's cgroup-v2 (cpu.max) and scheduler/sched-bwc.
     """
@@ -89,23 +93,23 @@ def _quotas(groups: str, mounted: str) -> Iterator[float]:
 
 
 def _group_folders(groups: str, mounted: str, controller: str) -> Iterator[tuple[str, int]]:
-    """Yield the folders of this process's control groups that have a controller, innermost first, and their version."""
+    """Yield (folder, version) of this process's control groups that have a controller, innermost first."""
     for line in lines_of(groups):
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         top, version = (os.path.join(mounted, controller), 1) if controllers else (mounted, 2)
-        # Inside a container the path may be one outside of it; the container's own group is then at the top.
+        # Inside a container the path may lie outside of it; the container's group is then at the top.
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for depth in range(len(parts), -1, -1):
             yield os.path.join(top, *parts[:depth]), version
 
 
 def lines_of(path: str) -> list[str]:
-    """Return the lines of a file, none if it cannot be read, decoded like paths (os.fsdecode)."""
+    """Return the lines of a file, decoded like paths (os.fsdecode); [] if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            # Not splitlines(), which ends lines at characters that names may have.
+            # splitlines() would also split at characters that names may contain.
             return [os.fsdecode(line) for line in file.read().split(b"\n") if line]
     except OSError:
         return []

@@ -1,4 +1,4 @@
-"""OpenCV, imported in one place, so that what keeps it from being imported is a sentence."""
+"""OpenCV, imported in one place, so that a failed import raises a sentence."""
 
 from packer.errors import MissingDependencyError, PackerError
 
@@ -6,7 +6,9 @@ try:
     import cv2
 except ModuleNotFoundError as error:
     raise MissingDependencyError("opencv-python-headless", "working on images") from error
-except ImportError as error:  # opencv-python needs libGL, which servers lack; of two packages one may have removed the other's files
+# opencv-python needs libGL, which servers lack; removing one of two packages may have removed the other's
+# files
+except ImportError as error:
     raise PackerError(
         f"OpenCV cannot be imported ({error}). Run: pip uninstall -y opencv-python opencv-python-headless;"
         " pip install opencv-python-headless"

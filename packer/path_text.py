@@ -1,7 +1,7 @@
-"""Paths and words as text, whatever the locale: UTF-8, and lone surrogates for bytes that are not.
+"""Paths and words as text, independent of the locale: UTF-8, with lone surrogates for undecodable bytes.
 
-Python decodes file names and the command line by the locale, packs hold UTF-8. In a Latin-1 locale the two bytes of "ä" are the text
-"Ã¤" to Python; taken into a pack, or written into a file, they would stay it.
+Python decodes file names and the command line by the locale, while packs hold UTF-8. In a Latin-1 locale
+Python decodes the two bytes of "ä" as "Ã¤", which would then go into packs and files.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import re
 
 
 def as_text(name: str | bytes) -> str:
-    """Decode a file name, or a word of the command line, as UTF-8; a str is one that Python has decoded."""
+    """Decode a file name or a command-line word as UTF-8; a str is one that Python has decoded."""
     try:
         data = os.fsencode(name)
     except UnicodeEncodeError:
-        data = on_disk(str(name))  # typed in a program: no locale has decoded it
+        data = on_disk(str(name))  # written in a program: no locale has decoded it
     return data.decode("utf-8", "surrogateescape")
 
 
 def on_disk(path: str) -> bytes:
-    """Encode a path for the system; path: as `as_text` gives it."""
+    """Encode a path for the system; path: as `as_text` returns it."""
     return path.encode("utf-8", "surrogateescape")
 
 
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Control characters (C0, DEL, C1), marks that turn the direction of writing, separators of lines."""
+"""Control characters (C0, DEL, C1), marks that change the writing direction, line separators."""
 
 
 def safe_name(text: str) -> str:
-    r"""Return a name with ``_`` for what a terminal or a script would obey, and for backslashes, which separate folders on Windows.
+    r"""Return a name with ``_`` for characters that control a terminal or script.
+
+    Also for backslashes, which separate folders on Windows.
 
     >>> safe_name("cat/..\\..\\a\x1b[2J.png")
     'cat/.._.._a_[2J.png'

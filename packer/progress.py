@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar on a terminal or in a notebook, elsewhere (a log file, SLURM, Docker) a line a minute."""
+"""Progress of long work on stderr: a bar on a terminal or in a notebook, elsewhere a line per minute."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from packer import units
 
 LINE_SECONDS = 60.0
-"""Between two lines where there is no terminal; work that ends sooner prints none."""
+"""Seconds between two lines without a terminal; shorter work prints none."""
 
 
 class Progress:
-    """The progress of one piece of work: a bar on a terminal, elsewhere a line a minute. A context manager.
+    """The progress of a piece of work: a bar on a terminal, elsewhere a line per minute. A context manager.
 
-    shown: False shows nothing. unit: what is counted, "images", "rows" or "B" for bytes.
-    then: called with each number of units done, shown or not.
+    shown: False shows nothing; unit: counted unit, "images", "rows" or "B" for bytes;
+    then: called with each number of units done, also if nothing is shown.
     """
 
     def __init__(self, shown: bool, unit: str = "", then: Callable[[int], object] | None = None) -> None:
@@ -27,7 +27,7 @@ class Progress:
         self._bar: Any = None
 
     def start(self, total: int | None, unit: str | None = None) -> None:
-        """Begin to show, or begin anew with the next stage of the work. total: units in all, None if unknown."""
+        """Show a new bar, for the work or its next stage. total: number of units, None if unknown."""
         self.close()
         self._total, self._unit = total, unit or self._unit
         self._began = self._last = time.monotonic()
@@ -35,16 +35,16 @@ class Progress:
             self._bar = _bar(total, self._unit)
 
     def move(self, done: int) -> None:
-        """Show that so many units are done."""
+        """Show that `done` units are done."""
         if self._then is not None:
             self._then(done)
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
-        elif self._is_due():  # each row may come here
+        elif self._is_due():  # called for each row
             sys.stderr.write(line(done, self._total, self._unit, self._last - self._began) + "\n")
 
     def say(self, text: str) -> None:
-        """Show a few words, of what is being done now."""
+        """Show a few words about the current work."""
         if self._shown and self._bar is None:
             self._bar = _bar(None, "", bar_format="{desc}")
         if self._bar is not None:
@@ -53,14 +53,14 @@ class Progress:
             sys.stderr.write(f"{text}\n")
 
     def _is_due(self) -> bool:
-        """Return True when LINE_SECONDS have gone since the last line."""
+        """Return True if LINE_SECONDS have passed since the last line."""
         now = time.monotonic()
         due = self._shown and now - self._last >= LINE_SECONDS
         self._last = now if due else self._last
         return due
 
     def close(self) -> None:
-        """Remove the bar; lines stay where they are."""
+        """Remove the bar; printed lines stay."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.close()
@@ -73,7 +73,7 @@ class Progress:
 
 
 def line(done: int, total: int | None, unit: str, seconds: float) -> str:
-    """Return units done, a second, and the time left. seconds: since the work began.
+    """Return the units done, the rate, and the time left. seconds: since the work began.
 
     >>> line(1200, 3000, "images", 60.0)
     '1,200 of 3,000 images, 20 images/s, 1 min 30 s left'
@@ -90,7 +90,7 @@ def line(done: int, total: int | None, unit: str, seconds: float) -> str:
 
 
 def _bar(total: int | None, unit: str, **options: Any) -> Any:
-    """Return tqdm's bar for a notebook or a terminal, None where there is neither."""
+    """Return a tqdm bar for a notebook or a terminal, None if there is neither."""
     tqdm: Any
     if "ipykernel" in sys.modules:
         from tqdm.auto import tqdm

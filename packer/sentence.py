@@ -1,7 +1,9 @@
-"""Sentences that name options and calls: the library says ``on_error="skip"``, the command line ``--on-error skip``, of one value.
+"""Sentences with options and calls as values.
 
-An option or call formatted into text, as in ``f"Pass {Option('size', 256)}."``, leaves a mark there, which Sentence and the errors of
-packer turn back into the value.
+The library words an option ``on_error="skip"``, the command line ``--on-error skip``.
+
+An option or call formatted into text, as in ``f"Pass {Option('size', 256)}."``, leaves a mark there, which
+Sentence and packer's errors turn back into the value.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 Value = str | int | float | bool | Mapping[str, object] | tuple[object, ...] | None
-_BEGIN = f"\x02{os.urandom(4).hex()}"  # nothing that is read from a file begins so
+_BEGIN = f"\x02{os.urandom(4).hex()}"  # no text from a file begins like this
 _END = "\x03"
 _MARK = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 
 
 @dataclass(frozen=True)
 class Option:
-    """An argument of a public function, named as Python names it.
+    """An argument of a public function, under its Python name.
 
-    name: the keyword, as "on_error", or "Labels.column", a member of the value of `labels`. value: what it is set to; True or False of
-    a switch; a mapping for options that are given as name=value; None to name the option alone.
+    name: the keyword, such as "on_error", or "Labels.column" for a member of the value of `labels`; value:
+    its setting; True or False for a switch; a mapping for options given as name=value; None for the name
+    alone.
 
     >>> str(Sentence(f"Remove it, or pass {Option('on_error', 'skip')}."))
     "Remove it, or pass on_error='skip'."
@@ -46,9 +49,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a public function, which the command line words as the command of that name.
+    """A call of a public function; the command line shows the command of that name.
 
-    then: what is called next.
+    then: the next call.
 
     >>> str(Sentence(f"Run {Call('repack', ('a.h5', 'b'), Option('shards', '2GB'))}"))
     "Run repack('a.h5', 'b', shards='2GB')"
@@ -75,24 +78,24 @@ Part = str | Option | Call
 
 
 class Sentence(str):
-    """Text in which options and calls stand as values: ``Sentence(f"Pass {Option('size', 256)}.")``.
+    """Text that contains options and calls as values: ``Sentence(f"Pass {Option('size', 256)}.")``.
 
-    As text it is worded for Python; parts hold what the command line words in its own way. Formatting it into another text, or
-    storing it as JSON, keeps the text alone.
+    The text itself is worded for Python; the command line words `parts` differently. Formatting a Sentence
+    into another text, or storing it as JSON, keeps only the text.
     """
 
     __slots__ = ("parts",)
     parts: tuple[Part, ...]
 
     def __new__(cls, *parts: Part) -> Sentence:
-        """Join the parts; sentences among them give their own."""
+        """Join the parts; a Sentence contributes its parts."""
         joined = tuple(inner for part in parts for inner in _inner(part))
         sentence = super().__new__(cls, "".join(map(str, joined)))
         sentence.parts = joined
         return sentence
 
     def render(self, word: Callable[[Option | Call], str]) -> str:
-        """Return the text, each option and call as word() has it."""
+        """Return the text with each option and call worded by word()."""
         return "".join(part if isinstance(part, str) else word(part) for part in self.parts)
 
     def __add__(self, other: Part) -> Sentence:
@@ -106,7 +109,9 @@ class Sentence(str):
 
 
 def _mark(said: Option | Call, members: tuple[object, ...]) -> str:
-    """Return the mark of an option or a call; its words alone where a member is no literal, as whatever a user may pass."""
+    """Return the mark of an option or call; plain words if a member is not a literal (users may pass
+    anything).
+    """
     try:
         literal_eval(repr(members))
     except (ValueError, SyntaxError):
@@ -115,7 +120,7 @@ def _mark(said: Option | Call, members: tuple[object, ...]) -> str:
 
 
 def _inner(part: Part) -> Iterator[Part]:
-    """Yield the parts of a part: those of a sentence, or of text what lies between marks, and their values."""
+    """Yield the parts of a part: those of a sentence, or the texts and marked values of a text."""
     if isinstance(part, Sentence):
         yield from part.parts
     elif isinstance(part, str):
@@ -127,7 +132,7 @@ def _inner(part: Part) -> Iterator[Part]:
 
 
 def _marked(members: tuple[Any, ...]) -> Option | Call:
-    """Return the option or the call that has these members."""
+    """Return the option or call with these members."""
     if len(members) == 2:
         return Option(*members)
     function, arguments, option, then = members

@@ -1,9 +1,10 @@
-"""Processes that answer requests: how they are started, asked and, when they died, started again.
+"""Service processes: starting them, sending them requests, and starting them again after they die.
 
-Two are known: the one that fills a pack (packer/filling), and the one that reads objects in stores (packer/remote).
-Each thread that waits for an answer has a connection of its own, and the service a thread for each connection, so an
-answer follows its request. A frame is a JSON value, and bytes behind it. An answer is [True, value] or [False, error],
-and before it come any number of [None, progress]. A service ends, in its own way, when nobody can ask any more.
+packer has two: the process that fills a pack (packer/filling) and the one that reads objects in stores
+(packer/remote). Each waiting thread has its own connection, and the service has a thread per connection, so
+an answer follows its request. A frame is a JSON value followed by bytes. An answer is [True, value] or
+[False, error], preceded by any number of [None, progress]. A service ends, in its own way, when no process
+can send requests any more.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from packer.starting import ForkSafeLock, python_command
 
 Data = bytes | bytearray | memoryview
 _LENGTHS = struct.Struct("<QQ")
-_PATH_BYTES = 100  # of a socket's name, on every system
+_PATH_BYTES = 100  # of a socket's name, allowed on every system
 
 
 class Service:
-    """The asking side of a service. Thread-safe; forked children have connections of their own.
+    """The client side of a service. Thread-safe; forked children open their own connections.
 
-    attempts: at a request, when the process dies. When one connection has ended, all that were made before are closed:
-    a process that is killed closes them one after the other. A forked child closes its copies of the parent's.
+    attempts: per request, if the process dies. When a connection has ended, all older ones are closed: a
+    killed process closes them one after the other. A forked child closes its copies of the parent's
+    connections.
     """
 
     attempts = 2
@@ -40,7 +42,7 @@ class Service:
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
         self._idle: list[socket.socket] = []
-        # Of each connection: the process that has it, and the deaths before it.
+        # Connection -> process that uses it, and number of deaths before it.
         self._made: WeakKeyDictionary[socket.socket, tuple[int, int]] = WeakKeyDictionary()
         self._deaths = 0
 
@@ -49,13 +51,17 @@ class Service:
             connection.close()
 
     def ask(self, request: Any, data: Data = b"") -> tuple[Any, bytearray]:
-        """Return the answer to a request. Raises PackerError, if that is the answer or the process dies."""
+        """Return the answer to a request.
+
+        Raises PackerError if that is the answer, or if the process dies.
+        """
         for _ in range(self.attempts):
             age, connection = (os.getpid(), self._deaths), None
             try:
                 connection = self._take(age)
                 (done, value), found = exchange(connection, request, data)
-            except BaseException as error:  # Ctrl-C: the answer would be taken for that to the next request
+            # after Ctrl-C, this answer would be taken for that of the next request
+            except BaseException as error:
                 if connection is not None:
                     connection.close()
                 if not isinstance(error, EOFError | OSError):
@@ -72,7 +78,7 @@ class Service:
         raise self._died(request, died)
 
     def _take(self, age: tuple[int, int]) -> socket.socket:
-        """Return an idle connection of this age, or a new one. Raises as `_connect` does."""
+        """Return an idle connection of this age, or a new one. Raises like `_connect`."""
         with self._lock:
             for connection in [one for one in self._idle if self._made.get(one) != age]:
                 self._idle.remove(connection)
@@ -85,14 +91,14 @@ class Service:
         return connection
 
     def _connect(self) -> socket.socket:
-        """Return a connection to the process, which is started if there is none.
+        """Return a connection to the process, starting it if there is none.
 
         Raises PackerError; EOFError or OSError if the process has died.
         """
         raise NotImplementedError
 
     def _died(self, request: Any, error: BaseException) -> PackerError:
-        """Return the error to raise when the process died at each attempt."""
+        """Return the error to raise after the process died at each attempt."""
         raise NotImplementedError
 
 
@@ -102,9 +108,9 @@ def exchange(
     data: Data = b"",
     progress: Callable[..., object] = lambda *told: None,
 ) -> tuple[Any, bytearray]:
-    """Return the answer to a request, as it is, and the bytes behind it. Raises EOFError, OSError.
+    """Send a request; return the answer frame and its bytes. Raises EOFError, OSError.
 
-    progress: called with what is told before the answer.
+    progress: called with each progress report before the answer.
     """
     send(connection, request, data)
     answer, found = receive(connection)
@@ -115,13 +121,16 @@ def exchange(
 
 
 def serve(connection: socket.socket, answer: Callable[[Any, bytearray], tuple[Any, Data]]) -> None:
-    """Answer the requests of a connection until it is closed. answer: may raise PackerError; EOFError to end."""
+    """Answer the requests of a connection until it is closed.
+
+    answer: may raise PackerError, or EOFError to end.
+    """
     with connection, suppress(EOFError, OSError):
         while True:
             try:
                 value, found = answer(*receive(connection))
                 send(connection, [True, value], found)
-                del value, found  # or they are kept until the next request
+                del value, found  # otherwise kept in memory until the next request
             except PackerError as error:
                 send(connection, failure(error))
 
@@ -152,12 +161,12 @@ def _read(connection: socket.socket, count: int) -> bytearray:
 
 
 def failure(error: PackerError) -> list[Any]:
-    """Return the answer that an error is."""
+    """Return the answer that transports an error."""
     return [False, [type(error).__name__, str(error)]]
 
 
 def error_of(content: list[str]) -> PackerError:
-    """Return the error that an answer tells."""
+    """Return the error that an answer transports."""
     kind = getattr(errors, content[0], PackerError)
     made: PackerError = PackerError.__new__(kind, content[1])
     made.args = (content[1],)
@@ -165,10 +174,11 @@ def error_of(content: list[str]) -> PackerError:
 
 
 def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | None = None) -> socket.socket:
-    """Start a process that runs the ``main`` of a module; return a socket, whose other end it gets. Raises OSError.
+    """Start a process that runs a module's ``main`` with one end of a socket pair; return the other end.
 
-    arguments: to be seen in lists of processes. stderr: as of subprocess. It is nobody's child, in a session of its own:
-    Ctrl-C is for the asking processes.
+    Raises OSError.
+    arguments: shown in process lists; stderr: as in subprocess. The process is not a child of this one and
+    has its own session: Ctrl-C reaches only the clients.
     """
     ours, theirs = socket.socketpair()
     call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
@@ -192,7 +202,7 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
 
 
 def detach() -> None:
-    """Go on in a child of this process, which ends."""
+    """Continue in a child of this process, which ends."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -201,7 +211,7 @@ def detach() -> None:
 
 
 def connect(path: str) -> socket.socket | None:
-    """Connect to the process that listens at a path; None if there is none."""
+    """Connect to the process that listens at a path; return None if there is none."""
     made = socket.socket(socket.AF_UNIX)
     try:
         with _address(path) as address:
@@ -213,7 +223,7 @@ def connect(path: str) -> socket.socket | None:
 
 
 def listen(path: str) -> socket.socket:
-    """Return a socket at a path, at which this user's connections arrive. Raises OSError."""
+    """Return a socket that accepts this user's connections at a path. Raises OSError."""
     made = socket.socket(socket.AF_UNIX)
     try:
         with _address(path) as address:
@@ -228,7 +238,7 @@ def listen(path: str) -> socket.socket:
 
 @contextmanager
 def _address(path: str) -> Iterator[str]:
-    """Give a form of a path that is short enough for a socket, which allows some 100 bytes."""
+    """Yield a form of a path that is short enough for a socket (about 100 bytes)."""
     if len(os.fsencode(path)) <= _PATH_BYTES or not os.path.isdir("/proc/self/fd"):
         yield path
         return
@@ -241,7 +251,7 @@ def _address(path: str) -> Iterator[str]:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Return True if the other end of a connection, which awaits an answer, is closed."""
+    """Return True if the other end of a connection, which waits for an answer, is closed."""
     with suppress(BlockingIOError):
         return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     return False

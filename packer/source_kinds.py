@@ -1,4 +1,4 @@
-"""The kind of a source by the suffix of its name: a table, a file of arrays, images, archives of images."""
+"""The kind of a source by its name's suffix: a table, a file of arrays, images, archives of images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 TEXT_TABLES = (".csv", ".tsv", ".tab", ".psv", ".data")
 PARQUET = (".parquet", ".pq")
 ARROW_TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
-COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")  # of tables of text
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")  # of text tables
 ARRAYS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
 IMAGES = {
     "JPEG": (".jpg", ".jpeg", ".jpe"),
@@ -19,26 +19,26 @@ IMAGES = {
     "AVIF": (".avif",),
     "PPM": (".ppm", ".pgm"),
 }
-"""Format of image files -> suffixes of their names."""
+"""Format of image files -> suffixes."""
 LISTS = (".lst", ".txt")  # of images
 COMPRESSED_TARS = {
     **dict.fromkeys((".tar.gz", ".tgz"), "gzip"),
     **dict.fromkeys((".tar.bz2", ".tbz2"), "bz2"),
     **dict.fromkeys((".tar.xz", ".txz"), "lzma"),
 }
-"""Suffix -> the module of Python that decompresses it."""
+"""Suffix -> Python module that decompresses it."""
 TARS = (".tar", *COMPRESSED_TARS)
-PLAIN_ARCHIVES = (".tar", ".zip")  # members are read where they lie in the file
+PLAIN_ARCHIVES = (".tar", ".zip")  # members are read in place
 ARCHIVES = (*TARS, ".zip")
 
 
 def compression(name: str) -> str:
-    """Return the suffix of a compressed file of text; "" of any other."""
+    """Return the suffix of a compressed text file; "" for others."""
     return next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
 
 
 def table_suffix(name: str) -> str:
-    """Return the suffix of a table, one of TEXT_TABLES or ARROW_TABLES; "" of any other file."""
+    """Return the suffix of a table, one of TEXT_TABLES or ARROW_TABLES; "" for other files."""
     name = name.lower()
     plain = name.removesuffix(compression(name))
     text = next((suffix for suffix in TEXT_TABLES if plain.endswith(suffix)), "")
@@ -46,12 +46,12 @@ def table_suffix(name: str) -> str:
 
 
 def is_table(name: str) -> bool:
-    """Return True if a file, or the files a glob matches, are tables by name."""
+    """Return True if a file, or the files of a glob, are tables by name."""
     return bool(table_suffix(name))
 
 
 def is_array_file(name: object) -> bool:
-    """Return True for a path whose ending is that of a file of arrays."""
+    """Return True for a path with the suffix of an array file."""
     return isinstance(name, (str, os.PathLike)) and os.fspath(name).lower().endswith(ARRAYS)
 
 

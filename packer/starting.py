@@ -1,10 +1,10 @@
-"""Threads and processes: how they are started and ended safely.
+"""Threads and processes: starting and ending them safely.
 
-Neither Ctrl-C nor a limit leaves half of one behind, nor a fork or a pickle an unusable one.
+Ctrl-C or a limit leaves no half-started thread or process behind, and a fork or a pickle no unusable one.
 
-Python raises KeyboardInterrupt between any two lines of the main thread, also inside the standard library, and drops it inside
-destructors and callbacks (of weak references, of the garbage collector, after a fork): the program then goes on as if nobody had
-asked it to stop.
+Python raises KeyboardInterrupt between any two lines of the main thread, also inside the standard library,
+and drops it inside destructors and callbacks (of weak references, of the garbage collector, after a fork):
+the program then continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ T = TypeVar("T")
 
 _AGAIN_SECONDS = 0.02
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
-# Keeps the current folder out of sys.path, where python -c puts it first. 3.10 has no -P; -I ignores PYTHONPATH as well, which
-# multiprocessing makes good: it hands its children this process's sys.path.
+# Keeps the current folder out of sys.path, where python -c puts it first. Python 3.10 has no -P; -I also
+# ignores PYTHONPATH, which does not matter, because multiprocessing gives its children this process's
+# sys.path.
 _SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def forks_safely() -> bool:
-    """Return True where workers may be forked: on Linux, by a process that may have children, and is not connected to Ray.
+    """Return True if workers may be forked: on Linux, if the process may have children and is not connected
+    to Ray.
 
-    Ray's client waits for ever for its next answer once the process has been forked some times (seen with 2.60, after a TorchTrainer).
+    Ray's client hangs in its next request after the process has been forked some times (seen with 2.60, after
+    a TorchTrainer).
     """
     ray = sys.modules.get("ray")
     connected = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
@@ -48,32 +51,35 @@ def forks_safely() -> bool:
 
 
 def python_command(call: str, *arguments: str) -> list[str]:
-    """Return the command of a Python process that runs ``call`` with the sys.path of this one, and its ``sys.argv[1:]``.
+    """Return the command of a Python process that runs ``call`` with this process's sys.path.
 
-    The current folder may be a stranger's, and hold a json.py: nothing is found there, unless a program put its full path into
-    sys.path. call: statements; ``sys`` is imported.
+    arguments: its ``sys.argv[1:]``. The current folder may be a stranger's and contain a json.py: nothing is
+    imported from there, unless a program put its full path into sys.path. call: statements; ``sys`` is
+    imported.
     """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str) and path]
     paths += [] if ours in paths else [ours]
-    safe = ["-P"] if _SAFE_PATH == "-P" else []  # -I would ignore the user's PYTHONHASHSEED and the like
+    # -I would ignore the user's PYTHONHASHSEED and similar variables
+    safe = ["-P"] if _SAFE_PATH == "-P" else []
     return [sys.executable, *safe, "-c", f"import sys; sys.path[:] = {paths!a}; {call}", *arguments]
 
 
 def die_with(parent: int) -> None:
-    """Have Linux kill this process as soon as its parent, of that number, ends.
+    """Have Linux kill this process when its parent, with this process id, ends.
 
-    A forked worker whose parent was killed waits for its next work for ever, as it holds both ends of the queue.
+    A forked worker whose parent was killed would wait for work forever, because it holds both ends of the
+    queue.
     """
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it was killed before that
+    if os.getppid() != parent:  # the parent ended before the call
         os._exit(1)
 
 
 def start_process(process: BaseProcess) -> None:
-    """Start a process of multiprocessing. Raises PackerError if a limit forbids another.
+    """Start a multiprocessing process. Raises PackerError if a limit forbids another.
 
-    What multiprocessing executes for "spawn" and "forkserver" is python -c as well.
+    multiprocessing runs python -c for "spawn" and "forkserver", too.
     """
     util: Any = multiprocessing.util
     with _STARTING:
@@ -88,10 +94,10 @@ def start_process(process: BaseProcess) -> None:
 
 
 class ThreadPool(ThreadPoolExecutor):
-    """A pool of threads. ended: it takes nothing more, since a submit of it failed.
+    """A pool of threads. ended: True once a submit failed; the pool then accepts nothing more.
 
-    Ctrl-C while a thread begins leaves one that the standard library's pool does not know: at exit the interpreter would wait for
-    it, and nobody tell it to end.
+    Ctrl-C during the start of a thread leaves a thread that the standard library's pool does not know: at
+    exit the interpreter would wait for it, and nothing would end it.
     """
 
     ended = False
@@ -106,7 +112,8 @@ class ThreadPool(ThreadPoolExecutor):
             self.shutdown(wait=False, cancel_futures=True)
             if refused(error):
                 raise PackerError(no_more("thread", error)) from None
-            # Ctrl-C inside threading.Condition comes out as its "release unlocked lock": a lock is then released twice.
+            # Ctrl-C inside threading.Condition surfaces as "release unlocked lock", because a lock is then
+            # released twice.
             cause = error.__context__
             if (
                 isinstance(error, RuntimeError)
@@ -118,14 +125,14 @@ class ThreadPool(ThreadPoolExecutor):
 
 
 class ForkSafeLock:
-    """A lock for ``with``: free in a forked child whoever held it, and pickled as a new one."""
+    """A lock for ``with``: free in a forked child, whoever held it, and pickled as a new lock."""
 
     def __init__(self) -> None:
         self._lock, self._pid = threading.RLock(), os.getpid()
 
     def __enter__(self) -> None:
         if self._pid != os.getpid():
-            with _renewing:  # two threads of a forked child that come first together get the same lock
+            with _renewing:  # threads of a forked child that come first together must get the same lock
                 if self._pid != os.getpid():
                     self._lock, self._pid = threading.RLock(), os.getpid()
         self._lock.acquire()
@@ -148,7 +155,7 @@ _STARTING = ForkSafeLock()
 
 
 class ForkSafeThreads:
-    """`count` threads, started when first used, and again after fork, unpickling or close."""
+    """`count` threads, started on first use, and again after fork, unpickling or close."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -160,7 +167,7 @@ class ForkSafeThreads:
         return self.__dict__ | {"_pool": None, "_pid": -1}
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Run a function on one of the threads. Raise PackerError if a limit forbids a thread."""
+        """Run a function on one of the threads. Raises PackerError if a limit forbids a thread."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid() or self._pool.ended:
                 self._pool = ThreadPool(self.count, thread_name_prefix="packer-load")
@@ -168,14 +175,14 @@ class ForkSafeThreads:
             return self._pool.submit(function, *args)
 
     def drop(self) -> None:
-        """Drop what no thread has begun."""
+        """Cancel the calls that no thread has begun."""
         with self._lock:
             if self._pool is not None and self._pid == os.getpid():
                 self._pool.shutdown(wait=False, cancel_futures=True)
                 self._pool.ended = True
 
     def close(self) -> None:
-        """End the threads once they have done what they are doing."""
+        """End the threads after their current calls."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None and self._pid == os.getpid():
@@ -183,11 +190,12 @@ class ForkSafeThreads:
 
 
 class Background:
-    """One daemon thread that runs work(ending) once.
+    """A daemon thread that runs work(ending) once.
 
-    owner: when it is collected the thread is told to end; at the interpreter's exit that is waited for.
-    work: looks at ``ending`` often, and returns soon after it is set; must not refer to the owner, or that is never collected.
-    error: what work raised, else None. A forked child has no such thread.
+    owner: when it is collected, the thread is asked to end; the interpreter waits for that at exit.
+    work: checks ``ending`` often, and returns soon after it is set; must not refer to the owner, which would
+    then never be collected.
+    error: the exception of work, else None. A forked child has no such thread.
     """
 
     def __init__(self, owner: object, name: str, work: Callable[[threading.Event], None]) -> None:
@@ -197,8 +205,9 @@ class Background:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         weakref.finalize(owner, self._ending.set).atexit = False
-        # At exit a thread in the middle of a copy must not meet an interpreter, or a CUDA context, that is gone. Finalizers then
-        # run in reverse order of their making: this one before those of the memory that the thread fills.
+        # At exit, a thread in the middle of a copy must not outlive the interpreter or the CUDA context.
+        # Finalizers run in reverse order of creation: this one before those of the memory that the thread
+        # fills.
         weakref.finalize(self, _end, self._ending, self._thread)
         start(self._thread)
 
@@ -206,12 +215,12 @@ class Background:
         try:
             self._work(self._ending)
         except Exception as error:
-            # Of what was going on keep the places, not the memory.
+            # Keep the places of the traceback, not the memory of its frames.
             traceback.clear_frames(error.__traceback__)
             self._place = error.__traceback__
             self.error = error
         finally:
-            del self._work  # and with it what it holds: files, memory
+            del self._work  # releases what it holds: files, memory
 
     def check(self) -> None:
         """Re-raise the error of `work`, if any."""
@@ -219,7 +228,7 @@ class Background:
             raise self.error.with_traceback(self._place)
 
     def end(self) -> None:
-        """Tell the thread to end, and wait until it has."""
+        """Ask the thread to end, and wait for it."""
         _end(self._ending, self._thread)
 
     def join(self, timeout: float | None = None) -> None:
@@ -245,23 +254,27 @@ def start(thread: threading.Thread) -> None:
 
 
 def refused(error: BaseException) -> bool:
-    """Return True if the system had no thread to give, which CPython tells in these words alone, without an errno."""
+    """Return True if the system had no thread to give.
+
+    CPython reports this only in words, without an errno.
+    """
     return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
 def no_more(what: str, error: BaseException) -> str:
-    """Return a sentence for a thread or process that could not be started."""
+    """Return the sentence for a thread or process that could not be started."""
     return (
-        f"loading: another {what} cannot be started ({getattr(error, 'strerror', None) or error}). Raise the limit of this process"
-        " (ulimit -u, ulimit -v) or container (pids.max, memory.max), or pass fewer threads or processes."
+        f"loading: another {what} cannot be started ({getattr(error, 'strerror', None) or error})."
+        " Raise the limit of this process (ulimit -u, ulimit -v) or container (pids.max, memory.max),"
+        " or pass fewer threads or processes."
     )
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Have Ctrl-C, and what else is handled of the signals that end a process, wait for the end of the block.
+    """Delay Ctrl-C, and other handled signals that end a process, to the end of the block.
 
-    Only in the main thread, whom they come to.
+    Only in the main thread, which receives them.
     """
     here = _ENDING if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: handler for number in here if callable(handler := signal.getsignal(number))}
@@ -278,10 +291,10 @@ def held_back() -> Iterator[None]:
 
 
 def interrupt_later() -> None:
-    """Have a KeyboardInterrupt that came during a destructor come once more, a little later."""
+    """Repeat, a little later, a KeyboardInterrupt that came during a destructor."""
     main = threading.main_thread().ident
     assert main is not None
-    # A real signal: _thread.interrupt_main() wakes nobody who waits.
+    # A real signal: _thread.interrupt_main() does not wake a waiting thread.
     again = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
     again.daemon = True
     again.start()

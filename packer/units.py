@@ -1,13 +1,16 @@
-"""Sizes, times and counts as people read them, and whole numbers as people write them."""
+"""Sizes, times and counts as text for people, and whole numbers as people write them."""
 
 from __future__ import annotations
 
 LEADING_ZEROS = r"[+-]?0[0-9]+"
-"""The pattern of a whole number with zeros in front, as 007: a name, as numbers do not tell it from 7. Labels with one are classes."""
+"""Pattern of a whole number with leading zeros, such as 007: a name, since as a number it equals 7.
+
+Labels with such a number are classes.
+"""
 
 
 def size(nbytes: float) -> str:
-    """Return a size as people read it: 1_234_567 -> "1.23 MB" (powers of 1,000, as disks are sold)."""
+    """Return a size as text: 1_234_567 -> "1.23 MB" (powers of 1,000, as disks are sold)."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if nbytes < 1000 or unit == "TB":
             break
@@ -22,7 +25,7 @@ def size(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people read it: 83.4 -> "1 min 23 s"."""
+    """Return a duration as text: 83.4 -> "1 min 23 s"."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -31,5 +34,8 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and a noun: (1, "image") -> "1 image", (3068, "image") -> "3,068 images"; nouns in "ss" and "ch" take "es"."""
+    """Return a number and a noun: (1, "image") -> "1 image", (3068, "image") -> "3,068 images".
+
+    Nouns in "ss" and "ch" get "es".
+    """
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith(('ss', 'ch')) else 's'}"

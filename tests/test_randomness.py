@@ -259,8 +259,8 @@ def test_permute_refuses_a_position_out_of_range(permute: Permute, n: int, wrong
     with pytest.raises(UsageError) as error:
         permute(np.array([0, wrong]), n, 0)
     assert str(error.value) == (
-        f"permutation: position {wrong:,} was asked for; 0 to {n - 1:,} are allowed. "
-        "Ask for positions below the number of rows."
+        f"permutation: position {wrong:,} was requested; 0 to {n - 1:,} are allowed. "
+        "Pass positions below the number of rows."
     )
 
 
@@ -331,8 +331,8 @@ def test_unpermute_refuses_a_number_out_of_range(unpermute: Permute, n: int, wro
     with pytest.raises(UsageError) as error:
         unpermute(np.array([0, wrong]), n, 0)
     assert str(error.value) == (
-        f"permutation: position {wrong:,} was asked for; 0 to {n - 1:,} are allowed. "
-        "Ask for positions below the number of rows."
+        f"permutation: position {wrong:,} was requested; 0 to {n - 1:,} are allowed. "
+        "Pass positions below the number of rows."
     )
 
 

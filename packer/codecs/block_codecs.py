@@ -1,16 +1,19 @@
-"""Compressed blocks of rows: what a codec promises, and which there are.
+"""Compressed blocks of rows: the codec protocol, and the available codecs.
 
-Each codec's blocks are chunks of one of HDF5's registered filters, so that other programs read them; we unpack them
-ourselves, outside HDF5's lock. Every block is a whole chunk: the last one's missing rows are zeros.
+Each codec's blocks are chunks of a registered HDF5 filter, so that other programs read them; packer
+decompresses them itself, outside HDF5's lock. Every block is a full chunk: the last block's missing rows are
+zeros.
 
-    name      who reads it             256 px photos: smaller by, packed and unpacked a second by a core    binary masks
-    gzip      any HDF5                 1.50     250      800                                                 40
-    zstd      h5py with hdf5plugin     1.31   1,680    4,400                                                 89
-    blosc2    h5py with hdf5plugin     1.94   1,230    2,740                                                 86
+    name      readable by              256 px photos: compression ratio, packed and unpacked per s and core
+    binary masks gzip      any HDF5                 1.50     250      800
+    40 zstd      h5py with hdf5plugin     1.31   1,680    4,400
+    89 blosc2    h5py with hdf5plugin     1.94   1,230    2,740
+    86
 
-(Blocks of 1 MiB, a Xeon; those of 0.5 to 8 MiB differ by 1 % in size.) gzip is there because everything reads it, zstd for masks
-and speed, blosc2 for photographs. Not offered: bitshuffle with Zstandard (1.27; nothing but HDF5 undoes it), lz4 (1.0 to 1.2),
-Zstandard 3 and 9 (1.42, at half and a sixth of the packing speed), Blosc2's own default for images (shuffle, 1.24 to 1.33).
+(Blocks of 1 MiB, a Xeon; blocks of 0.5 to 8 MiB differ by 1 % in size.) gzip is offered because every program
+reads it, zstd for masks and speed, blosc2 for photographs. Not offered: bitshuffle with Zstandard (1.27; only
+HDF5 decodes it), lz4 (1.0 to 1.2), Zstandard 3 and 9 (1.42, at half and a sixth of the packing speed),
+Blosc2's default for images (shuffle, 1.24 to 1.33).
 """
 
 from __future__ import annotations
@@ -31,41 +34,50 @@ from packer.sentence import Option
 
 
 class BlockCodec(Protocol):
-    """Blocks of rows to bytes and back. A value: frozen, picklable, safe to share between threads."""
+    """A codec between blocks of rows and bytes. A value: frozen, picklable, safe to share between threads."""
 
-    name: ClassVar[str]  # that users and HDF5 tools know
-    setting: ClassVar[tuple[str, int]]  # the one attribute: name, and the largest, from 1
+    name: ClassVar[str]  # known to users and HDF5 tools
+    setting: ClassVar[tuple[str, int]]  # the only attribute: its name and its maximum; the minimum is 1
 
     @classmethod
     def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
-        """Return the codec for such rows. row: () for scalars, [H, W, C] for images, whose pixels blosc2 then compares."""
+        """Return the codec for such rows.
+
+        row: () for scalars, [H, W, C] for images, whose pixels blosc2 compares with their neighbours.
+        """
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """Return HDF5's number of the filter and its values, to be set (as an optional filter) on a dataset of such chunks.
+        """Return the HDF5 filter number, and its values for a dataset with such chunks (as an optional
+        filter).
 
-        The values are those that the filter itself would complete on a machine that has it, so files do not differ.
+        The values are those that the installed filter itself would fill in, so files are equal with and
+        without it.
         """
 
     def compress(self, array: NDArray[Any]) -> bytes:
-        """Pack one C-contiguous block; equal blocks give equal bytes under equal versions().
+        """Compress a C-contiguous block; equal blocks give equal bytes under equal versions().
 
-        Raises: MissingDependencyError; ValueError if the block is not of whole items or over 2 GiB (blosc2).
+        Raises: MissingDependencyError; ValueError if the block has incomplete items or is over 2 GiB
+        (blosc2).
         """
 
     def decompress_into(self, data: bytes | memoryview, out: NDArray[np.uint8]) -> None:
-        """Unpack one block into out, uint8 [n], C-contiguous, writable.
+        """Decompress a block into out, uint8 [n], C-contiguous, writable.
 
-        Raises: ValueError, with a short reason, if data is damaged or not of exactly n bytes; MissingDependencyError.
-        Memory taken beside out is less than 2 MiB, or than out itself for zstd and gzip.
+        Raises: ValueError, with a short reason, if data is damaged or does not have exactly n bytes;
+        MissingDependencyError. Additional memory is less than 2 MiB, or than out for zstd and gzip.
         """
 
     def versions(self) -> dict[str, str]:
-        """Return names and versions of what makes the bytes."""
+        """Return names and versions of the libraries that produce the bytes."""
 
 
 @dataclass(frozen=True)
 class Gzip:
-    """Blocks as zlib streams, HDF5's own filter 1. level: 1 to 9; 4 takes a third longer than 1 to save 1 %."""
+    """Blocks as zlib streams, HDF5's built-in filter 1.
+
+    level: 1 to 9; 4 takes a third longer than 1 and saves 1 %.
+    """
 
     level: int = 1
     name: ClassVar[str] = "gzip"
@@ -85,7 +97,10 @@ class Gzip:
         return zlib.compress(array.data, self.level)
 
     def decompress_into(self, data: bytes | memoryview, out: NDArray[np.uint8]) -> None:
-        """Fill out, uint8 [n], C-contiguous. Raises: ValueError if data is not a whole stream of exactly n bytes."""
+        """Fill out, uint8 [n], C-contiguous.
+
+        Raises: ValueError if data is not a complete stream of exactly n bytes.
+        """
         stream = zlib.decompressobj()
         try:
             unpacked = stream.decompress(data, len(out))
@@ -107,19 +122,22 @@ _CODECS: dict[str, type[BlockCodec]] = {codec.name: codec for codec in (Gzip, Zs
 
 
 def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
-    """Return the codec of that name for rows of that shape and dtype. Raises: UsageError for a name that is not in NAMES."""
+    """Return the codec of that name for rows of this shape and dtype.
+
+    Raises: UsageError for a name that is not in NAMES.
+    """
     if name not in _CODECS:
         raise UsageError(f"{Option('store', name)}: unknown; {', '.join(NAMES)} are known. Pass one of them.")
     return _CODECS[name].of(row, dtype)
 
 
 def codec_record(codec: BlockCodec) -> dict[str, Any]:
-    """Return plain JSON from which codec_from_record makes an equal codec: its name and its setting."""
+    """Return plain JSON, name and setting, from which codec_from_record creates an equal codec."""
     return {"name": codec.name, **vars(codec)}
 
 
 def codec_from_record(record: Mapping[str, Any]) -> BlockCodec:
-    """Return the codec whose record that is. Raises: ValueError for any other mapping."""
+    """Return the codec of a record. Raises: ValueError for any other mapping."""
     settings = dict(record)
     name = settings.pop("name", None)
     codec = _CODECS.get(name) if isinstance(name, str) else None

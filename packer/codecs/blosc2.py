@@ -1,24 +1,26 @@
 """Blosc2 frames, HDF5's filter 32026, written and read without the Blosc2 library.
 
-A frame holds one chunk, a chunk a row of parts of ``PART_BYTES``. In each part the bytes are shuffled (all first bytes of the
-items, then all second ones, ...), each is replaced by its difference to the one before it, and Zstandard packs the result.
-With a pixel as the item that is a difference to the pixel on the left, channel by channel, the same in three channels where a
-photo has little colour: 256 px photos become 1.94 times smaller, where Zstandard alone reaches 1.31 and gzip 1.50.
+A frame holds one chunk, a chunk consists of parts of ``PART_BYTES``. In each part the bytes are shuffled (all
+first bytes of the items, then all second bytes, ...), each byte is replaced by its difference to the previous
+one, and Zstandard packs the result. If the item is a pixel, this is the difference to the pixel on the left,
+channel by channel; the three channels are similar where a photo has little colour. 256 px photos become 1.94
+times smaller; Zstandard alone reaches 1.31 and gzip 1.50.
 
-Any program with Blosc2's filter reads these blocks (``import hdf5plugin`` for h5py). We do not leave it to the library
-(python-blosc2 4.14.1): its tracker has open reports of heap overflows on hostile frames, its ``decompress2`` writes as many bytes
-as the chunk announces whatever the size of ``dst``, some settings gave chunks that it could not read back, and three filters in
-a row overwrote the array to be packed. Here every byte of a frame's and a chunk's header must be what we would have written,
-every part must lie where it would, and only Zstandard's own decoder, which is hardened, sees the rest. NumPy sums the
-differences up at 2 GB/s a core, so this is as fast as the library, without the GIL.
+Any program with Blosc2's filter reads these blocks (``import hdf5plugin`` for h5py). packer does not use the
+library (python-blosc2 4.14.1): its tracker has open reports of heap overflows on hostile frames, its
+``decompress2`` writes as many bytes as the chunk announces whatever the size of ``dst``, some settings gave
+chunks that it could not read back, and three filters in a row overwrote the input array. Here every byte of a
+frame's and a chunk's header must equal what packer would have written, every part must be at its expected
+place, and only Zstandard's decoder, which is hardened, sees the rest. NumPy sums the differences at 2 GB/s
+per core, so this is as fast as the library, without the GIL.
 
 Layout, as the library writes it too (c-blosc2, README_CFRAME_FORMAT and README_CHUNK_FORMAT):
 
     97 bytes    the frame's header, in MessagePack, big-endian: lengths, codec, filters
-    32          the chunk's header, little-endian: flags, item, bytes, bytes of a part, bytes packed, filters
-    4 a part    where it begins, from the chunk's header on
-    a part      its packed length (int32), then one Zstandard frame; the shuffled differences as they are if that is no shorter
-    75          where the chunk begins, as a chunk of its own, and the frame's trailer
+    32          the chunk's header, little-endian: flags, item, bytes, bytes per part, packed bytes, filters
+    4 per part  its offset from the chunk's header
+    each part   its packed length (int32), then one Zstandard frame; or the shuffled differences if that is no
+    shorter 75          the offset of the chunk, as a chunk itself, and the frame's trailer
 """
 
 from __future__ import annotations
@@ -37,15 +39,16 @@ from packer.sentence import Option
 
 FILTER = 32026
 PART_BYTES = 96 << 10
-"""Small enough for Zstandard to find a channel's plane again in the next one, large enough for Python not to count.
+"""Small enough for Zstandard to match a channel's plane with the next, large for Python's overhead.
 
-A part of the format, as _LEVEL is: with other values older packs could not be read. Measured on 400 photos of 256 px: 12, 24,
-48, 96 and 192 KiB made them 1.96, 1.96, 1.95, 1.92 and 1.91 times smaller, and a core read 2,420, 2,660, 2,860, 2,950 and
-2,950 a second."""
+Part of the format, like _LEVEL: with other values older packs could not be read. Measured on 400 photos of
+256 px: 12, 24, 48, 96 and 192 KiB made them 1.96, 1.96, 1.95, 1.92 and 1.91 times smaller, and a core read
+2,420, 2,660, 2,860, 2,950 and 2,950 per second.
+"""
 MAX_ITEM = 255
 
-_LEVEL = 1  # 3 is slower and, on differences of neighbours, packs 1 % less
-_HASH_LOG = 17  # 14 at level 1; finds 2 % more and costs nothing
+_LEVEL = 1  # 3 is slower and packs differences of neighbours 1 % worse
+_HASH_LOG = 17  # level 1 has 14; 17 packs 2 % better at no cost
 
 _SHUFFLE, _BYTEDELTA, _ZSTD = 1, 35, 5
 _CHUNK = struct.Struct("<4B3I16s")
@@ -60,7 +63,10 @@ _MAX_BYTES = (1 << 31) - (1 << 20)  # lengths are int32
 
 @dataclass(frozen=True)
 class Blosc2:
-    """Blocks as one Blosc2 frame each. item: bytes of what is compared with its neighbour, a pixel or a number; 1 to 255."""
+    """Blocks as Blosc2 frames.
+
+    item: bytes that are compared with their neighbour, a pixel or a number; 1 to 255.
+    """
 
     item: int
     name: ClassVar[str] = "blosc2"
@@ -79,7 +85,7 @@ class Blosc2:
         return FILTER, (*values, len(chunk), *chunk) if len(chunk) > 1 else values
 
     def compress(self, array: NDArray[Any]) -> bytes:
-        """Pack a C-contiguous array of whole items. Raises: ValueError."""
+        """Compress a C-contiguous array of complete items. Raises: ValueError."""
         source = array.reshape(-1).view(np.uint8)
         if not 0 < len(source) <= _MAX_BYTES or len(source) % self.item:
             raise ValueError(
@@ -112,8 +118,10 @@ class Blosc2:
         )
 
     def decompress_into(self, data: bytes | memoryview, out: NDArray[np.uint8]) -> None:
-        """Fill out, uint8 [n], C-contiguous. Raises: ValueError if data is not a whole frame of exactly n bytes, as compress
-        writes it; other Blosc2 frames are left to HDF5's filter.
+        """Fill out, uint8 [n], C-contiguous.
+
+        Raises: ValueError if data is not a complete frame of exactly n bytes as compress writes it; HDF5's
+        filter reads other Blosc2 frames.
         """
         frame = memoryview(data)
         chunk = frame[_FRAME.size : len(frame) - len(_TRAILER)]
@@ -150,7 +158,7 @@ class Blosc2:
         return min(PART_BYTES // self.item * self.item, nbytes)
 
     def _parts(self, nbytes: int) -> list[tuple[int, int]]:
-        """Return where each part begins and ends in the unpacked bytes; the last may be shorter."""
+        """Return (first byte, last byte + 1) of each part in the unpacked data; the last may be shorter."""
         step = self._part(nbytes)
         return [(first, min(first + step, nbytes)) for first in range(0, nbytes, step)]
 
@@ -160,9 +168,8 @@ class Blosc2:
             _FRAME.size,
             b"\xcf",
             _FRAME.size + chunk_bytes + len(_TRAILER),
-            bytes(
-                (0xA4, 0x12, 0, _ZSTD | _LEVEL << 4, 1)
-            ),  # format 2, 64-bit offsets; contiguous; codec; never split
+            # Format 2, 64-bit offsets; contiguous; codec; never split.
+            bytes((0xA4, 0x12, 0, _ZSTD | _LEVEL << 4, 1)),
             b"\xd3",
             nbytes,
             b"\xd3",
@@ -180,7 +187,7 @@ class Blosc2:
         )
 
     def _chunk_header(self, nbytes: int, chunk_bytes: int) -> bytes:
-        # Format 5, Zstandard's 1; an extended header, never split, Zstandard.
+        # Format 5, Zstandard format 1; an extended header, never split, Zstandard.
         return _CHUNK.pack(5, 1, 0x95, self.item, nbytes, self._part(nbytes), chunk_bytes, self._filters())
 
     def _filters(self) -> bytes:
@@ -189,10 +196,11 @@ class Blosc2:
 
 
 def _take_back(differences: NDArray[np.uint8], values: NDArray[np.uint8]) -> None:
-    """Sum up one plane's differences, modulo 256.
+    """Write the running sum of a plane's differences, modulo 256, into values.
 
-    One dimension at a time: along an axis of two NumPy holds the GIL. And its loop runs at 2 GB/s where results do not lie side
-    by side, at 0.4 where they do, for then each waits until the one before it is written: so those take a detour, at 1.1 GB/s.
+    One dimension at a time: along an axis of a 2-D array NumPy holds the GIL. NumPy's loop runs at 2 GB/s
+    with strided results, and at 0.4 with contiguous ones, where each sum waits for the previous one to be
+    stored. Contiguous results are therefore copied from a strided buffer, at 1.1 GB/s.
     """
     if values.strides == (1,):
         apart = np.empty((len(values), 2), np.uint8)[:, 0]

@@ -1,13 +1,14 @@
-"""Rows stored as JPEG bytes: written by OpenCV, read by simplejpeg; EXIF orientation, which way up a picture is.
+"""Rows stored as JPEG bytes: written by OpenCV, read by simplejpeg; EXIF orientation.
 
-Both contain libjpeg-turbo. OpenCV writes, because simplejpeg has no option for the accurate DCT: TurboJPEG, which it calls,
-takes the fast one below quality 96 unless a flag forbids it. The fast DCT overflows in blocks of high contrast, and writes
-some of them upside down: at quality 90, 41 of 4,000 random blocks of two halves that are each other's negative.
+Both contain libjpeg-turbo. OpenCV writes, because simplejpeg has no option for the accurate DCT: TurboJPEG,
+which it calls, uses the fast DCT below quality 96 unless a flag forbids it. The fast DCT overflows in blocks
+of high contrast and inverts some of them: at quality 90, 41 of 4,000 random blocks whose halves are each
+other's negative.
 
-We write 4:2:0, and read with the accurate DCT and smooth upsampling. Measured at quality 90 on 256 photos of 256 px, one
-core of an EPYC that others used too, PSNR of the RGB pixels against the raw ones:
+packer writes 4:2:0, and reads with the accurate DCT and smooth upsampling. Measured at quality 90 on 256
+photos of 256 px, one core of a shared EPYC, PSNR of the RGB pixels against the raw ones:
 
-                              kB a photo    PSNR mean    worst    encoded    decoded
+                              kB per photo  PSNR mean    worst    encoded    decoded
     4:2:0                        17.9        39.7 dB     32.2     6,320/s    5,290/s
     4:2:0, fastupsample                      38.9        30.9                5,340/s
     4:2:0, fastdct                           38.9        31.9                5,390/s
@@ -16,12 +17,12 @@ core of an EPYC that others used too, PSNR of the RGB pixels against the raw one
     4:4:4, quality 85            17.1        39.4        33.8     4,390/s    4,410/s
     4:2:0 by simplejpeg          18.0        39.6        32.0     6,640/s    5,280/s
 
-So 4:2:0 decodes a fifth faster than 4:4:4 of the same size and fidelity, and the fast variants of decoding save 1 to 2 %
-for 0.8 dB.
+So 4:2:0 decodes a fifth faster than 4:4:4 of the same size and fidelity, and the fast variants of decoding
+save 1 to 2 % for 0.8 dB.
 
-The orientation tag's eight values (Exif 2.32, tag 0x0112) say how the picture is stored: 1 upright, 2 mirrored, 3 turned
-by 180 degrees, 4 upside down, 5 transposed, 6 to be turned 90 degrees clockwise, 7 transversed, 8 to be
-turned 90 degrees anticlockwise.
+The orientation tag's eight values (Exif 2.32, tag 0x0112) describe the stored picture: 1 upright, 2 mirrored,
+3 turned by 180 degrees, 4 upside down, 5 transposed, 6 to be turned 90 degrees clockwise, 7 transversed, 8 to
+be turned 90 degrees anticlockwise.
 """
 
 from __future__ import annotations
@@ -37,22 +38,27 @@ from numpy.typing import NDArray
 from packer import native
 from packer.codecs.jpeg_parts import interval_of
 
-# simplejpeg is imported where it is used: raw rows need none of it, and a Python without the GIL has no wheel of it.
+# simplejpeg is imported where it is used: raw rows do not need it, and it has no wheel for Python without the
+# GIL.
 
 Data: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 
 MAX_SCANS = 100
-"""Each scan passes over the whole picture, so thousands of empty ones would keep a decoder busy; encoders write up to 10."""
+"""Limit on scans.
+
+Each passes over the entire picture, so thousands of empty ones would occupy a decoder; encoders write up to
+10.
+"""
 
 MAX_SEGMENTS = 1 << 16
-"""Before the pixels: 64 KiB each hold 4 GiB; Pillow goes through them, and through fill bytes, one by one."""
+"""Limit on segments (of 64 KiB) before the pixels; Pillow reads segments and fill bytes one by one."""
 
 _FILL = b"\xff" * MAX_SEGMENTS
 _BEGIN = b"\xff\xd8"
 _SCAN = b"\xff\xda"
 _END = b"\xff\xd9"
 _MARKER = re.compile(rb"\xff+[^\x00\xd0-\xd8\xff]")
-"""A marker that begins a segment, or the last one: in compressed pixels 0xFF is followed by 0, or by D0 to D7."""
+"""A marker of a segment, or the last marker. In compressed pixels 0, or D0 to D7, follows 0xFF."""
 _MAX_SEGMENTS = 1 << 10
 _CHANNELS = {"Gray": 1, "YCbCr": 3, "RGB": 3}
 _COLORSPACES = {1: "GRAY", 3: "RGB", 4: "RGBX"}
@@ -64,13 +70,15 @@ _APP1 = 0xE1
 _START_OF_SCAN = 0xDA
 _ENTRY_BYTES = 12
 _INTEGERS = {1: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 13: "I", 16: "Q"}
-"""TIFF's types of integers, and bytes of no declared meaning (7), as `struct` has them."""
+"""TIFF's types of integers, and bytes without a declared meaning (7), as `struct` codes."""
 
 _FILL_BYTES = re.compile(b"\xff+")
 
 
 def encode(pixels: NDArray[np.uint8], quality: int, restarts: bool = False) -> bytes:
-    """Encode one image as a baseline JPEG of 4:2:0; equal pixels give equal bytes under one version of OpenCV.
+    """Encode one image as a baseline JPEG in 4:2:0.
+
+    Equal pixels give equal bytes under the same version of OpenCV.
 
     pixels: uint8 [H, W, C], C 1 or 3, C-contiguous, sides at most 65,500; not modified. quality: 1 to 100.
     restarts: write restart markers, as jpeg_parts.py needs them. Raises: ValueError.
@@ -86,7 +94,7 @@ def encode(pixels: NDArray[np.uint8], quality: int, restarts: bool = False) -> b
     height, width, channels = pixels.shape
     if max(height, width) > _MAX_SIDE:
         raise ValueError(f"{width:,} x {height:,} pixels; a side of a JPEG has at most {_MAX_SIDE:,}")
-    from packer.opencv import cv2  # here: loading decodes, and never needs OpenCV
+    from packer.opencv import cv2  # imported here: loading decodes without OpenCV
 
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     side = _MCU_SIDES[channels]
@@ -100,13 +108,15 @@ def encode(pixels: NDArray[np.uint8], quality: int, restarts: bool = False) -> b
 
 
 def decode_into(data: Data, out: NDArray[np.uint8]) -> None:
-    """Decode one image of a known size.
+    """Decode one image of known size.
 
-    data: a whole JPEG file. out: uint8 [H, W, C], C 1 or 3, C-contiguous; filled, unless an error is raised.
-    Raises: ValueError if the JPEG is damaged or truncated, or its size or channels are not those of ``out``. That is seen
-        from its header, 2 us, before a pixel is decoded. EXIF orientation is not looked at.
+    data: a complete JPEG file. out: uint8 [H, W, C], C 1 or 3, C-contiguous; filled, unless an error is
+    raised.
+    Raises: ValueError if the JPEG is damaged or truncated, or its size or channels differ from ``out``. The
+    header shows this
+        in 2 us, before a pixel is decoded. EXIF orientation is ignored.
 
-    Notes: A flipped bit inside the compressed pixels often decodes, to other pixels; only a checksum finds it.
+    Notes: A flipped bit in the compressed pixels often decodes to other pixels; only a checksum detects it.
     """
     data = _bytes(data)
     found = _header(data)
@@ -116,10 +126,11 @@ def decode_into(data: Data, out: NDArray[np.uint8]) -> None:
 
 
 def fill_plain(data: bytes, out: NDArray[np.uint8]) -> bool:
-    """Decode a JPEG file with which nothing else has to be done: of the size of ``out``, without Exif data, baseline, in one scan.
+    """Decode a plain JPEG file: of the size of ``out``, without Exif data, baseline, in one scan.
 
-    data: a file. out: uint8 [H, W, C], C 1 or 3, C-contiguous. Returns: False, ``out`` undefined, for any other file, damaged ones among
-    them; so takes a picture of 32x32 half the time that it takes to look at all that a file may ask for.
+    data: a file. out: uint8 [H, W, C], C 1 or 3, C-contiguous. Returns: False, with ``out`` undefined, for
+    any other file, also for a damaged one. For a picture of 32x32 this takes half the time of checking
+    everything that a file may require.
     """
     if (shape := plain_shape(data)) is None or shape[:2] != out.shape[:2]:
         return False
@@ -133,18 +144,19 @@ def fill_plain(data: bytes, out: NDArray[np.uint8]) -> bool:
 
 
 def plain_shape(data: Data) -> tuple[int, int, int] | None:
-    """Read (height, width, channels) of a baseline JPEG in one scan without Exif data, so upright; None for any other file.
+    """Return (height, width, channels) of a plain JPEG; None for any other file.
 
-    Takes 0.3 us. Without the loops in C it is None of every file.
+    Plain: baseline, in one scan, without Exif data, so upright. Takes 0.3 us. Without the compiled loops it
+    returns None for every file.
     """
     return native.loops.jpeg_plain_shape(data) if native.COMPILED else None
 
 
 def decode(data: Data, max_pixels: int, channels: int | None = None) -> NDArray[np.uint8]:
-    """Decode one image of any size, and turn it upright as its EXIF orientation says.
+    """Decode one image of any size, and turn it upright by its EXIF orientation.
 
-    data: a whole JPEG file; max_pixels: the most that height times width may be, checked before memory is taken.
-    channels: 1 (luma) or 3 (grey replicated); None keeps the JPEG's own.
+    data: a complete JPEG file; max_pixels: limit on height times width, checked before memory is allocated.
+    channels: 1 (luma) or 3 (grey replicated); None keeps the JPEG's number.
     Returns: uint8 [h, w, C], C-contiguous.
     Raises: ValueError if the JPEG is damaged, truncated, CMYK or too large.
     """
@@ -155,17 +167,17 @@ def decode(data: Data, max_pixels: int, channels: int | None = None) -> NDArray[
     pixels = np.empty((height, width, channels or own), np.uint8)
     _decode(data, pixels)
     turned = upright(pixels, jpeg_orientation(data))
-    return (
-        turned if turned is pixels else turned.copy()
-    )  # a side of one pixel would keep a negative stride else
+    # Always a copy: with a side of 1 pixel, ascontiguousarray would keep a negative stride.
+    return turned if turned is pixels else turned.copy()
 
 
 def decode_upright_into(data: Data, out: NDArray[np.uint8], reduced: bool = False) -> None:
-    """Decode one image of known size, and turn it upright as its EXIF orientation says.
+    """Decode one image of known size, and turn it upright by its EXIF orientation.
 
-    data: a whole JPEG file. out: uint8 [h, w, C], C 1 or 3, C-contiguous, of the size that `size` tells; filled, unless an error is
-    raised. C 4 is RGB and a number without meaning; it takes 0.84 of the time of 3. reduced: out is 1/2, 1/4 or 1/8 of that size,
-    rounded up; the file is upright and has at least 16 pixels a side.
+    data: a complete JPEG file. out: uint8 [h, w, C], C 1 or 3, C-contiguous, of the size that `size` returns;
+    filled, unless an error is raised. C 4 is RGB and a meaningless fourth number; it takes 0.84 of the time
+    of 3. reduced: out is 1/2, 1/4 or 1/8 of that size, rounded up; the file is upright and has at least 16
+    pixels per side.
     Raises: ValueError if the JPEG is damaged, truncated or CMYK.
     """
     data = _bytes(data)
@@ -183,7 +195,10 @@ def decode_upright_into(data: Data, out: NDArray[np.uint8], reduced: bool = Fals
 
 
 def size(data: Data) -> tuple[int, int, int]:
-    """Read (height, width, channels) of what ``decode`` returns, from the header alone. Raises: ValueError."""
+    """Return the (height, width, channels) that ``decode`` returns, from the header alone.
+
+    Raises: ValueError.
+    """
     if plain := plain_shape(data):
         return plain
     data = _bytes(data)
@@ -194,15 +209,15 @@ def size(data: Data) -> tuple[int, int, int]:
 
 
 def versions() -> dict[str, str]:
-    """Return the name and version of what makes the bytes."""
+    """Return the name and version of the library that produces the bytes."""
     from packer.opencv import cv2
 
     return {"opencv": cv2.__version__}
 
 
 def _header(data: bytes) -> tuple[int, int, int]:
-    """Read height and width as stored, and channels."""
-    if len(data) == 0:  # simplejpeg reads the first byte of whatever it is given
+    """Return height and width as stored, and channels."""
+    if len(data) == 0:  # simplejpeg reads the first byte of any input
         raise ValueError("empty; a JPEG is expected")
     import simplejpeg
 
@@ -218,22 +233,22 @@ def _header(data: bytes) -> tuple[int, int, int]:
 def _decode(data: bytes, out: NDArray[np.uint8], reduced: bool = False) -> None:
     import simplejpeg
 
-    # Whole pictures name no least size: of less than 8 pixels two scales would have the same.
+    # Full decoding sets no minimum size: below 8 pixels two scales would have the same size.
     least = (False, False, *out.shape[:2]) if reduced else ()
     if has_too_many_scans(data):
         raise ValueError(f"a JPEG of more than {MAX_SCANS} scans; up to {MAX_SCANS} are decoded")
     try:
-        # strict: without it 95 % of the places where a file can be cut go unnoticed. It costs nothing.
+        # strict: without it 95 % of the places where a file can be truncated go undetected. It costs nothing.
         simplejpeg.decode_jpeg(data, _COLORSPACES[out.shape[2]], *least, buffer=out, strict=True)
     except ValueError as error:
         raise ValueError(f"a damaged or truncated JPEG ({_reason(error)})") from None
 
 
 def has_too_many_scans(data: bytes) -> bool:
-    """Say whether a JPEG file has more than MAX_SCANS."""
+    """Return True if a JPEG file has more than MAX_SCANS."""
     if plain_shape(data) or _only_scan(data) or data.count(_SCAN) <= MAX_SCANS:
         return False
-    scans = 0  # a thumbnail in the metadata has scans of its own
+    scans = 0  # a thumbnail in the metadata has scans too
     for marker, _ in _markers(data):
         scans += marker == _SCAN[1]
         if scans > MAX_SCANS:
@@ -242,7 +257,10 @@ def has_too_many_scans(data: bytes) -> bool:
 
 
 def without_trailer(data: bytes) -> bytes:
-    """Return a JPEG file without what follows its end, such as a phone's video; `data` itself if nothing does, or it has no end."""
+    """Return a JPEG file without bytes behind its end, such as a phone's video.
+
+    Returns `data` itself if there are none, or if the file has no end.
+    """
     if not data.startswith(_BEGIN):
         return data
     if pixels := _only_scan(data):
@@ -252,7 +270,7 @@ def without_trailer(data: bytes) -> bytes:
 
 
 def _markers(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the markers after the first one, up to the end of the picture, and where each marker ends."""
+    """Yield each marker after the first, up to the end of the picture, and the position behind it."""
     position = 2
     while found := _MARKER.search(data, position):
         marker, position = found[0][-1], found.end()
@@ -264,7 +282,9 @@ def _markers(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def has_too_many_segments(data: bytes) -> bool:
-    """Say whether a JPEG file has more than MAX_SEGMENTS before its pixels, or as many fill bytes before one of them."""
+    """Return True if a JPEG file has more than MAX_SEGMENTS before its pixels, or as many fill bytes in a
+    row.
+    """
     position, end = 2, len(data) - 4
     for _ in range(MAX_SEGMENTS):
         if position >= end or data[position] != 0xFF or data[position + 1] == _SCAN[1]:
@@ -279,9 +299,10 @@ def has_too_many_segments(data: bytes) -> bool:
 
 
 def _only_scan(data: bytes) -> int:
-    """Return where the first scan begins if the markers say that it holds the whole picture: libjpeg-turbo then refuses a second one.
+    """Return the offset of the first scan if the markers promise that it holds the entire picture, else 0.
 
-    Takes 2 us; counting the scans of 14 kB takes 14. Returns 0 for whatever is out of the ordinary.
+    libjpeg-turbo then refuses a second scan. Takes 2 us; counting the scans of 14 kB takes 14. Also 0 for
+    unusual files.
     """
     position, components = 2, 0
     for _ in range(_MAX_SEGMENTS):
@@ -307,17 +328,18 @@ def _words(height: int, width: int, channels: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return libjpeg-turbo's own words."""
+    """Return libjpeg-turbo's message."""
     return str(error).rpartition("(): ")[2]
 
 
 def jpeg_orientation(data: Data) -> int:
-    """Read the EXIF orientation of a JPEG file from its APP1 segment; integers of any type count, though SHORT is the standard's.
+    """Return the EXIF orientation of a JPEG file from its APP1 segment.
 
-    data: the whole file, or at least everything before its pixels.
-    Returns: 1 to 8; 1 where there is none, or none that can be read (as viewers do).
+    data: the complete file, or at least everything before its pixels. Integers of any type are read; the
+    standard has SHORT.
+    Returns: 1 to 8; 1 if there is none or an unreadable one (as viewers do).
 
-    A photo without EXIF takes about 1 us, one with it 2 us; Pillow takes 59 us to say the same.
+    A photo without EXIF takes about 1 us, with EXIF 2 us; Pillow takes 59 us.
     """
     if plain_shape(data):
         return 1
@@ -362,12 +384,12 @@ def _tiff_orientation(tiff: bytes) -> int:
 
 
 def swaps_sides(orientation: int) -> bool:
-    """Say whether turning upright exchanges height and width (orientations 5 to 8)."""
+    """Return True if turning upright exchanges height and width (orientations 5 to 8)."""
     return orientation >= 5
 
 
 def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Turn a stored picture the right way up, as a view.
+    """Return a stored picture turned upright, as a view.
 
     pixels: [h, w, ...]; orientation: 1 to 8.
     Returns: a view, [w, h, ...] for orientations 5 to 8, [h, w, ...] otherwise.

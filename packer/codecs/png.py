@@ -1,10 +1,12 @@
-"""Masks of sizes of their own, each stored as a PNG file without filters: deflated scanlines, which zlib and NumPy read.
+"""Masks that keep their size, as PNG files without filters: deflated scanlines, which zlib and NumPy read.
 
-Neighbouring pixels of a mask are equal, so filters, which store differences, gain nothing. Any program reads the files; only what
-`encode` writes is read here: 8 or 16 bits, grey, RGB or RGBA, one after the other, filter 0.
+Neighbouring pixels of a mask are equal, so filters, which store differences, gain nothing. Any program reads
+the files; this module reads only what `encode` writes: 8 or 16 bits, grey, RGB or RGBA, not interlaced,
+filter 0.
 
-60 masks of persons, 400x533 px, one core of a Xeon, mean: level 3 writes 3.4 kB in 0.33 ms, level 6 2.1 kB in 1.9 ms. zlib inflates
-them in 0.30 ms, ISA-L in 0.08 ms, so that is taken where it is installed. Only zlib writes: equal values give equal bytes.
+60 masks of persons, 400x533 px, one core of a Xeon, mean: level 3 writes 3.4 kB in 0.33 ms, level 6 2.1 kB in
+1.9 ms. zlib inflates them in 0.30 ms, ISA-L in 0.08 ms, so ISA-L is used where installed. Only zlib writes:
+equal values give equal bytes.
 """
 
 from __future__ import annotations
@@ -46,13 +48,16 @@ def encode(array: NDArray[Any]) -> bytes:
 
 
 def size(data: bytes) -> tuple[int, int, int]:
-    """Return (height, width, channels), from the header alone. Raises: ValueError."""
+    """Return (height, width, channels) from the header alone. Raises: ValueError."""
     height, width, channels, _ = _header(data)
     return height, width, channels
 
 
 def array(data: bytes) -> NDArray[Any]:
-    """Decode what `encode` encoded: [h, w], or [h, w, C] with more channels than one. Raises: ValueError if it is damaged, or another's."""
+    """Decode the output of `encode`: [h, w], or [h, w, C] for several channels.
+
+    Raises: ValueError if the file is damaged or foreign.
+    """
     height, width, channels, dtype = _header(data)
     out = np.empty((height, width, channels) if channels > 1 else (height, width), dtype.newbyteorder("="))
     decode_into(data, out)
@@ -60,16 +65,18 @@ def array(data: bytes) -> NDArray[Any]:
 
 
 def decode_into(data: bytes, out: NDArray[Any]) -> None:
-    """Decode what `encode` encoded.
+    """Decode the output of `encode` into memory.
 
-    out: [h, w] or [h, w, C] of the size and dtype that it has, rows may lie apart; its contents are undefined after an error.
-    Raises: ValueError if it is damaged, another's, or of another size.
+    out: [h, w] or [h, w, C] of the file's size and dtype; rows need not be adjacent; undefined after an
+    error.
+    Raises: ValueError if the file is damaged, foreign, or of another size.
     """
     height, width, channels, dtype = _header(data)
     shape = (height, width, channels) if out.ndim == 3 or channels > 1 else (height, width)
     if out.shape != shape or out.dtype.newbyteorder(">") != dtype:
         raise ValueError(
-            f"a PNG file of {8 * dtype.itemsize} bits, {list(shape)}; the row is {out.dtype} {list(out.shape)}"
+            f"a PNG file of {8 * dtype.itemsize} bits, {list(shape)};"
+            f" the row is {out.dtype} {list(out.shape)}"
         )
     at = len(_SIGNATURE) + _FRAME + _HEADER.size
     packed = data[at + 8 : -_FRAME - 4]
@@ -78,7 +85,7 @@ def decode_into(data: bytes, out: NDArray[Any]) -> None:
     line = 1 + width * channels * dtype.itemsize
     inflater = _inflating.decompressobj()
     try:
-        # One more, so that it sees the end, and no bomb goes off.
+        # One byte more, so that the inflater reaches the end; the limit stops a decompression bomb.
         raw = inflater.decompress(packed, height * line + 1)
     except (zlib.error, _inflating.error) as error:
         raise ValueError(f"a damaged PNG file ({error})") from None
@@ -91,16 +98,16 @@ def decode_into(data: bytes, out: NDArray[Any]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the name and version of what makes the bytes."""
+    """Return the name and version of the library that produces the bytes."""
     return {"zlib": zlib.ZLIB_RUNTIME_VERSION}
 
 
 def _header(data: bytes) -> tuple[int, int, int, np.dtype[Any]]:
-    """Return height, width, channels and the numbers' dtype as they are stored."""
+    """Return height, width, channels and the stored dtype."""
     at = len(_SIGNATURE) + 8
     numbers = data[at : at + _HEADER.size]
     if len(numbers) < _HEADER.size or not data.startswith(_SIGNATURE + _chunk(b"IHDR", numbers)):
-        raise ValueError("no PNG file, damaged, or cut short")
+        raise ValueError("not a PNG file, damaged, or cut short")
     width, height, bits, color, *rest = _HEADER.unpack(numbers)
     sides = 0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE
     if not sides or bits not in (8, 16) or color not in _CHANNELS or any(rest):

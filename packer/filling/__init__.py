@@ -1,11 +1,12 @@
-"""Packs that are being filled: one process of a node makes what is missing, and all that load from it ask that one.
+"""Packs that are being filled: one process per node produces missing rows at the request of all that load.
 
-    filling_server.py   serves units: those that are waited for first, then those asked for ahead, then the others
-    filling_client.py   asks for units; finds the process that fills, or starts it
-    filling_process.py  the process that fills: a conversion whose rows are made in the order in which they are asked for
-    opening.py          open_pack, with a cache of a pack in a store; fill_pack, a Pack whose rows are made while it is read
+    filling_server.py   serves units: those that clients wait for first, then prefetched ones, then the rest
+    filling_client.py   requests units; finds the filling process or starts it
+    filling_process.py  the filling process: a conversion that produces rows in the order of requests
+    opening.py          open_pack, with a cache for a remote pack; fill_pack, a Pack that is converted while
+    it is read
 
-Only filling_process.py, which runs in a process of its own, imports what converts.
+Only filling_process.py, which runs in a separate process, imports the converter.
 
 Start with opening.py. Imports: convert, format, inputs, orders, progress, remote, tables.
 """

@@ -1,4 +1,4 @@
-"""FillingClient: asks the process that fills a pack for units, and starts that process where there is none."""
+"""FillingClient: requests units from the process that fills a pack; starts it if there is none."""
 
 from __future__ import annotations
 
@@ -25,22 +25,25 @@ from packer.orders.runs import Runs
 from packer.service import Service, connect, error_of, exchange, start
 
 MODULE = "packer.filling.filling_process"
-_TURN_SECONDS = 0.05  # between looks at whether another process has come so far as to listen
-_PATIENCE_SECONDS = 30.0  # with others who start processes in the same folder: they may be for other packs
-_END_SECONDS = 5.0  # for a process that nobody needs to end
+_TURN_SECONDS = 0.05  # interval between checks whether another process is listening by now
+_PATIENCE_SECONDS = 30.0  # wait for others that start processes in the same folder; they may fill other packs
+_END_SECONDS = 5.0  # wait for the end of a process that nobody needs
 
 _LOG = logging.getLogger("packer.filling")
 
 
 class _SealedError(Exception):
-    """The pack is whole: there is nobody to ask, nor a need to."""
+    """The pack is complete: no process needs to be asked."""
 
 
 class FillingClient(Service):
-    """A client of the process that fills one pack. Thread-safe; works again after fork and unpickling.
+    """A client of the process that fills one pack. Thread-safe; usable after fork and unpickling.
 
-    out: the pack's name; folder: where it is being filled. job: what it is made of, as `filling_process` unpickles it. cwd: from where
-    names in the job lead. ready: what the process told of the pack, once it has. sealed: True once the pack is whole.
+    out: the pack's name; folder: where it is filled; job: source and options, as `filling_process` unpickles
+    them;
+    cwd: directory that relative names in the job refer to; ready: description of the pack, once the process
+    has sent it;
+    sealed: True once the pack is complete.
     """
 
     attempts = 4
@@ -54,18 +57,19 @@ class FillingClient(Service):
         self.out, self.folder, self._job, self._cwd = out, out + PARTIAL_SUFFIX, job, cwd
         self.ready: Mapping[str, Any] = ready or {}
         self._sealed, self._header = sealed, b""
-        # Of each unit, and at the end of the pack: units made by the process that sealed it, and one.
+        # State of each unit; the last entry belongs to the pack: 1 + the units that the sealing process
+        # produced.
         self._states: NDArray[np.uint64] | None = None
         self._progress: Callable[[int, int], object] = lambda done, total: None
         self._key = secrets.token_hex(8)
-        self._closing: Counter[int] = Counter()  # calls of `closing` under way, by process
+        self._closing: Counter[int] = Counter()  # calls of `closing` in progress, by process
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FillingClient, (self.out, self._job, self._cwd, self.ready, self.sealed)
 
     @property
     def sealed(self) -> bool:
-        """True once the pack is whole and has its name."""
+        """True once the pack is complete under its final name."""
         return self._sealed or (self._states is not None and bool(self._states[-1] != MISSING))
 
     @property
@@ -74,37 +78,40 @@ class FillingClient(Service):
         return None if self.sealed else 0
 
     def arrival(self, array: str) -> FillingClient | None:
-        """Return itself for arrays whose rows are made one by one; the others are there."""
+        """Return this client for arrays whose rows are produced one by one; None if all rows are there."""
         return self if array in self.ready["made"] else None
 
     def path(self, file: str) -> str:
-        """Return the path of a file of the pack, or of its keys while it is not whole."""
+        """Return the path of a file of the pack, or of its keys while it is filled."""
         if file.startswith(KEYS):
             return os.path.join(self.folder, file)
         pack = os.path.join(self.folder, "pack")
-        if not os.path.lexists(pack):  # it has got its name, and is the same file
+        if not os.path.lexists(pack):  # the same file, now under its final name
             pack = self.out
         return os.path.join(pack, file) if file else pack
 
     def own(self) -> FillingClient:
-        """Return this client to the first caller, and a copy of it to every other: each dataset closes its own."""
+        """Return this client to the first caller and a copy to every other; each dataset closes its own."""
         if self._owned:
             return copy(self)
         self._owned = True
         return self
 
     def open(self, progress: Callable[[int, int], object]) -> bytes:
-        """Connect, starting the process if need be; return the pack's header, b"" if it is whole already.
+        """Connect, starting the process if needed; return the pack's header, b"" if the pack is complete.
 
-        progress: called with units done and units in all while the pack is made before anything can be read from it.
-        Raises PackerError.
+        progress: called with units done and total units while the pack is converted before anything can be
+        read. Raises PackerError.
         """
         self._progress = progress
         self._ask("wait")
         return self._header
 
     def wait(self, units: NDArray[np.int64]) -> None:
-        """Return once all of the units are there. Raises PackerError if one cannot be made, or the process dies again and again."""
+        """Wait until all units are there.
+
+        Raises PackerError if a unit cannot be produced or the process keeps dying.
+        """
         if not self.sealed:
             self._check_open()
             if len(units := self._missing(units)):
@@ -117,19 +124,19 @@ class FillingClient(Service):
         return False
 
     def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Ask for rows that will be needed soon; see Arrival."""
+        """Request rows that will be needed soon; see Arrival."""
         if self._made and not self.sealed and len(units := self._missing(Runs(starts, lengths).rows())):
             self._ask("ahead", units)
 
     def check_same(self) -> None:
-        """Raise FormatError if the pack's files are others than those that the process told of."""
+        """Raise FormatError if the pack's files are not those that the process described."""
         files = self.ready["files"]
         if inodes(self.path(""), dict(files)) != files and inodes(self.out, dict(files)) != files:
             raise self._changed()
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Leave, and refuse waits until the end of the block, in which the threads that wait are ended."""
+        """Disconnect, and refuse waits until the end of the block, in which the waiting threads are ended."""
         process = os.getpid()
         self._seal()
         self._closing[process] += 1
@@ -140,12 +147,12 @@ class FillingClient(Service):
             self._closing[process] -= 1
 
     def close(self) -> None:
-        """Leave; wait for the end of the process if nobody else needs it, so that it has let go of the pack or sealed it."""
+        """Disconnect; if nobody else needs the process, wait until it has released or sealed the pack."""
         self._seal()
         self._leave()
 
     def _seal(self) -> None:
-        """Wait until the pack has its name, if all units are there; warn if it cannot get it: rows are read as before."""
+        """Wait for the pack's final name if all units are there; warn if sealing fails (rows can be read)."""
         if self._states is not None and self._states[:-1].all() and not self.sealed:
             try:
                 self._ask("wait", [len(self._states) - 1])
@@ -153,7 +160,7 @@ class FillingClient(Service):
                 _LOG.warning("%s", error)
 
     def _leave(self) -> None:
-        """End the waits of this process, and say so on a connection that is idle."""
+        """End the waits of this process, and announce it on an idle connection."""
         with self._lock:
             idle, self._idle = self._idle, []
             own = [one for one, (process, _) in self._made.items() if process == os.getpid()]
@@ -173,7 +180,7 @@ class FillingClient(Service):
 
     def _check_open(self) -> None:
         if self._closing[os.getpid()]:
-            raise PackerError(f"{self.out}: was closed while rows of it were being made. Iterate again.")
+            raise PackerError(f"{self.out}: was closed while its rows were being converted. Iterate again.")
 
     def _missing(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         return units if self._states is None else units[self._states[units] == MISSING]
@@ -186,12 +193,12 @@ class FillingClient(Service):
         return [kind, f"{os.getpid()}-{self._key}"]
 
     def _ask(self, kind: str, units: NDArray[np.int64] | Sequence[int] = ()) -> None:
-        """Have a request answered, or find that the pack is whole. Raises PackerError."""
+        """Send a request, unless the pack is complete. Raises PackerError."""
         with suppress(_SealedError):
             self.ask(self._request(kind), np.asarray(units, "<i8").tobytes())
 
     def _connect(self) -> socket.socket:
-        """See Service; the process has the same pack in mind. Raises _SealedError."""
+        """See Service; checks that the process fills the same pack. Raises _SealedError."""
         patience = time.monotonic() + _PATIENCE_SECONDS
         while True:
             self._check_open()
@@ -208,18 +215,18 @@ class FillingClient(Service):
             time.sleep(_TURN_SECONDS)
 
     def _is_locked(self) -> bool:
-        """Return True if another process makes the pack, and serves nobody, or not yet."""
+        """Return True if another process converts the pack without serving, or without serving yet."""
         busy = is_locked(self.folder)
         if busy and not self._warned:
             self._warned = True
-            _LOG.warning("%s: is being made by another process; waiting for it", self.out)
+            _LOG.warning("%s: is being converted by another process; waiting for it", self.out)
         return busy
 
     def _turn(self, turn: ExitStack) -> bool:
         """Return True if it is this client's turn to start the process.
 
-        Of several that begin at once only one looks at the source: they lock the folder in which the pack will be.
-        A pack that is there is looked at by each.
+        A lock on the output's folder lets only one of several simultaneous clients read the source. If the
+        pack exists, every client reads it.
         """
         with suppress(OSError):  # no such folder, or a file system without locks
             if not os.path.lexists(self.out):
@@ -227,8 +234,9 @@ class FillingClient(Service):
         return True
 
     def _greeted(self, connection: socket.socket, turn: ExitStack) -> socket.socket:
-        """Return a connection once its process has told of the pack. turn: closed once it has looked at the source.
+        """Return the connection once its process has described the pack.
 
+        turn: closed once the process reads the source.
         Raises _SealedError; PackerError, EOFError, OSError.
         """
 
@@ -251,13 +259,14 @@ class FillingClient(Service):
         return connection
 
     def _hear(self, ready: Mapping[str, Any] | None, cleared: str) -> None:
-        """Take in what the process tells of the pack, None if it is whole, and of what it has cleared.
+        """Take over the process's description of the pack, None if complete, and why earlier work was
+        discarded.
 
         Raises _SealedError; FormatError if other files are filled than those in use; OSError.
         """
         if cleared and not self.ready:
             _LOG.warning(
-                "%s: what had been done of it was cleared, since it is made of others now: %s",
+                "%s: earlier work on it was discarded, because the source or the options changed: %s",
                 self.out,
                 cleared,
             )
@@ -274,14 +283,16 @@ class FillingClient(Service):
 
     def _changed(self) -> FormatError:
         return FormatError(
-            f"{self.out}: was replaced, or begun anew, after it was opened; its images have changed, or {self.folder}"
-            " was removed. Open it again."
+            f"{self.out}: was replaced or started over after it was opened; its images changed, or"
+            f" {self.folder} was removed. Open it again."
         )
 
     def _died(self, request: Any, error: BaseException) -> PackerError:
         why = str(error) or "it died"
         return PackerError(
-            f"{self.out}: the process that fills it could not be asked, {self.attempts} times ({why}). What has been done"
-            " is kept. See its message on stderr, the limits of files and processes (ulimit -n, ulimit -u), and whether"
+            f"{self.out}: the process that fills it failed {self.attempts} times ({why}). Finished rows are"
+            " kept."
+            " Check its message on stderr, the limits on files and processes (ulimit -n, ulimit -u), and"
+            " whether"
             " memory ran out."
         )

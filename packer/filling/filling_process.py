@@ -1,8 +1,9 @@
-"""The process that fills a pack: a conversion whose rows are made in the order in which its clients need them.
+"""The process that fills a pack: a conversion that produces rows in the order in which its clients need them.
 
-It is started by a client, serves any number of them, and ends when the pack is sealed, or all clients have left. Where rows cannot
-be made one by one (tables; JPEG rows, compressed or ragged ones; shards; ``on_error="skip"``, which may leave rows out), the
-conversion runs first, and its clients see its progress.
+A client starts it. It serves any number of clients, and ends when the pack is sealed or all clients have
+left. Where rows cannot be produced one by one (tables; JPEG, compressed or ragged rows; shards;
+``on_error="skip"``, which may leave rows out), the conversion runs first, and the clients receive its
+progress.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from packer.remote.urls import is_url
 from packer.service import connect, failure, listen, receive, send
 from packer.source_kinds import is_table
 
-_FAR_TASK_SECONDS = 0.25  # of images in a store, which a worker reads over several connections at once
+_FAR_TASK_SECONDS = 0.25  # for images in a store, which a worker reads over several connections at once
 _PROGRESS_SECONDS = 0.2
 
 
 def main(fd: int) -> None:
     """Fill the pack that the client at a socket's descriptor names."""
     first = socket.socket(fileno=fd)
-    with suppress(EOFError, OSError):  # it has gone
+    with suppress(EOFError, OSError):  # the client has disconnected
         (_, name), data = receive(first)
         filling = _Filling(first, name)
         try:
@@ -54,30 +55,34 @@ def main(fd: int) -> None:
             pass
         except PackerError as error:
             filling.fail(error)
-        except OSError as error:  # a limit; a file system without sockets
+        except OSError as error:  # a limit, or a file system without sockets
             cure = "Raise the limits (ulimit -n, -u, -v), or pass a name on another disk"
             where = error.filename or filling.out
             filling.fail(PackerError(f"{where}: cannot be used ({error.strerror or error}). {cure}."))
 
 
 def _job(data: bytearray) -> dict[str, Any]:
-    """Return what a client sent: {"source", "out", "options"}. Raises UsageError."""
+    """Unpickle a client's job: {"source", "out", "options"}. Raises UsageError."""
     try:
         job: dict[str, Any] = pickle.loads(data)
     except Exception as error:
         raise UsageError(
-            f"options of fill_pack: another process cannot read them ({error}). Pass text, numbers, and lists and"
-            " mappings of such."
+            f"options of fill_pack: another process cannot unpickle them ({error}). Pass text, numbers, and"
+            " lists"
+            " and mappings of these."
         ) from None
     return job
 
 
 class _LeftError(Exception):
-    """All clients have left before the pack was whole."""
+    """All clients left before the pack was complete."""
 
 
 class _Filling:
-    """One run of this process. first: the connection of the client that has started it, of that name. out: the pack."""
+    """A run of this process.
+
+    first: connection of the client that started it; name: of that client; out: the pack.
+    """
 
     out = "the pack"
 
@@ -87,7 +92,7 @@ class _Filling:
         self._told = 0.0
 
     def run(self, sent: bytearray) -> None:
-        """Convert, and tell the clients when the pack has its name. sent: the job, as the client sent it."""
+        """Convert, and tell the clients when the pack has its final name. sent: the pickled job."""
         self._sent, self._job = sent, _job(sent)
         self.out = self._job["out"]
         if (other := connect(os.path.join(self.out + PARTIAL_SUFFIX, SOCKET))) is not None:
@@ -99,21 +104,24 @@ class _Filling:
         except UsageError:
             if there or not os.path.lexists(self.out):
                 raise
-            raise BusyError(f"{self.out}: another process has just made it. Look at it.") from None
+            raise BusyError(f"{self.out}: another process has just written it. Open it.") from None
         if self._server is not None:
             self._server.finish()
         else:
             send(self._first, [True, [None, report.cleared]])
 
     def fail(self, error: PackerError) -> None:
-        """Tell all clients, or the one that there is."""
+        """Send an error to all clients, or to the first."""
         if self._server is not None:
             self._server.finish(error)
         else:
             send(self._first, failure(error))
 
     def _convert(self, *, resume: bool) -> Report:
-        """Run the conversion. resume: leave a whole pack of the same as it is; else what is left of another is cleared."""
+        """Run the conversion.
+
+        resume: keep a complete pack of this job; otherwise remains of another job are cleared.
+        """
         source, options = self._job["source"], self._job["options"]
         if is_table(source) and not os.path.isdir(source) and not holds_images(source):
             from packer.tables.table_conversion import convert_table
@@ -124,7 +132,7 @@ class _Filling:
         return convert_images(source, self.out, **options, resume=resume, engine=self._write)
 
     def _progress(self, done: int, total: int = 0) -> None:
-        """Tell how far a conversion is that runs before anything can be read; end it if the client has left."""
+        """Report the progress of a conversion that runs before reading; stop it if the client has left."""
         now = time.monotonic()
         if now - self._told > _PROGRESS_SECONDS:
             self._told = now
@@ -134,7 +142,7 @@ class _Filling:
                 raise KeyboardInterrupt from None
 
     def _write(self, task: ConversionTask, out: str, running: RunOptions) -> Report:
-        """Write the planned pack: the engine of the conversion."""
+        """Write the planned pack, as the conversion's engine."""
         rows = len(task.order.samples)
         if running.skip or not fillable(task):
             return write_pack(task, out, replace(running, progress=lambda done: self._progress(done, rows)))
@@ -147,7 +155,8 @@ class _Filling:
                 ready = {
                     "units": rows,
                     "made": sorted(source.made),
-                    # What tells these files from others of the same name: all that read from them have to mean the same.
+                    # Identifies these files among others of the same name: all readers must use the same
+                    # ones.
                     "header": digest([header]).hex(),
                     "files": inodes(os.path.join(writer.folder, "pack"), files),
                 }
@@ -159,32 +168,33 @@ class _Filling:
                     hello = partial(self._hello, (told, header))
                     self._server = FillingServer(states, source, hello, seconds)
                     self._server.attend(self._first, self._name)
-                    with suppress(OSError):  # it has gone
+                    with suppress(OSError):  # the client has disconnected
                         send(self._first, [True, told], header)
                     if not self._server.run(listener):
                         raise _LeftError
             return seal(task, writer, source.outcome, 0)
 
     def _hello(self, told: tuple[Any, bytes], data: bytearray) -> tuple[Any, bytes]:
-        """Return what a client is told. Raises UsageError if it wants another pack."""
+        """Return the answer to a client that opens the pack. Raises UsageError if it wants another pack."""
         if data != self._sent and (differs := difference(self._job, _job(data))):
             raise UsageError(
-                f"{self.out}: is being filled from other images, or with other options: {differs}. Pass the same, or another name."
+                f"{self.out}: is being filled from other images, or with other options: {differs}."
+                " Pass the same, or another name."
             )
         return told
 
 
 def _check_options(convert: Callable[..., object], options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that a conversion does not have."""
+    """Raise UsageError for an option that the conversion does not have."""
     known = [name for name, p in signature(convert).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in options:
         if name not in known:
             instead = remedy(convert.__name__, name) or "leave it out"
-            raise UsageError(f"{name}=: is no option of {convert.__name__}; {instead}.")
+            raise UsageError(f"{name}=: is not an option of {convert.__name__}; {instead}.")
 
 
 def _header(task: ConversionTask, writer: PackWriter) -> bytes:
-    """Return the header, without statistics, for readers while it is filled; write the keys of all rows."""
+    """Return the header, without statistics, for readers during filling; write the keys of all rows."""
     rows, extents = writer.rows, dict(writer.extents)
     if task.keyed:
         keys = list(row_keys(task, rows, {}))

@@ -1,4 +1,4 @@
-"""FillingServer: has the missing units of a pack made, in the order in which its clients need them."""
+"""FillingServer: has a pack's missing units produced in the order in which its clients need them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from packer.format.unit_states import MISSING
 from packer.service import ended, serve
 
 TASK_SECONDS = 0.02
-_MOST_UNITS = 1024  # of a task
-_AHEAD = 2  # tasks handed out a worker, so that none waits for the next
-_GRACE_SECONDS = 1.0  # without any client, before filling ends
-_LOOK_SECONDS = 0.1  # between looks at whether clients have gone
-_MOST_AHEAD = 64  # lists of units asked for ahead, each client's oldest dropped first
+_MOST_UNITS = 1024  # per task
+_AHEAD = 2  # tasks per worker, so that none is idle
+_GRACE_SECONDS = 1.0  # without clients, before filling ends
+_LOOK_SECONDS = 0.1  # interval between checks for disconnected clients
+_MOST_AHEAD = 64  # prefetch lists per client; the oldest are dropped first
 
 Units = NDArray[np.int64]
 
 
 class FillingServer:
-    """Serves the units of one pack until all are there, or nobody wants them any more.
+    """Serves the units of one pack until all are there, or until no client is left.
 
-    states: of the units, and at the end of the pack (see `finish`). source: makes them. describe: returns the answer
-    to a client that opens the pack, and the bytes behind it, of the bytes that the client sent, or raises PackerError.
-    task_seconds: that a task takes, about: so long may units that are waited for have to wait for others.
+    states: of the units, then of the pack (see `finish`); source: produces units;
+    describe: returns the answer and its bytes for the request of a client that opens the pack, or raises
+    PackerError;
+    task_seconds: approximate duration of a task, and so the longest delay of urgent units by others.
     """
 
     def __init__(
@@ -48,33 +49,34 @@ class FillingServer:
         task_seconds: float = TASK_SECONDS,
     ) -> None:
         self._states, self._source, self._describe = states, source, describe
-        self._changed = threading.Condition()  # all below
-        self._clients: dict[socket.socket, str] = {}  # connections, and whose they are
-        self._waiting: dict[socket.socket, tuple[Units, threading.Event]] = {}  # set: no longer
+        self._changed = threading.Condition()  # guards all attributes below
+        self._clients: dict[socket.socket, str] = {}  # connection -> client's name
+        # event: set when the wait is over
+        self._waiting: dict[socket.socket, tuple[Units, threading.Event]] = {}
         self._ahead: dict[str, deque[Units]] = {}
-        self._begun = states[:-1] != MISSING  # made, or being made
+        self._begun = states[:-1] != MISSING  # produced or in production
         self._left, self._cursor = int(np.count_nonzero(~self._begun)), 0
         self._running: dict[Future[Any], tuple[Units, float]] = {}
         self._task_seconds = task_seconds
-        self._size = 4.0  # units of a task
+        self._size = 4.0  # units per task
         self._alone = time.monotonic()
-        self._made = 0  # units
+        self._made = 0  # units produced
         self._error: PackerError | None = None
 
     def attend(self, connection: socket.socket, name: str = "") -> None:
-        """Serve a client, on a thread. name: of the one that has opened the pack."""
+        """Serve a client on a thread. name: of the client that opened the pack."""
         threading.Thread(target=self._attend, args=(connection, name), daemon=True).start()
 
     def run(self, listener: socket.socket) -> bool:
-        """Serve. Returns True once all units are there and the source has closed; False if all clients left before.
+        """Serve until all units are there. Return False if all clients left before.
 
-        Raises PackerError when a unit cannot be made.
+        The source is closed when this returns True. Raises PackerError if a unit cannot be produced.
         """
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         try:
             with self._changed:
                 while self._left or self._running or self._source.open():
-                    # Once all units are there the pack is sealed, whoever is there.
+                    # Once all units are there the pack is sealed, even without clients.
                     if self._left and not self._clients and time.monotonic() - self._alone > _GRACE_SECONDS:
                         return False
                     self._hand_out()
@@ -83,10 +85,10 @@ class FillingServer:
             return True
         finally:
             with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # which ends the thread that accepts
+                listener.shutdown(socket.SHUT_RDWR)  # ends the accepting thread
 
     def finish(self, error: PackerError | None = None) -> None:
-        """Answer all who wait: the pack is sealed, or cannot be made."""
+        """Answer all waiting clients: the pack is sealed, or cannot be produced."""
         with self._changed:
             if error is None:
                 self._states[-1] = 1 + self._made
@@ -100,9 +102,9 @@ class FillingServer:
             try:
                 self.attend(listener.accept()[0])
             except (OSError, RuntimeError) as error:
-                if getattr(error, "errno", 0) in (errno.EINVAL, errno.EBADF):  # it is shut down
+                if getattr(error, "errno", 0) in (errno.EINVAL, errno.EBADF):  # the listener is shut down
                     return
-                time.sleep(_LOOK_SECONDS)  # it has gone, or a limit: then others are served, and it waits
+                time.sleep(_LOOK_SECONDS)  # the client has gone, or a limit applies: serve others and retry
 
     def _attend(self, connection: socket.socket, name: str) -> None:
         with self._changed:
@@ -129,7 +131,7 @@ class FillingServer:
         return self._describe(data) if kind == "open" else (None, b"")
 
     def _wait(self, connection: socket.socket, units: Units) -> None:
-        """Return once the units are there that a connection waits for. Raises PackerError, EOFError."""
+        """Wait until a connection's units are there. Raises PackerError, EOFError."""
         done = threading.Event()
         with self._changed:
             self._waiting[connection] = units, done
@@ -146,13 +148,16 @@ class FillingServer:
             raise self._error
 
     def _release(self) -> None:
-        """Wake the threads whose clients wait no longer."""
+        """Wake the threads whose clients' waits are over."""
         for units, done in self._waiting.values():
             if self._error is not None or self._states[units].all():
                 done.set()
 
     def _leave(self, name: str) -> None:
-        """Return once another client needs the process: else the end of the process is the answer."""
+        """Forget a client.
+
+        Return once another client needs the process; otherwise the process's end is the answer.
+        """
         self._ahead.pop(name, None)
         for connection in [one for one, whose in self._clients.items() if whose == name]:
             del self._clients[connection]
@@ -169,13 +174,13 @@ class FillingServer:
             self._begun[units] = True
             try:
                 future = self._source.start(units)
-            except RuntimeError as error:  # a worker has died in this moment
+            except RuntimeError as error:  # a worker has just died
                 raise self._source.broken(error) from None
             self._running[future] = units, time.monotonic()
             future.add_done_callback(self._ring)
 
     def _next(self, count: int) -> Units | None:
-        """Return up to so many units that are to be made next."""
+        """Return up to `count` units to produce next."""
         for wanted in self._wanted(count):
             missing = wanted[~self._begun[wanted]]
             if len(missing):
@@ -185,7 +190,7 @@ class FillingServer:
         return None
 
     def _wanted(self, count: int) -> Iterator[Units]:
-        """Yield the units that are waited for, those asked for ahead, and then, so many at a time, all others."""
+        """Yield units that clients wait for, then prefetched ones, then `count` of the others at a time."""
         for units, _ in self._waiting.values():
             yield units[units < len(self._begun)]
         for lists in self._ahead.values():
@@ -197,7 +202,7 @@ class FillingServer:
             yield np.arange(first, min(first + count, len(self._begun)))
 
     def _collect(self) -> bool:
-        """Take in what workers have done; return False if they have done nothing."""
+        """Collect finished tasks; return False if there are none."""
         done = [future for future in self._running if future.done()]
         for future in done:
             units, began = self._running.pop(future)
@@ -207,7 +212,7 @@ class FillingServer:
             self._source.arrived(units, future.result())
             self._made += len(units)
             self._left -= len(units)
-            # A task waits for those handed out before it to the same worker.
+            # A task waits for earlier tasks of the same worker.
             seconds = max(1e-6, (time.monotonic() - began) / _AHEAD)
             self._size = min(
                 _MOST_UNITS, max(1.0, 0.8 * self._size + 0.2 * len(units) * self._task_seconds / seconds)

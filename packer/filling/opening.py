@@ -1,4 +1,4 @@
-"""What a dataset loads from: a pack whose rows are kept in a cache, and a pack that is made while it is loaded from."""
+"""open_pack and fill_pack: packs whose rows are cached, or converted while they are loaded."""
 
 from __future__ import annotations
 
@@ -32,34 +32,36 @@ def open_pack(
     cache_size: int | str | None = None,
     verify: str | None = None,
 ) -> Pack:
-    """Open a pack, .h5, directory or URL, checking that it is whole.
+    """Open a pack, .h5, directory or URL, and check that it is complete.
 
     Parameters
     ----------
     path : str or path
-        File or directory that packer wrote; or its URL (s3://, gs://, az://, https://, hf:// and others that fsspec reads).
+        File or directory that packer wrote, or its URL (s3://, gs://, az://, https://, hf:// and others that
+        fsspec reads).
     cache : str or path, optional
-        Of a pack at a URL: a folder on a disk of this machine, in which its rows are kept when they first come, for all processes of
-        the node and all later runs. Without it rows come anew in each epoch.
+        For a pack at a URL: a folder on a local disk that stores its rows when they are first read, for all
+        processes of the node and all later runs. Without it, rows are fetched again in each epoch.
     cache_size : int or str, optional
-        Bytes, such as "200GB", that all packs in that folder take together; default "100GB". What does not fit comes anew in each
-        epoch. Packs there that nobody has open make room for others, those first that were opened the longest ago.
+        Limit for all packs in that folder: bytes, or text such as "200GB"; default "100GB". Rows beyond it
+        are fetched again in each epoch. Packs that nobody has open are removed to make room, the least
+        recently opened first.
     verify : "blocks", optional
-        Datasets compare each block with its checksum before its rows are first used.
+        Datasets compare each block with its checksum before the first use of its rows.
 
     Raises
     ------
     FormatError
-        It is not a whole pack of this version; the message says why.
+        Not a complete pack of this version; the message has the reason.
     RemoteError
-        A store refused to give it, or did not answer.
+        The store refused access or did not answer.
     UsageError
         An argument is wrong.
 
     Notes
     -----
-    Of a pack of shards the index is read: 10,000 of them open as fast as one, and with one request. A shard is compared with it before
-    its first row is handed out; ``pack.confirm()`` compares all of them.
+    For a pack of shards only the index is read: 10,000 shards open as fast as one, with one request. A shard
+    is compared with the index before its first row is returned; ``pack.confirm()`` compares all shards.
 
     Examples
     --------
@@ -71,56 +73,57 @@ def open_pack(
     if verify not in (None, "blocks"):
         raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
     if cache is None and cache_size is not None:
-        raise UsageError(f"cache_size={cache_size!r}: is about a cache. Pass cache=, a folder, too.")
+        raise UsageError(f"cache_size={cache_size!r}: needs a cache. Pass cache= (a folder) too.")
     pack = pack_opening.open_pack(path)
     if cache is not None:
         if not isinstance(pack, RemotePack):
             raise UsageError(
-                f"cache={str(cache)!r}: is for a pack at a URL; {pack.path} is here. Leave it out."
+                f"cache={str(cache)!r}: is for a pack at a URL; {pack.path} is local. Leave it out."
             )
         pack = _cached(pack, cache, CACHE_BYTES if cache_size is None else cache_size)
     return replace(pack, verify=verify is not None)
 
 
 def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePack:
-    """Return a pack in a store whose rows are kept in a cache. Raises UsageError, RemoteError, FormatError."""
+    """Return a remote pack whose rows are kept in a cache. Raises UsageError, RemoteError, FormatError."""
     most = as_bytes(cache_size)
     if most is None:
-        raise UsageError(f"cache_size={cache_size!r}: is no size. Pass bytes, or text such as '200GB'.")
+        raise UsageError(f"cache_size={cache_size!r}: is not a size. Pass bytes, or text such as '200GB'.")
     if not isinstance(cache, (str, os.PathLike)):
-        raise UsageError(f"cache={cache!r}: is no path. Pass a folder on a disk of this machine.")
+        raise UsageError(f"cache={cache!r}: is not a path. Pass a folder on a local disk.")
     path = os.path.abspath(os.fspath(cache))
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise UsageError(f"{path}: is no folder; the cache of a remote pack is one. Pass another cache=.")
+        raise UsageError(f"{path}: is not a folder; a cache must be one. Pass another cache=.")
     return pack.kept_in(path, most)
 
 
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
-    """Return a pack that is made of images, or a table, while datasets load from it.
+    """Return a pack that is converted from images, or from a table, while datasets load from it.
 
-    The first epoch makes its rows in the order in which they are needed, and trains meanwhile; all processes of a node share it;
-    interrupted, it goes on; once whole it is the pack that ``packer convert`` makes, and is read as one. It is made before this
-    function returns, with a bar, where rows cannot be made one by one: of a table, in shards, as JPEG or compressed, with boxes or
-    keypoints, or with on_error="skip".
+    The first epoch converts rows in the order in which they are needed, while training runs; all processes of
+    a node share it. An interrupted conversion resumes. A complete pack equals the output of ``packer
+    convert`` and is read like it. Where rows cannot be converted one by one, the conversion runs before this
+    function returns, with a progress bar: for a table, shards, JPEG or compressed rows, boxes or keypoints,
+    and on_error="skip".
 
     Parameters
     ----------
     source : str or path
         Images or a table, as convert_images and convert_table take them.
     out : str or path
-        The pack: it is opened if it is there, and gone on with if it is unfinished.
+        The pack; it is opened if it exists, and resumed if it is unfinished.
     **options
-        Options of convert_images, or of convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4.
+        Options of convert_images or convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4.
 
     Raises
     ------
     PackerError
-        The source cannot be packed so, or `out` is another pack.
+        The source cannot be packed with these options, or `out` is another pack.
 
     Notes
     -----
-    ``Normalize()`` without numbers means the mean and std of a sample of 512 rows, the same on every rank and in every run, whether the
-    pack is whole by then or not; state_dict carries them.
+    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, the same on every rank and
+    in every run, whether or not the pack is complete; state_dict carries them.
 
     Examples
     --------
@@ -133,13 +136,15 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     for name in _OURS:
         if name in options:
             raise UsageError(
-                f"{name}=: the pack is filled by and by, and gone on with whenever it is opened. Leave it out; to make another pack,"
-                " remove the old one, or pass another out=."
+                f"{name}=: is not an option of fill_pack, which fills the pack gradually and resumes whenever"
+                " it"
+                " is opened. Leave it out; for another pack remove the old one, or pass another out=."
             )
     for name, path in (("source", source), ("out", out)):
         if not isinstance(path, str | os.PathLike):
             raise UsageError(
-                f"{name}={path!r}: is no path. Pass the name of {'images' if name == 'source' else 'a pack'}."
+                f"{name}={path!r}: is not a path."
+                f" Pass the name of {'images' if name == 'source' else 'a pack'}."
             )
     with Progress(True, "rows") as bar:
         total = -1
@@ -157,7 +162,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
 
 @dataclass(frozen=True)
 class FillingPack(Pack):
-    """A pack in the making: its header, and its rows as they come. path: that it will have."""
+    """An unfinished pack: its header, and rows as they arrive. path: its future name."""
 
     units: FillingClient = field(kw_only=True)
 
@@ -167,13 +172,13 @@ class FillingPack(Pack):
         return not self.units.sealed
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """See Pack; waits until the rows have been made."""
+        """See Pack; waits until the rows have been produced."""
         if self.arrival(name) is not None:
             self.units.wait(np.arange(self.rows)[start:stop])
         return super().read(name, start, stop)
 
     def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
-        """See Pack; from the whole pack once it is there: the files of the keys are gone then."""
+        """See Pack; reads the complete pack once it is there, because the files of the keys are then gone."""
         try:
             return super().read_blob(name, start, stop)
         except FileNotFoundError:
@@ -206,11 +211,11 @@ def open_filling(
     options: Mapping[str, Any],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pack:
-    """Open the pack `out` of a source: whole if it is there, else one that is filled while it is read.
+    """Open the pack `out` of a source: complete if it exists, else filled while it is read.
 
-    source: images or a table, as convert_images and convert_table take them; options: theirs.
-    progress: called with rows done and rows in all where the pack has to be made before anything can be read from it.
-    Raises PackerError: the source cannot be packed so, or `out` is another pack.
+    source: images or a table, as convert_images and convert_table take them; options: of these functions;
+    progress: called with rows done and total rows while the pack is converted before anything can be read.
+    Raises PackerError if the source cannot be packed with these options, or if `out` is another pack.
     """
     out = os.path.abspath(out.rstrip("/"))
     source = source if is_url(source) else os.path.abspath(source)
@@ -218,8 +223,8 @@ def open_filling(
         job = pickle.dumps({"source": source, "out": out, "options": dict(options)})
     except Exception as error:
         raise UsageError(
-            f"options of fill_pack: another process cannot be given them ({error}). Pass text, numbers, and lists and"
-            " mappings of such."
+            f"options of fill_pack: cannot be pickled for another process ({error}). Pass text, numbers, and"
+            " lists and mappings of these."
         ) from None
     client = FillingClient(out, job, os.getcwd())
     header = client.open(progress)

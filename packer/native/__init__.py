@@ -1,23 +1,23 @@
-"""The loops in C: one extension, compiled where there is a compiler; packer gives the same results without it, slower.
+"""The loops in C: an extension that a C compiler builds; without it packer gives the same results, slower.
 
     module.c                start-up, and the table of functions
-    native.h                what the C files share: compilers, copies past the caches, arguments, the GIL
-    random_permutation.c    the loops of randomness.py
-    mixture.c               of orders/mixture.py
-    gather.c                of read/gather.py: rows out of files, guarded against files that are cut short
-    resample.c              of pixels/decode_resize.py
-    jpeg_restarts.c         of codecs/jpeg_parts.py: JPEG files, cut at restart markers
-    csv.c                   of tables/reading/record_parser.py
+    native.h                shared by the C files: compilers, copies past the caches, arguments, the GIL
+    random_permutation.c    loops of randomness.py
+    mixture.c               loops of orders/mixture.py
+    gather.c                loops of read/gather.py: rows out of files, guarded against truncation
+    resample.c              loops of pixels/decode_resize.py
+    jpeg_restarts.c         loops of codecs/jpeg_parts.py: JPEG files, cut at restart markers
+    csv.c                   loops of tables/reading/record_parser.py
     csv_numbers.h           decimal numbers to doubles, for csv.c
-    table_sums.c            of tables/transform/column_sums.py
-    augment.c               of augment/passes/native_pass.py
+    table_sums.c            loops of tables/transform/column_sums.py
+    augment.c               loops of augment/passes/native_pass.py
     augment_loops.h         included by augment.c once for each kind of processor
 
 Start with native.h. Imports: nothing.
 """
 
-# pip shows nothing of a build that goes without a compiler, so it is said where a loop is first missed: in the notes of a
-# conversion, and in the log of "packer" elsewhere. setup.py runs this file for the same sentence.
+# pip reports nothing about a build without a compiler, so packer reports it when it first misses a loop: in
+# the notes of a conversion, elsewhere in the log of "packer". setup.py runs this file for the same sentence.
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ else:
 
 __all__ = ["COMPILED", "COSTS", "loops", "warn", "without"]
 
-# Purpose -> what takes how long without its loops.
+# Purpose -> cost of missing loops.
 COSTS = {
     "orders": "random orders of many rows take 7 to 16 times as long",
     "augment": "augmenting on the CPU takes 25 to 170 times as long",
     "csv": "reading CSV takes 27 times as long",
     "pixels": "converting images takes 2 to 3 times as long",
-    "markers": "JPEG rows of whole pictures get no restart markers, and all of each is decoded when a part is loaded",
-    "gather": "copying rows out of a pack takes 2 to 10 times as long, and a file cut short meanwhile ends the process",
+    "markers": "JPEG rows get no restart markers, and loading a part of a picture decodes all of it",
+    "gather": "copying rows out of a pack takes 2 to 10 times as long, and truncating it kills the process",
     "sums": "statistics of tables take 11 times as long",
 }
 
@@ -48,11 +48,11 @@ _LOG = logging.getLogger("packer")
 
 
 def without(*purposes: str) -> str:
-    """Word what it costs that the loops for some of COSTS are missing, and the remedy.
+    """Return a sentence with the costs of missing loops (keys of COSTS), and the remedy.
 
     >>> without("csv")
-    'packer was installed without its loops in C: reading CSV takes 27 times as long. Install a C compiler, then packer again with \
-pip --no-cache-dir.'
+    'packer was installed without its loops in C: reading CSV takes 27 times as long. Install a C compiler, \
+then packer again with pip --no-cache-dir.'
     """
     costs = "; ".join(COSTS[purpose] for purpose in purposes)
     return (
@@ -63,5 +63,5 @@ pip --no-cache-dir.'
 
 @functools.cache
 def warn(purpose: str) -> None:
-    """Log once in a process that the loops for one of COSTS are missing."""
+    """Log, once per process, that the loops for one of COSTS are missing."""
     _LOG.warning(without(purpose))

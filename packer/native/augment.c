@@ -1,10 +1,12 @@
-/* A pass over images in plain C: what augment/passes/pass_spec.py says, for native_pass.py. The loops are in augment_loops.h.
+/* A pass over images in plain C: computes what augment/passes/pass_spec.py specifies, for native_pass.py. The
+loops are in augment_loops.h.
 
-Whatever the columns hold, nothing outside the images is read: coordinates become numbers of pixels only after they were
-moved into the taps' box, and that into the image. Rows are checked by native_pass.py.
+Whatever the columns hold, nothing outside the images is read: coordinates become pixel numbers only after
+they were clamped to the taps' box, and the box to the image. native_pass.py checks rows.
 
-A large batch in memory that is used again is stored past the caches. Where the compiler can (x86-64), the loops are compiled
-for AVX2 and AVX-512 too and chosen when the extension is loaded; those resize two and four rows together, in lanes of their vectors.
+A large batch in memory that is reused is stored past the caches. If the compiler can (x86-64), the loops
+are also compiled for AVX2 and AVX-512, and chosen when the extension is loaded; these resize two and four
+rows together, in vector lanes.
 */
 #include "native.h"
 
@@ -17,12 +19,13 @@ for AVX2 and AVX-512 too and chosen when the extension is loaded; those resize t
 #if defined(__clang__)
 #define APART_IN_MEMORY _Pragma("clang loop vectorize(assume_safety)")
 #else
-#define APART_IN_MEMORY _Pragma("GCC ivdep") /* with more than a few arrays GCC gives up asking whether they overlap */
+/* with more than a few arrays GCC stops checking whether they overlap */
+#define APART_IN_MEMORY _Pragma("GCC ivdep")
 #endif
 
 #define CHUNK_PIXELS 512
 #define MOST_STEPS 64
-#define MOST_SIDE (1 << 24) /* float32 holds every whole number up to here */
+#define MOST_SIDE (1 << 24) /* float32 represents every whole number up to here */
 
 #define TARGET
 #define F(name) name##_plain
@@ -35,14 +38,14 @@ for AVX2 and AVX-512 too and chosen when the extension is loaded; those resize t
 #if defined(__x86_64__) && defined(VECTORS)
 #define BY_PROCESSOR
 #define AVX2
-#define TARGET __attribute__((target("avx2,fma,f16c"))) /* no processor has the first two without the last */
+#define TARGET __attribute__((target("avx2,fma,f16c"))) /* every processor with the first two has the last */
 #define F(name) name##_avx2
 #define LANES 2
 #include "augment_loops.h"
 #undef TARGET
 #undef F
 #undef LANES
-/* Colour steps take 3/4 of the time then. */
+/* Colour steps then take 3/4 of the time. */
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c")))
 #define F(name) name##_avx512
 #define LANES 4
@@ -52,8 +55,8 @@ for AVX2 and AVX-512 too and chosen when the extension is loaded; those resize t
 #undef LANES
 #endif
 
-/* Whether memory was written to before. Pages that were not are cleared when they are, and then lie in the caches: to store
-past those takes 1.3 times as long. */
+/* Return whether memory was written to before. Pages that were not are cleared on first use and are then in
+the caches: storing past the caches takes 1.3 times as long there. */
 static int
 used(const uint8_t *address)
 {
@@ -68,9 +71,9 @@ used(const uint8_t *address)
 }
 
 static void (*samples)(const Job *, Room *) = samples_plain;
-static int lanes = 1; /* LANES of those */
+static int lanes = 1; /* rows per group, LANES of the chosen loops */
 
-/* Lay the arrays of `room` out in one piece of memory; with NULL only count its bytes. */
+/* Lay out the arrays of `room` in one piece of memory; with NULL only count its bytes. */
 static size_t
 lay_out(Room *room, const Job *job, char *memory)
 {
@@ -116,7 +119,7 @@ lay_out(Room *room, const Job *job, char *memory)
     return at;
 }
 
-/* The most taps of all samples, and of a side. column: half the filter's width. */
+/* The maximum number of taps over all samples and sides. column: half the filter's width. */
 static int64_t
 most_taps(const Job *job, int column, int64_t side)
 {
@@ -130,7 +133,7 @@ most_taps(const Job *job, int column, int64_t side)
     return most < side ? most : side;
 }
 
-/* Lay out how `down` and `across_lines` move numbers. */
+/* Lay out the lane permutations of `down` and `across_lines`. */
 static void
 lay_out_moves(Room *room, int pixel)
 {
@@ -140,14 +143,15 @@ lay_out_moves(Room *room, int pixel)
     }
     for (int half = 0; half < 2; half++)
         for (int i = 0; i < 12; i++) {
-            /* Of two rows from two vectors, two pixels each; then of each row from two of those, where 12 numbers lie in 48. */
+            /* Each row from two vectors of two pixels each; then each row from two of those, where 12 numbers
+            lie in 48. */
             room->pairs[half][i] = 8 * half + 16 * (i / 3 % 2) + 4 * (i / 6) + i % 3;
             for (int g = 0; g < 4; g++) room->places[4 * half + g][(12 * g + i) % 16] = 6 * half + 16 * (i / 6) + i % 6;
         }
 }
 
-/* Find the most height and width of ragged images in a memory of so many pixels; false if the taps of one lead out of it, or it turns
-and has wider pixels. */
+/* Find the maximum height and width of ragged images in a memory of so many pixels. Returns false if the taps
+of an image lead outside it, or if it is turned and has wider pixels. */
 static int
 measure(Job *job, int64_t pixels)
 {
@@ -169,8 +173,8 @@ measure(Job *job, int64_t pixels)
     return 1;
 }
 
-/* augment(what, images, height, width, columns, rows, out, begin, end, past); addresses, of what native_pass.py holds. Of ragged
-images height is the pixels of the memory. */
+/* augment(what, images, height, width, columns, rows, out, begin, end, past): addresses of memory that
+native_pass.py holds. For ragged images, height is the number of pixels in the memory. */
 LOOP(augment)
 {
     Job job;

@@ -1,47 +1,50 @@
-/* The loops of augment.c, which reads this once for each kind of processor that it compiles for, with two macros:
+/* The loops of augment.c, which includes this file once for each kind of processor, with three macros:
 
     TARGET     the processor, as an attribute of every function
-    F(name)    the function's name there
-    LANES      results' rows that are resized together: 16 bytes of a vector hold a pixel of one
+    F(name)    the function's name for that processor
+    LANES      result rows that are resized together: 16 bytes of a vector hold a pixel of one
 
-A sample is made some rows at a time (a chunk, which stays in the first caches): pixels are taken as they are or weighted
-into a row of floats, colour steps work on a plane a channel, then values are scaled, cast and erased.
+A sample is computed some rows at a time (a chunk, which stays in the first caches): pixels are copied or
+weighted into a row of floats, colour steps work on one plane per channel, then values are scaled, cast and
+erased.
 */
 
 #ifndef AUGMENT_LOOPS_H_ONCE
 #define AUGMENT_LOOPS_H_ONCE
 
 #define TIE 0x1p-12f
-#define FAR (1 << 30) /* farther away no pixel is looked for */
+#define FAR (1 << 30) /* pixels farther away are not read */
 #define WIDEST 65536.0f /* half a filter's width */
-#define BLOCK 768      /* numbers for which scale and shift are laid out: whole pixels of 1 to 4 channels */
-#define MOST_WIDE 8    /* taps an axis that are laid out before they are summed */
+/* numbers for which scale and shift are laid out: complete pixels of 1 to 4 channels */
+#define BLOCK 768
+#define MOST_WIDE 8    /* taps per axis that are laid out before they are summed */
 #define STEP_WIDTH 13
 #define BOX_WIDTH 5
 #define SOURCE_WIDTH 5
-#define END 128 /* bytes of a row's last pixels, and of as many numbers as `down` reads behind them */
+#define END 128 /* bytes of a row's last pixels, and of the numbers that `down` reads behind them */
 #define STEPS_AT 18
 
 enum { SHIFT, NEAREST, LINEAR, CUBIC };
 enum { FILL, EDGE, REFLECT, SYMMETRIC };
-#define MIRRORS(what) ((what)->outside < REFLECT ? 0 : (what)->outside - REFLECT + 1) /* how often it shows the edge */
+/* how often the edge is repeated */
+#define MIRRORS(what) ((what)->outside < REFLECT ? 0 : (what)->outside - REFLECT + 1)
 enum { NONE, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE };
 enum { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
 #define BYTES_OF(dtype) ((dtype) == UINT8 ? 1 : (dtype) == FLOAT32 ? 4 : 2)
-enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* ways of sampling */
+enum { RUN, TABLE, SCATTER, APART, BILINEAR, WIDE, DIRECT }; /* methods of sampling */
 
-/* What native_pass.py packs: the order counts. */
+/* Packed by native_pass.py, in this order. */
 typedef struct {
     int32_t channels, height, width, sampling, outside, framed, steps, contrast, scaled, boxes, noise, dtype, source;
     int32_t across, down; /* strides of the means' grid */
-    int32_t ragged, pixel; /* numbers of a source's pixel: channels, or more of ragged images, for APART alone */
+    int32_t ragged, pixel; /* numbers per source pixel: channels, or more for ragged images, for APART only */
     float limit, fill[4], scale[4], shift[4], box_fill[4];
 } What;
 
 typedef struct {
     What what;
     const uint8_t *images;
-    int64_t height, width; /* of ragged images the most */
+    int64_t height, width; /* for ragged images the maximum */
     const float *columns;
     const int64_t *rows; /* or NULL */
     uint8_t *out;
@@ -49,58 +52,62 @@ typedef struct {
     int past;           /* store past the caches */
 } Job;
 
-/* Memory of one call. */
+/* Memory of a call. */
 typedef struct {
-    int32_t *index, *first, *i0, *i1, *j0, *j1, *wide_index; /* a result's column each */
+    int32_t *index, *first, *i0, *i1, *j0, *j1, *wide_index; /* one entry per result column */
     float *x, *y, *fx, *fy, *cover, *weights_x, *weights_y, *wide_weights, *floats, *planes, *grid, *steps;
     float scale[BLOCK], shift[BLOCK];
     uint8_t *pixels, *chunk;
-    /* of APART: taps down, a pointer and four times the weight for each lane; sums of a source column, in lanes; rows' ends */
+    /* for APART: per lane a pointer and four times the weight of each tap down; sums of source columns, in
+    lanes; ends of rows */
     const uint8_t **taps_down;
     float *lanes_down, *sums_down;
     uint8_t (*ends)[END];
-    uint8_t (*spread)[LINE];            /* the bytes of four pixels in lanes of 16 that become a vector each */
-    int32_t (*pairs)[16], (*places)[16]; /* how 16 pixels of four lanes, three numbers each, become full lines of four rows */
+    /* bytes of four pixels in lanes of 16, each of which becomes a vector */
+    uint8_t (*spread)[LINE];
+    /* how 16 pixels of four lanes, three numbers each, become full cache lines of four rows */
+    int32_t (*pairs)[16], (*places)[16];
     int chunk_rows;
     int64_t most_across, most_down; /* taps */
 } Room;
 
-/* One sample, and which of its pixels are looked at. */
+/* A sample, and the part of its pixels that is read. */
 typedef struct {
     const uint8_t *image;
     const What *what;
-    int height, width, stride; /* pixels from a row to the next */
+    int height, width, stride; /* pixels between rows */
     float a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky;
-    int left_tap, top_tap, right_tap, bottom_tap; /* the taps' box */
+    int left_tap, top_tap, right_tap, bottom_tap; /* box of the taps */
     int u0, du, nu, v0, dv;
-    int way, taps; /* taps across, of APART */
+    int way, taps; /* taps across, for APART */
     int from, to;  /* columns: the picture's run (RUN), or where cover is 1 (APART) */
     int lowest, highest; /* source columns that APART reads */
 } Sample;
 
-/* Columns of a sample. */
+/* Return the columns of a sample. */
 static inline int64_t
 columns_of(const What *what)
 {
     return STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes + SOURCE_WIDTH * (what->ragged != 0);
 }
 
-/* The first pixel of an image, of the columns that say where it lies; before the memory if only a part of it lies there. */
+/* Return the first pixel of an image, given columns with its place; before the memory if only a part of the
+image is there. */
 static inline int64_t
 place_of(const float *source)
 {
     return (int64_t)source[0] * (1 << 24) + (int64_t)source[1];
 }
 
-/* NaN becomes low. */
+/* Clamp; NaN becomes low. */
 static inline float
 within(float x, float low, float high)
 {
-    float raised = x > low ? x : low; /* in one expression, GCC makes no minimum and maximum of it */
+    float raised = x > low ? x : low; /* in one expression, GCC does not make a minimum and maximum of it */
     return raised < high ? raised : high;
 }
 
-/* The taps' box, of an image whose height and width are known. */
+/* Set the taps' box for an image of known height and width. */
 static inline void
 read_taps(Sample *s, const float *column)
 {
@@ -140,7 +147,7 @@ edge(float distance)
     return within(distance + 0.5f, 0, 1);
 }
 
-/* A tap's weight, `near` half widths of the filter away. */
+/* Return a tap's weight, `near` half filter widths away. */
 static inline float
 filtered(float near, int cubic)
 {
@@ -150,7 +157,7 @@ filtered(float near, int cubic)
     return t < 2 ? ((2.5f - 0.5f * t) * t - 4) * t + 2 : 0;
 }
 
-/* A filter's taps at x, one after another from *first on; returns how many. The weights' sum is 1. */
+/* Compute a filter's taps at x, consecutive from *first; return their number. The weights sum to 1. */
 static inline int
 taps_at(float x, float half, int low, int high, int reflect, int cubic, float *weights, int *first)
 {
@@ -159,7 +166,7 @@ taps_at(float x, float half, int low, int high, int reflect, int cubic, float *w
     if (!reflect || (start >= low && end <= high)) {
         if (start < low) start = low;
         if (end > high) end = high;
-        if (!cubic) /* two loops, so that neither asks at every tap */
+        if (!cubic) /* two loops, so that the test is outside */
             for (int i = start; i <= end; i++) {
                 weights[n] = filtered(fabsf((float)i - x) * inverse, 0);
                 sum += weights[n++];
@@ -169,7 +176,7 @@ taps_at(float x, float half, int low, int high, int reflect, int cubic, float *w
                 weights[n] = filtered(fabsf((float)i - x) * inverse, 1);
                 sum += weights[n++];
             }
-    } else { /* mirrored taps are one run too */
+    } else { /* mirrored taps are one run, too */
         int least = high, most = low;
         for (int i = start; i <= end; i++) {
             int at = inside(i, low, high, reflect);
@@ -220,14 +227,14 @@ typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 
 typedef float F(Lanes) __attribute__((vector_size(16 * LANES)));
 
-/* ---- pixels as they are ---- */
+/* ---- unweighted pixels ---- */
 
 TARGET static void
 F(mirrored)(uint8_t *restrict to, const uint8_t *restrict from, int n, int size)
 {
     int i = 0;
 #ifdef VECTORS
-    if (size == 3) /* five pixels, and a byte before them that is thrown away */
+    if (size == 3) /* five pixels, and a byte before them that is dropped */
         for (; i + 6 <= n; i += 5) {
             Bytes16 five;
             memcpy(&five, from + 3 * (n - 5 - i) - 1, 16);
@@ -287,7 +294,7 @@ F(positions)(const Sample *s, Room *room, float v)
                    edge((bottom - y[i]) * ky);
 }
 
-/* Where row v's pixels stand side by side, in the source's type: in the image, or laid out in `room`. */
+/* Return row v's adjacent pixels in the source's type: in the image, or copied to `room`. */
 TARGET static const uint8_t *
 F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
 {
@@ -307,7 +314,7 @@ F(pixel_row)(const Sample *s, Room *room, int number, const uint8_t *fill)
             float x0 = s->x0, x1 = s->x1, y0 = s->y0, y1 = s->y1;
             int32_t stride = s->stride;
             APART_IN_MEMORY
-            for (int i = 0; i < n; i++) /* moved into the box first, positions are rounded to the same pixel */
+            for (int i = 0; i < n; i++) /* clamping to the box first rounds positions to the same pixel */
                 index[i] = (int32_t)(within(ys[i] + TIE, y0, y1) + 0.5f) * stride +
                            (int32_t)(within(xs[i] + TIE, x0, x1) + 0.5f);
         }
@@ -364,8 +371,9 @@ F(four_bytes)(const uint8_t *bytes, Four *numbers)
 #endif
 }
 
-/* Where a result is not turned, LANES rows of it are made together: taps down are summed first, for each source column, then those
-sums across. Of one lane, a column's sums are as many numbers as a source's pixel, which vectors of any width add; else a vector. */
+/* Unturned results are computed LANES rows at a time: taps down are summed first, for each source column,
+then those sums across. With one lane, a column's sums are the numbers of a source pixel, which vectors of
+any width add; else a vector. */
 
 #if LANES == 1
 #define COLUMN(pixel) (pixel)
@@ -400,7 +408,7 @@ sums across. Of one lane, a column's sums are as many numbers as a source's pixe
 #else
 #define COLUMN(pixel) (4 * LANES)
 
-/* The bytes of four pixels in each lane, and which of them become which vector. */
+/* The bytes of four pixels in each lane, and the vector that each of them becomes. */
 #if LANES == 4
 typedef __m512i F(Bytes);
 #define LOAD_BYTES(from) _mm512_loadu_si512(from)
@@ -417,7 +425,8 @@ typedef struct {
     F(Bytes) a, b, c, d;
 } F(Spread);
 
-/* Four pixels of LANES rows, from number `at` on, of `pixel` numbers each: up to MORE numbers behind them are read. */
+/* Load four pixels of LANES rows, from number `at` on, of `pixel` numbers each; up to MORE numbers behind
+them are read. */
 #define MORE_uint8_t(pixel) (16 - 4 * (pixel))
 #define MORE_float(pixel) (4 - (pixel))
 
@@ -426,7 +435,7 @@ F(load_uint8_t)(F(Pixels) *to, const uint8_t *const *rows, int64_t at, int pixel
 {
     __m256i early = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows[0] + at)));
     early = _mm256_inserti128_si256(early, _mm_loadu_si128((const __m128i *)(rows[1] + at)), 1);
-#if LANES == 4 /* halves of 256 bits first: an insertion into 512 takes twice as long */
+#if LANES == 4 /* halves of 256 bits first: inserting into 512 bits takes twice as long */
     __m256i late = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows[2] + at)));
     late = _mm256_inserti128_si256(late, _mm_loadu_si128((const __m128i *)(rows[3] + at)), 1);
     F(Bytes) bytes = _mm512_inserti64x4(_mm512_castsi256_si512(early), late, 1);
@@ -450,8 +459,8 @@ F(load_float)(F(Pixels) *to, const float *const *rows, int64_t at, int pixel, co
     }
 }
 
-/* Sum n taps down for `count` columns; three more may be written. rows: of each tap, of each lane. more: numbers behind the last
-tap's pixels that may be read. */
+/* Sum n taps down for `count` columns; may write three more. rows: per tap and lane; more: numbers behind the
+last tap's pixels that may be read. */
 #define DOWN(T)                                                                                                        \
     TARGET INLINE void F(down_any_##T)(F(Lanes) *to, const T *const *rows, const F(Lanes) *weights, int n,             \
                                        int64_t count, int pixel, const Room *room)                                     \
@@ -499,7 +508,7 @@ DOWN(float)
 #undef LOAD_BYTES
 #undef WIDEN
 
-/* Add the taps across from a column on. */
+/* Add the taps across, from a column on. */
 TARGET INLINE F(Lanes)
 F(summed)(const float *sums, const float *weights, int taps, int column, F(Lanes) sum)
 {
@@ -512,15 +521,15 @@ F(summed)(const float *sums, const float *weights, int taps, int column, F(Lanes
 }
 
 #if LANES == 4
-/* 16 pixels and more of three numbers. lines: `to` and `apart` are whole cache lines and n is whole 16 pixels, so that lines can be
-stored past the caches. */
+/* For 16 or more pixels of three numbers. lines: `to` and `apart` are complete cache lines and n is a
+multiple of 16 pixels, so that lines can be stored past the caches. */
 TARGET INLINE void
 F(across_lines)(float *to, int64_t apart, int rows, const float *sums, const Room *room, int n, int taps, F(Lanes) begin, int lines)
 {
     __m512i early = _mm512_load_si512(room->pairs[0]), late = _mm512_load_si512(room->pairs[1]);
 #define SUM(i) (__m512) F(summed)(sums + 16 * (int64_t)room->first[i], room->weights_x + (int64_t)taps * (i), taps, 16, begin)
     for (int i = 0; i < n; i += 16) {
-        __m512 made[4][4]; /* of each four pixels, of each row, where they lie in its lines */
+        __m512 made[4][4]; /* each four pixels of each row, at their place in its lines */
         if (i > n - 16) i = n - 16;
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
@@ -549,7 +558,8 @@ F(across_lines)(float *to, int64_t apart, int rows, const float *sums, const Roo
 }
 #endif
 
-/* Sum the taps across of a result's rows, which lie `apart` numbers from each other. begin: of each sum. */
+/* Sum the taps across of result rows that lie `apart` numbers from each other. begin: first tap of each
+sum. */
 TARGET INLINE void
 F(across_any)(float *to, int64_t apart, int rows, const float *sums, const Room *room, int n, int taps, int channels, int column,
               F(Lanes) begin, int lines)
@@ -566,7 +576,8 @@ F(across_any)(float *to, int64_t apart, int rows, const float *sums, const Room 
     for (int i = 0; i < n; i++, first++, weights += taps, to += channels) {
         F(Lanes) sum = F(summed)(sums + (int64_t)column * *first, weights, taps, column, begin);
         const char *lane = (const char *)&sum;
-        if (channels >= 3 && i < n - 1) /* of three numbers a fourth is stored too, which the next pixel overwrites */
+        /* for three channels a fourth number is stored, which the next pixel overwrites */
+        if (channels >= 3 && i < n - 1)
             for (int row = 0; row < rows; row++) memcpy(to + row * apart, lane + 16 * row, 16);
         else
             for (int row = 0; row < rows; row++) memcpy(to + row * apart, lane + 16 * row, 4 * (size_t)channels);
@@ -603,7 +614,7 @@ F(across)(float *to, int64_t apart, int rows, const float *sums, const Room *roo
 #undef ACROSS
 #undef ACROSS_CHANNELS
 
-/* Rows `number` on, at most LANES. scaled: step 4 too. lines: as `across_lines` says. */
+/* Compute rows `number` on, at most LANES. scaled: includes step 4; lines: see `across_lines`. */
 TARGET static void
 F(apart_rows)(const Sample *s, Room *room, int number, int rows, float *to, int scaled, int lines)
 {
@@ -617,7 +628,8 @@ F(apart_rows)(const Sample *s, Room *room, int number, int rows, float *to, int 
         scale[c] = what->scale[c];
         for (int lane = 0; lane < LANES; lane++) begin[4 * lane + c] = what->shift[c];
     }
-    for (int lane = 0; lane < LANES; lane++, weights += room->most_down) { /* lanes without a row repeat the last one */
+    /* lanes without a row repeat the last row */
+    for (int lane = 0; lane < LANES; lane++, weights += room->most_down) {
         y[lane] = s->e * (float)(s->v0 + s->dv * (number + (lane < rows ? lane : rows - 1))) + s->f;
         counts[lane] = taps_at(reflect ? y[lane] : within(y[lane], s->y0, s->y1), s->sy, s->top_tap, s->bottom_tap, reflect,
                                cubic, weights, &first[lane]);
@@ -626,7 +638,8 @@ F(apart_rows)(const Sample *s, Room *room, int number, int rows, float *to, int 
     }
     int64_t size = pixel * BYTES_OF(what->source);
     for (int k = 0; k < n; k++)
-        for (int lane = 0; lane < LANES; lane++) { /* a lane of fewer taps repeats its last one with weight 0 */
+        /* a lane with fewer taps repeats its last tap with weight 0 */
+        for (int lane = 0; lane < LANES; lane++) {
             int tap = k < counts[lane] ? k : counts[lane] - 1;
             Four weight = scale * (k < counts[lane] ? room->weights_y[lane * room->most_down + k] : 0);
             memcpy(room->lanes_down + 4 * (LANES * k + lane), &weight, 16);
@@ -662,7 +675,7 @@ F(apart_rows)(const Sample *s, Room *room, int number, int rows, float *to, int 
     }
 }
 
-/* Corners and fractions of support 1. Where a corner's number is that of its neighbour, its weight is 0. */
+/* Corners and fractions of support 1. A corner that equals its neighbour has weight 0. */
 TARGET static void
 F(corners)(const Sample *s, Room *room)
 {
@@ -686,7 +699,7 @@ F(corners)(const Sample *s, Room *room)
     APART_IN_MEMORY
     for (int i = 0; i < n; i++) {
         float xi = within(x[i], x0, x1), yi = within(y[i], y0, y1);
-        int32_t column = (int32_t)xi, row = (int32_t)yi; /* neither is negative */
+        int32_t column = (int32_t)xi, row = (int32_t)yi; /* both are non-negative */
         fx[i] = xi - (float)column, fy[i] = yi - (float)row;
         i0[i] = column, j0[i] = row;
         i1[i] = column < last_i ? column + 1 : last_i;
@@ -738,8 +751,8 @@ F(bilinear_row)(const Sample *s, Room *room, float *to)
     if (channels == 3 && s->what->source == UINT8 && !MIRRORS(s->what)) {
         const int32_t *i0 = room->i0, *j0 = room->j0, *j1 = room->j1;
         int64_t last = ((int64_t)(s->height - 1) * s->stride + s->width) * 3 - 8;
-        uint8_t ends[2][8] = {{0}}; /* of the last pixels: where an image ends must not change how it is rounded */
-        for (; i < n; i++) { /* two pixels, and two bytes that are thrown away */
+        uint8_t ends[2][8] = {{0}}; /* of the last pixels: rounding must not depend on where an image ends */
+        for (; i < n; i++) { /* two pixels, and two bytes that are dropped */
             int64_t top = ((int64_t)j0[i] * s->stride + i0[i]) * 3, bottom = ((int64_t)j1[i] * s->stride + i0[i]) * 3;
             const uint8_t *upper = s->image + top, *lower = s->image + bottom;
             if (top > last) upper = memcpy(ends[0], upper, (size_t)(last + 8 - top));
@@ -767,7 +780,8 @@ F(bilinear_row)(const Sample *s, Room *room, float *to)
     }
 }
 
-/* Where the taps of a row's results lie on one axis, and their weights: an array a tap, as columns become vectors then. */
+/* Lay out the taps of a row's results on one axis, and their weights: one array per tap, so that columns
+become vectors. */
 TARGET static void
 F(wide_taps)(const float *restrict at, int n, float half, float low, float high, int taps, int32_t *restrict index,
              float *restrict weights, float *restrict sums)
@@ -806,7 +820,8 @@ F(four)(const Sample *s, int64_t at, Four *numbers)
 }
 #endif
 
-/* Few taps, not mirrored; `channels`, and for support 1 to 1.5 `nx` and `ny`, are constants where it is inlined. */
+/* Few taps, not mirrored. Where this is inlined, `channels`, and for support 1 to 1.5 `nx` and `ny`, are
+constants. */
 TARGET INLINE void
 F(wide_any)(const Sample *s, const Room *room, float *to, int nx, int ny, int channels)
 {
@@ -819,7 +834,7 @@ F(wide_any)(const Sample *s, const Room *room, float *to, int nx, int ny, int ch
             continue;
         }
 #ifdef VECTORS
-        /* The last pixel of an image of three channels is not four numbers. */
+        /* The last pixel of an image of three channels is followed by no fourth number. */
         int last = down[(ny - 1) * n + i] == s->height - 1 && across[(nx - 1) * n + i] == s->width - 1;
         if (channels == 4 || (channels == 3 && !last)) {
             Four sum = {0};
@@ -870,7 +885,7 @@ F(wide_row)(const Sample *s, Room *room, float *to)
     }
 }
 
-/* Every tap of every pixel. */
+/* Sum every tap of every pixel. */
 TARGET INLINE void
 F(direct_any)(const Sample *s, Room *room, float *to, int channels)
 {
@@ -928,9 +943,9 @@ F(turned_row)(const Sample *s, Room *room, int number, float *to)
     }
 }
 
-/* ---- which pixels ---- */
+/* ---- choice of pixels ---- */
 
-/* Choose the way, and lay out what it needs of each column. */
+/* Choose the method, and lay out its data for each column. */
 TARGET static void
 F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
 {
@@ -958,7 +973,7 @@ F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
             int framed = what->framed && !(x >= s->left && x < s->right);
             index[i] = framed ? -1 : inside(tap, s->left_tap, s->right_tap, reflect);
             if (framed || index[i] != tap) continue;
-            /* Positions that are not whole may be rounded apart: then the run ends. */
+            /* Fractional positions may round differently: the run then ends. */
             if (s->from == s->to)
                 s->from = i, s->to = i + 1;
             else if (s->to == i && index[i] == index[i - 1] + (s->a > 0 ? 1 : -1))
@@ -971,7 +986,7 @@ F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
     s->taps = 1;
     s->lowest = s->right_tap, s->highest = s->left_tap;
     s->from = s->to = 0;
-    /* First where taps begin and how many there are at most, then weights, as far apart as the most. */
+    /* First the beginnings of taps and their maximum number, then weights at a stride of that maximum. */
     int most = (int)ceilf(2 * s->sx), box = s->right_tap - s->left_tap + 1;
     int apart = most < box ? most : box < 1 ? 1 : box;
     for (int i = 0; i < nu; i++) {
@@ -999,7 +1014,7 @@ F(prepare)(Sample *s, Room *room, int u0, int du, int nu, int v0, int dv)
     }
 }
 
-/* Steps 1 and 2 for a row, but for APART: floats. */
+/* Steps 1 and 2 for a row, except with APART: floats. */
 TARGET static void
 F(sampled_row)(const Sample *s, Room *room, int number, float *to)
 {
@@ -1017,7 +1032,7 @@ F(sampled_row)(const Sample *s, Room *room, int number, float *to)
         const uint8_t *restrict pixels = F(pixel_row)(s, room, number, zero);
         float *restrict floats = to;
         for (int i = 0; i < count; i++) floats[i] = (float)pixels[i];
-        if (what->framed) /* the fill need not be a whole number */
+        if (what->framed) /* the fill may be fractional */
             for (int i = 0; i < s->nu; i++)
                 if (all || room->index[i] < 0)
                     for (int c = 0; c < channels; c++) to[channels * i + c] = what->fill[c];
@@ -1060,7 +1075,7 @@ F(multiplied)(float *restrict r, float *restrict g, float *restrict b, int n, co
     }
 }
 
-/* A sixth's share of the spread; `at` is 0 to 12. */
+/* Return the share of a sixth in the spread; `at` is 0 to 12. */
 TARGET INLINE float
 F(share)(float at)
 {
@@ -1106,7 +1121,7 @@ F(posterized)(float *restrict x, int n, float quantum)
     for (int i = 0; i < n; i++) x[i] = quantum * floorf(floorf(x[i] + 0.5f) / quantum);
 }
 
-/* One colour step, on planes that lie `apart`. */
+/* Apply a colour step to planes that lie `apart`. */
 TARGET static void
 F(stepped)(const What *what, float *planes, int apart, int n, const float *step)
 {
@@ -1178,7 +1193,7 @@ F(joined)(float *restrict floats, const float *restrict planes, int apart, int n
     for (; i < n; i++) floats[3 * i] = r[i], floats[3 * i + 1] = g[i], floats[3 * i + 2] = b[i];
 }
 
-/* Turn every CONTRAST of the sample into the MATRIX that it is. */
+/* Replace every CONTRAST of the sample by the equivalent MATRIX. */
 TARGET static void
 F(means)(Sample *s, Room *room, int last)
 {
@@ -1225,7 +1240,7 @@ F(bits_of)(float x)
     return bits;
 }
 
-/* To nearest, ties to even. Below half's normal numbers the float addition rounds. */
+/* Round to nearest, ties to even. Below the normal range of half floats, the float addition rounds. */
 TARGET INLINE uint16_t
 F(half)(float x)
 {
@@ -1274,7 +1289,7 @@ F(halves)(uint16_t *restrict to, const float *restrict from, int n)
         }                                                           \
     }
 
-/* At most BLOCK numbers. */
+/* For at most BLOCK numbers. */
 #define CAST(name, source)                                                                                          \
     TARGET INLINE void F(name##_any)(void *to, const source *restrict from, int n, const float *restrict scale,     \
                                      const float *restrict shift, int scaled, int dtype)                            \
@@ -1317,7 +1332,7 @@ F(hash)(uint32_t x)
     return x ^ x >> 16;
 }
 
-/* Draws of N(0, 1) for the numbers from `first` on, right to 1e-6. */
+/* Draw N(0, 1) for the numbers from `first` on, accurate to 1e-6. */
 TARGET static void
 F(noise)(float *restrict to, int n, uint32_t seed, uint32_t first)
 {
@@ -1325,7 +1340,7 @@ F(noise)(float *restrict to, int n, uint32_t seed, uint32_t first)
         uint32_t h = F(hash)(seed + 0x9E3779B9u * (first + (uint32_t)i + 1));
         float a = ((float)(int32_t)(h >> 8) + 0.5f) * 0x1p-24f;
         float b = (float)(int32_t)(F(hash)(h ^ 0x9E3779B9u) >> 8) * 0x1p-24f;
-        /* ln a, a = m 2**e with m about 1: the polynomial is Cephes'. */
+        /* ln a, with a = m 2**e and m about 1; the polynomial is from Cephes. */
         int32_t bits = (int32_t)F(bits_of)(a), e = (bits - 0x3F3504F3) >> 23;
         int32_t rest = bits - e * (1 << 23);
         float m;
@@ -1341,7 +1356,7 @@ F(noise)(float *restrict to, int n, uint32_t seed, uint32_t first)
         p = p * m - 2.4999993993E-1f;
         p = p * m + 3.3333331174E-1f;
         float logarithm = p * m * m * m - 0.5f * m * m + m + 0.69314718056f * (float)e;
-        /* cos(2 pi b) is sin of this, which is within a quarter of a turn. */
+        /* cos(2 pi b) equals the sine of this, which is within a quarter turn. */
         float t = 6.28318530718f * (fabsf(b - 0.5f) - 0.25f), tt = t * t;
         float sine = -2.5052108385E-8f;
         sine = sine * tt + 2.7557319224E-6f;
@@ -1354,7 +1369,7 @@ F(noise)(float *restrict to, int n, uint32_t seed, uint32_t first)
     }
 }
 
-/* Step 5 for rows v to v + rows - 1, which stand at `to` in the result's type. */
+/* Step 5 for rows v to v + rows - 1, stored at `to` in the result's type. */
 TARGET static void
 F(erased)(const What *what, Room *room, const float *boxes, int v, int rows, uint8_t *to)
 {
@@ -1423,7 +1438,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
     const float *boxes = column + STEPS_AT + STEP_WIDTH * what->steps;
     uint8_t *out = job->out + number * height * row_bytes;
     int rows = room->chunk_rows, apart = rows * width;
-    /* Of these, sums are what is written. */
+    /* For these, the sums are the results. */
     int direct = LANES > 1 && s.way == APART && what->sampling == LINEAR && !what->framed && !active && what->dtype == FLOAT32;
     int lines = LANES == 4 && direct && job->past && !what->boxes && channels == 3 && width % 16 == 0 && (uintptr_t)out % LINE == 0;
     for (int v = 0; v < height; v += rows, out += rows * row_bytes) {

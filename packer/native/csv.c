@@ -1,20 +1,22 @@
-/* The loops of tables/reading/record_parser.py: text of a table to records, as the Python in it does, to the same byte.
+/* The loops of tables/reading/record_parser.py: parse the text of a table to records, byte for byte like its
+Python code.
 
-A call takes millions of cells without the GIL. What makes it fast:
+A call parses millions of cells without the GIL. It is fast because:
 
-  - The ends of cells are looked for 64 bytes at a time, and kept in a list: the work on a cell waits for none before it.
-  - Numbers are read without a look at each digit: see csv_numbers.h.
+  - The ends of cells are located 64 bytes at a time and kept in a list: the work on a cell waits for no
+    earlier cell.
+  - Numbers are read without a test of each digit: see csv_numbers.h.
 
-All that is rare (quotes, spaces, "NA") has its own slow functions.
+Rare cases (quotes, spaces, "NA") have separate slow functions.
 */
 #include "csv_numbers.h"
 
-#define BLOCK 16384     /* bytes whose ends of cells are listed at a time: a multiple of 64 */
-#define VALUE_BYTES 320 /* kept of a bad cell: 80 characters have no more */
+#define BLOCK 16384     /* bytes whose cell ends are listed at a time: a multiple of 64 */
+#define VALUE_BYTES 320 /* kept of a bad cell: enough for 80 characters */
 #define MOST_BAD 1000
 
 enum { SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT };
-#define EXACT 8 /* of DOUBLE and INTEGER, added: whole numbers are stored as they are written, or are wrong */
+#define EXACT 8 /* flag on DOUBLE and INTEGER: whole numbers are stored exactly, or are an error */
 enum { FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE,
        UNCLOSED, RAGGED };
 
@@ -33,7 +35,7 @@ typedef struct {
     uint32_t count, mask;
 } Dictionary;
 
-typedef struct Kept { /* a text that is not as it is in the data */
+typedef struct Kept { /* a text that differs from its bytes in the data */
     struct Kept *before;
     uint8_t bytes[];
 } Kept;
@@ -50,19 +52,20 @@ typedef struct {
     size_t length;
     int delimiter, quote, point, thousands, comment; /* -1: none */
     size_t width;
-    Cell *cells; /* [width + 1]: the last is for cells too many */
+    Cell *cells; /* [width + 1]: the last is for surplus cells */
     const uint64_t (*powers)[2];
 
     uint8_t *out;
-    size_t size, room, rows; /* bytes of a record; records */
+    size_t size, room, rows; /* bytes per record; number of records */
     int64_t *lines;          /* of each record */
 
-    const Entry *na; /* by rising length */
+    const Entry *na; /* by ascending length */
     size_t na_count;
-    uint32_t na_lengths, numeric_na_lengths; /* bits: there are (number-like) texts that long; the last bit: or longer */
+    /* bits: there are (number-like) texts of that length; last bit: or longer */
+    uint32_t na_lengths, numeric_na_lengths;
 
     uint32_t *ends;             /* of cells: BLOCK and a few */
-    const uint32_t *next, *stop; /* those still to come */
+    const uint32_t *next, *stop; /* those not yet used */
     size_t scanned;
 
     int64_t line;
@@ -82,7 +85,8 @@ typedef struct {
 
 /* ---- ends of cells ---- */
 
-/* List the ends of cells in the next block, and the end of the data if that is reached; at least one. */
+/* List the ends of cells in the next block (at least one), and the end of the data if the block reaches
+it. */
 static void
 find_ends(Job *job, size_t from)
 {
@@ -113,7 +117,7 @@ find_ends(Job *job, size_t from)
 
 /* ---- numbers ---- */
 
-/* Whether the bytes that quick_number may load are there. */
+/* Return whether the bytes that quick_number may load are there. */
 INLINE int
 is_inside(const Job *job, const uint8_t *text)
 {
@@ -121,7 +125,7 @@ is_inside(const Job *job, const uint8_t *text)
     return at >= AROUND && at < job->length && job->length - at >= AROUND;
 }
 
-/* The nearest double to a number of more than 19 digits. */
+/* Return the double nearest to a number of more than 19 digits. */
 SLOW static double
 long_to_double(Job *job, const uint8_t *s, size_t n, const Number *number)
 {
@@ -173,7 +177,7 @@ store_integer(const Number *number, uint8_t *out)
 
 /* ---- texts ---- */
 
-/* Room for one more item at least; NULL if there is no memory, and the old array stays. */
+/* Make room for at least one more item. Returns NULL if there is no memory; the old array then stays. */
 static void *
 more_room(void *array, size_t *room, size_t wanted, size_t size)
 {
@@ -198,7 +202,7 @@ is_utf8(const uint8_t *s, size_t n)
         if (lead < 0x80) continue;
         int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
         if (lead < 0xc2 || lead > 0xf4 || end - s < more) return 0;
-        /* Not longer than needed, no surrogates, nothing above U+10FFFF. */
+        /* Shortest form, no surrogates, at most U+10FFFF. */
         uint8_t least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
         uint8_t most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
         if (*s < least || *s > most) return 0;
@@ -253,7 +257,7 @@ rehash(Dictionary *dictionary)
     return 1;
 }
 
-/* The number of a text, a new one if need be; -1 if it is not UTF-8, or there is no memory. */
+/* Return the number of a text, a new one if needed; -1 if it is not UTF-8, or there is no memory. */
 static int32_t
 code_of(Job *job, size_t column, const uint8_t *s, size_t n)
 {
@@ -285,7 +289,7 @@ no_memory:
     return -1;
 }
 
-/* Take back what a bad record added to dictionaries. */
+/* Remove the entries that a bad record added to dictionaries. */
 SLOW static void
 forget(Job *job)
 {
@@ -293,7 +297,7 @@ forget(Job *job)
         Dictionary *dictionary = job->dictionaries + job->fresh[--job->fresh_count];
         uint32_t slot = dictionary->entries[--dictionary->count].hash & dictionary->mask;
         while (dictionary->slots[slot] != (int32_t)dictionary->count) slot = (slot + 1) & dictionary->mask;
-        dictionary->slots[slot] = -1; /* the last one that came: no other was put behind it */
+        dictionary->slots[slot] = -1; /* the most recent entry: no other was placed behind it */
     }
 }
 
@@ -338,7 +342,7 @@ is_space(uint8_t byte)
     return byte == ' ' || byte == '\t';
 }
 
-/* Whether a whole number has zeros in front. */
+/* Return whether a whole number has leading zeros. */
 static int
 is_padded(const uint8_t *s, size_t n)
 {
@@ -346,7 +350,7 @@ is_padded(const uint8_t *s, size_t n)
     return n > sign + 1 && s[sign] == '0';
 }
 
-/* Put a cell's value in its place, whatever it looks like. Returns what is wrong with it. */
+/* Store a cell's value, whatever it looks like. Returns its error, if any. */
 static int
 take_cell(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *row)
 {
@@ -374,7 +378,7 @@ take_cell(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *row)
     return store_number(kind, number.cut ? long_to_double(job, s, n, &number) : to_double(job->powers, &number), out);
 }
 
-/* The first thing wrong with a record counts; what is wrong with its quotes before all. */
+/* Record the first error of a record; an error of its quotes takes precedence. */
 SLOW static void
 blame(Job *job, size_t column, int reason, const uint8_t *s, size_t n)
 {
@@ -394,7 +398,7 @@ count_lines(const uint8_t *s, size_t n)
     return lines;
 }
 
-/* Take a cell that begins with a quote. end: of the cell, if no mark is inside. Returns where it ends. */
+/* Parse a cell that begins with a quote. end: of the cell, if it contains no mark. Returns the cell's end. */
 static size_t
 take_quoted(Job *job, size_t column, size_t start, size_t end, uint8_t *row)
 {
@@ -415,7 +419,7 @@ take_quoted(Job *job, size_t column, size_t start, size_t end, uint8_t *row)
     }
     size_t after = (size_t)(close - data) + 1;
     n = after - start - 2;
-    if (end < after) { /* there are marks inside */
+    if (end < after) { /* it contains marks */
         job->line += (int64_t)count_lines(text, n);
         while (job->next < job->stop && *job->next < after) job->next++;
         if (job->next == job->stop) find_ends(job, after > job->scanned ? after : job->scanned);
@@ -450,7 +454,7 @@ take_quoted(Job *job, size_t column, size_t start, size_t end, uint8_t *row)
     return end;
 }
 
-/* Note a bad record. Returns 0 if there is no memory. */
+/* Record a bad record. Returns 0 if there is no memory. */
 SLOW static int
 note_bad(Job *job, int64_t line, size_t cells)
 {
@@ -473,7 +477,7 @@ note_bad(Job *job, int64_t line, size_t cells)
     return 1;
 }
 
-/* Whether only spaces are between. */
+/* Return whether there are only spaces between. */
 static int
 is_blank(const uint8_t *s, const uint8_t *end)
 {
@@ -481,7 +485,7 @@ is_blank(const uint8_t *s, const uint8_t *end)
     return s == end;
 }
 
-/* Take all records apart. Returns 0 if there is no memory, or no room for the records. */
+/* Parse all records. Returns 0 if there is no memory, or no room for the records. */
 static int
 parse_all(Job *job)
 {
@@ -490,7 +494,8 @@ parse_all(Job *job)
     const Cell *cells = job->cells;
     const int quote = job->quote, point = job->point;
     const uint32_t numeric_na = job->numeric_na_lengths;
-    const size_t inside = length > 2 * AROUND ? length - 2 * AROUND : 0; /* as is_inside, by one comparison */
+    /* like is_inside, with one comparison */
+    const size_t inside = length > 2 * AROUND ? length - 2 * AROUND : 0;
     const uint32_t *next = NULL, *stop = NULL;
     uint8_t *row = job->out;
     for (size_t start = 0; start < length;) {
@@ -565,7 +570,8 @@ parse_all(Job *job)
 
 /* ---- where records end ---- */
 
-/* Whether an offset, at or behind `from`, lies in a line of comment. from: behind a closing quote, unless is_record. */
+/* Return whether an offset, at or after `from`, lies in a comment line. from: after a closing quote, unless
+is_record. */
 static int
 in_comment(const uint8_t *data, size_t from, int is_record, size_t at, int comment)
 {
@@ -573,7 +579,7 @@ in_comment(const uint8_t *data, size_t from, int is_record, size_t at, int comme
     return data[at] == comment && (at > from || is_record);
 }
 
-/* The offset behind the last end of a record; `from` if there is none. `from` is where a record begins. */
+/* Return the offset after the last end of a record; `from`, where a record begins, if there is none. */
 static size_t
 end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, int quote, int comment)
 {
@@ -581,7 +587,7 @@ end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, i
         while (length > from && data[length - 1] != '\n') length--;
         return length;
     }
-    size_t found = from, closed = length; /* closed: behind the last closing quote */
+    size_t found = from, closed = length; /* closed: after the last closing quote */
     uint64_t inside = 0;                  /* all bits, or none */
     for (size_t at = from; at < length; at += 64) {
         uint8_t last[64] = {0};
@@ -593,7 +599,7 @@ end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, i
             if (inside)
                 closed = mark + 1; /* a doubled quote opens again at once */
             else if (mark != from && mark != closed && data[mark - 1] != delimiter && data[mark - 1] != '\n')
-                continue; /* amid a cell it means nothing */
+                continue; /* no meaning inside a cell */
             else if (comment >= 0 &&
                      in_comment(data, closed < length ? closed : from, closed == length, mark, comment))
                 continue;
@@ -607,7 +613,7 @@ end_of_records(const uint8_t *data, size_t length, size_t from, int delimiter, i
 
 /* ---- Python ---- */
 
-/* A job's entries for texts that mean "missing": a tuple of bytes, by rising length. */
+/* Return a job's entries for texts that mean "missing": a tuple of bytes, by ascending length. */
 static Entry *
 get_na(Job *job, PyObject *texts)
 {
@@ -636,7 +642,7 @@ get_na(Job *job, PyObject *texts)
     return entries;
 }
 
-/* Whether every value lies in its record. */
+/* Return whether every value lies in its record. */
 static int
 cells_fit(const Job *job)
 {
@@ -714,7 +720,7 @@ free_job(Job *job)
 }
 
 /* parse_csv(data, out, size, lines, cells, delimiter, quote, point, thousands, comment, na, powers)
-   -> records, ends of lines, bad records, those that are listed, dictionaries, texts */
+   -> records, ends of lines, bad records, listed bad records, dictionaries, texts */
 LOOP(parse_csv)
 {
     static const int places[] = {0, 1, 3, 4, 11};

@@ -1,11 +1,15 @@
-/* Numbers of csv.c: many bytes looked at together, and the nearest double to a decimal number.
+/* Numbers of csv.c: tests of many bytes at once, and the nearest double to a decimal number.
 
-  - The digits of a number, up to 32, are loaded backwards from its end, twice: as they are, and moved by a byte for those
-    before the point. Masks join both, and four multiplications of vectors add them up: no step depends on a digit.
-  - Almost every number is within 19 digits, and then Clinger's division or Eisel and Lemire's multiplication by a power
-    of five in 128 bits gives the nearest double.
+  - The digits of a number, up to 32, are loaded backwards from its end, twice: unchanged, and shifted by a
+    byte for those
+    before the point. Masks join both, and four vector multiplications sum them: no step depends on a
+    digit.
+  - Almost every number has at most 19 digits; then Clinger's division, or Eisel and Lemire's
+    multiplication by a power of
+    five in 128 bits, gives the nearest double.
 
-What a processor cannot foretell (signs, how many digits) decides no branch on the way of most numbers.
+Properties that a processor cannot predict (signs, numbers of digits) decide no branch on the path of most
+numbers.
 */
 #ifndef CSV_NUMBERS_H
 #define CSV_NUMBERS_H
@@ -14,7 +18,7 @@ What a processor cannot foretell (signs, how many digits) decides no branch on t
 
 #include <float.h>
 
-#define AROUND 48 /* bytes before and behind a cell's beginning that quick_number may load */
+#define AROUND 48 /* bytes before and after a cell's beginning that quick_number may load */
 #define SMALLEST_POWER (-342)
 #define LARGEST_POWER 308
 
@@ -41,7 +45,7 @@ bits64(__m128i a, __m128i b, __m128i c, __m128i d)
     return low | high << 32;
 }
 
-/* Which of 64 bytes are this one. */
+/* Return which of 64 bytes equal this one. */
 INLINE uint64_t
 equal64(const uint8_t *at, int byte)
 {
@@ -50,7 +54,7 @@ equal64(const uint8_t *at, int byte)
                   _mm_cmpeq_epi8(load16(at + 32), wanted), _mm_cmpeq_epi8(load16(at + 48), wanted));
 }
 
-/* Which of 32 bytes are no digits. */
+/* Return which of 32 bytes are not digits. */
 INLINE uint32_t
 others32(const uint8_t *at)
 {
@@ -61,7 +65,7 @@ others32(const uint8_t *at)
     return ~((uint32_t)_mm_movemask_epi8(a) | (uint32_t)_mm_movemask_epi8(b) << 16);
 }
 #else
-/* The upper bits of eight bytes, side by side. */
+/* Return the upper bits of eight bytes, side by side. */
 INLINE uint64_t
 upper_bits(uint64_t word)
 {
@@ -86,7 +90,7 @@ others32(const uint8_t *at)
     const uint64_t low = 0x7f7f7f7f7f7f7f7fu, ones = 0x0101010101010101u;
     uint32_t bits = 0;
     for (int k = 0; k < 4; k++) {
-        uint64_t word = load8(at + 8 * k) ^ (ones * '0'); /* digits become 0 to 9, nothing else does */
+        uint64_t word = load8(at + 8 * k) ^ (ones * '0'); /* digits, and nothing else, become 0 to 9 */
         bits |= (uint32_t)upper_bits(((word & low) + ones * (0x80 - 10)) | word) << 8 * k;
     }
     return bits;
@@ -97,7 +101,7 @@ typedef struct {
     uint64_t digits;
     int64_t power; /* of ten */
     int negative, whole; /* whole: neither point nor exponent */
-    int cut;       /* digits behind the nineteenth were left away, and some were not 0 */
+    int cut;       /* digits after the nineteenth were dropped, and some were not 0 */
 } Number;
 
 #if defined(__SIZEOF_INT128__)
@@ -119,8 +123,9 @@ multiply(uint64_t a, uint64_t b, uint64_t *low)
 }
 #endif
 
-/* The bits of the double nearest to digits * 10**power. D. Lemire, "Number parsing at a gigabyte per second", 2021; that
-it needs no fallback: N. Mushtak and D. Lemire, "Fast number parsing without fallback", 2022. */
+/* Return the bits of the double nearest to digits * 10**power. D. Lemire, "Number parsing at a gigabyte per
+second", 2021;
+without its fallback: N. Mushtak and D. Lemire, "Fast number parsing without fallback", 2022. */
 INLINE uint64_t
 nearest(const uint64_t (*powers)[2], uint64_t digits, int64_t power)
 {
@@ -131,7 +136,8 @@ nearest(const uint64_t (*powers)[2], uint64_t digits, int64_t power)
     int zeros = __builtin_clzll(digits);
     uint64_t low, high = multiply(digits << zeros, five[0], &low), unused;
     uint64_t more = multiply(digits << zeros, five[1], &unused);
-    low += more; /* it rarely matters, but for decimals of float32 numbers so often that no branch could be foretold */
+    /* rarely matters, except for decimals of float32 numbers: too often for a predictable branch */
+    low += more;
     high += low < more;
     int upper = (int)(high >> 63);
     uint64_t mantissa = high >> (upper + 9);
@@ -141,14 +147,15 @@ nearest(const uint64_t (*powers)[2], uint64_t digits, int64_t power)
         mantissa >>= 1 - exponent;
         return (mantissa + (mantissa & 1)) >> 1; /* 2**52 is the first normal number, and has its bits */
     }
-    /* Exactly between two doubles: to the even one. */
+    /* Halfway between two doubles: round to even. */
     if (low <= 1 && power >= -4 && power <= 23 && (mantissa & 3) == 1 && mantissa << (upper + 9) == high) mantissa--;
     mantissa = (mantissa + (mantissa & 1)) >> 1;
-    uint64_t bits = mantissa + ((uint64_t)(exponent - 1) << 52); /* rounded up to 2**53, it carries into the exponent */
+    /* rounded up to 2**53, it carries into the exponent */
+    uint64_t bits = mantissa + ((uint64_t)(exponent - 1) << 52);
     return bits >= infinite ? infinite : bits;
 }
 
-/* Doubles are computed with as they are, not in wider registers. */
+/* True if doubles are computed without wider registers. */
 #define EXACT_DOUBLES (FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16)
 static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -161,7 +168,7 @@ as_double(uint64_t bits)
     return value;
 }
 
-/* The nearest double. Not for numbers that were cut. */
+/* Return the nearest double. Not for cut numbers. */
 INLINE double
 to_double(const uint64_t (*powers)[2], const Number *number)
 {
@@ -172,7 +179,8 @@ to_double(const uint64_t (*powers)[2], const Number *number)
         value = number->power < 0 ? value / TENS[-number->power] : value * TENS[number->power];
         uint64_t bits;
         memcpy(&bits, &value, 8);
-        return as_double(bits | (uint64_t)number->negative << 63); /* no branch: half of them may be negative */
+        /* no branch: half of them may be negative */
+        return as_double(bits | (uint64_t)number->negative << 63);
     }
 #endif
     return as_double(nearest(powers, number->digits, number->power) | (uint64_t)number->negative << 63);
@@ -183,7 +191,8 @@ static const uint8_t MASKS[64] = {
     255,        255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
 
 #if defined(__SSE2__)
-/* 16 bytes up to `end`: the last `tail` of them, before those the ones before the point, `digits` in all; others: 0. */
+/* Return 16 bytes up to `end`: the last `tail` unchanged, before them those before the point, `digits` in
+total; others 0. */
 INLINE __m128i
 sixteen(const uint8_t *end, int tail, int digits)
 {
@@ -193,7 +202,7 @@ sixteen(const uint8_t *end, int tail, int digits)
     return _mm_and_si128(_mm_sub_epi8(bytes, _mm_set1_epi8('0')), all);
 }
 
-/* Groups of four digits, of single ones. */
+/* Combine single digits to groups of four. */
 INLINE __m128i
 fours(__m128i ones)
 {
@@ -202,14 +211,16 @@ fours(__m128i ones)
     return _mm_madd_epi16(twos, _mm_set1_epi32(1 << 16 | 100));
 }
 
-/* The number that up to 32 digits before `end` make, a point among them; 0 if it might not fit. */
+/* Compute the number of up to 32 digits before `end`, with a point among them. Returns 0 if it might not
+fit. */
 INLINE int
 add_up(const uint8_t *end, int tail, int digits, uint64_t *sum)
 {
     const __m128i tens = _mm_set1_epi32(1 << 16 | 10000);
     __m128i last = fours(sixteen(end, tail, digits)), eights;
     uint64_t upper, lower;
-    if (digits <= 12) { /* not 16: doubles have about as many, some more and some less, and no branch could be foretold */
+    /* 12, not 16: doubles have about 16 digits, some more, some fewer, which would be unpredictable */
+    if (digits <= 12) {
         eights = _mm_madd_epi16(_mm_packs_epi32(last, last), tens);
         _mm_storel_epi64((__m128i *)&lower, eights);
         *sum = (uint64_t)(uint32_t)lower * 100000000 + (lower >> 32);
@@ -241,8 +252,8 @@ add_up(const uint8_t *end, int tail, int digits, uint64_t *sum)
 }
 #endif
 
-/* Read a cell that is [-]digits[.digits][e[sign]digits], up to 31 bytes. Returns 0 for all others, and some of these.
-AROUND bytes before and behind `s` can be read. */
+/* Read a cell [-]digits[.digits][e[sign]digits] of up to 31 bytes. Returns 0 for all others, and for some of
+these. AROUND bytes before and after `s` must be readable. */
 INLINE int
 quick_number(const uint8_t *s, size_t n, int point, Number *number)
 {
@@ -260,7 +271,8 @@ quick_number(const uint8_t *s, size_t n, int point, Number *number)
         if (marks) {
             uint32_t last;
             int minus;
-            if (marks == (uint32_t)3 << 28 >> (32 - n)) { /* e, a sign and two digits, as most programs write it */
+            /* e, a sign and two digits, as most programs write it */
+            if (marks == (uint32_t)3 << 28 >> (32 - n)) {
                 stop = (int)n - 4;
                 memcpy(&last, s + stop, 4);
                 if ((last & 0xdf) != 'E' || ((last >> 8 & 255) - '+') & ~2u) return 0;
@@ -277,7 +289,7 @@ quick_number(const uint8_t *s, size_t n, int point, Number *number)
                 if (at == (int)n || (int)n - at > 3) return 0;
                 for (; at < (int)n; at++) power = power * 10 + (s[at] - '0');
             }
-            power = (power ^ -minus) + minus; /* as likely as not: no branch */
+            power = (power ^ -minus) + minus; /* equally likely: no branch */
         }
         tail = stop - dot - 1;
         digits = stop - 1;
@@ -289,12 +301,12 @@ quick_number(const uint8_t *s, size_t n, int point, Number *number)
     return add_up(s + stop, tail, digits, &number->digits);
 }
 
-/* Read any number. Returns 0 if it is none. */
+/* Read any number. Returns 0 if the text is not a number. */
 SLOW static int
 slow_number(const uint8_t *s, size_t n, int point, int thousands, Number *number)
 {
     const uint8_t *end = s + n;
-    int count = 0, some = 0; /* digits that count; there are any */
+    int count = 0, some = 0; /* count: significant digits; some: there are digits */
     *number = (Number){.whole = 1};
     if (s < end && (*s == '-' || *s == '+')) number->negative = *s++ == '-';
     for (int behind = 0;; s++) {
@@ -323,7 +335,7 @@ slow_number(const uint8_t *s, size_t n, int point, int thousands, Number *number
         if (++s < end && (*s == '-' || *s == '+')) minus = *s++ == '-';
         if (s == end) return 0;
         for (; s < end && (unsigned)(*s - '0') <= 9; s++)
-            if (power < (int64_t)1 << 40) power = power * 10 + (*s - '0'); /* no cell has as many digits */
+            if (power < (int64_t)1 << 40) power = power * 10 + (*s - '0'); /* no cell has that many digits */
         number->power += minus ? -power : power;
     }
     return s == end;

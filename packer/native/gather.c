@@ -1,13 +1,14 @@
-/* The loops of read/gather.py, which says what they do and has them in Python, with the same result.
+/* The loops of read/gather.py, which specifies them and has them in Python, with the same result.
 
-Each call does a whole batch without the GIL. Three things make the copies fast:
+Each call copies an entire batch without the GIL. The copies are fast because:
 
-  - Rows in random order wait for memory, not for the processor: those to come are prefetched.
-  - A long run in a large batch is stored past the caches, which neither read its lines first nor keep them.
+  - Rows in random order wait for memory, not for the processor: the next rows are prefetched.
+  - A long run in a large batch is stored past the caches, which then neither read its lines first nor keep
+    them.
   - A row of eight bytes, a label, is one load and one store.
 
-A page of a mapped file that cannot be had raises SIGBUS: the file was cut short meanwhile, or its disk failed. Inside a
-copy that ends the copy; anywhere else it goes where it would have gone without us.
+An unavailable page of a mapped file raises SIGBUS: the file was cut short meanwhile, or its disk failed.
+Inside a copy the signal ends the copy; elsewhere it goes to the previous handler.
 */
 #include "native.h"
 
@@ -22,31 +23,32 @@ copy that ends the copy; anywhere else it goes where it would have gone without 
 #include <unistd.h>
 
 #if defined(__GLIBC__)
-/* Found without a call, which in a thread's first signal could ask for memory. */
+/* Accessible without a call, which could allocate memory in a thread's first signal. */
 #define THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 #else
 #define THREAD_LOCAL _Thread_local
 #endif
 
-#define DONE (-1) /* what copy() returns, unless it is the number of a file */
+#define DONE (-1) /* returned by copy(), unless it returns a file number */
 #define COLD (-2)
 #define UNWRITABLE (-3)
 
-#define AHEAD 32             /* runs whose first lines are fetched before their turn */
-#define FEW_EXTENTS 8        /* are counted up to a row; among more it is searched */
-#define MOST_LINES 8         /* fetched of a piece: then the processor sees where it goes */
-#define STREAM_RUN (64 << 10) /* bytes of a run, and of a batch, from which it is stored past the caches */
+#define AHEAD 32             /* runs whose first lines are prefetched */
+#define FEW_EXTENTS 8        /* up to here a scan finds the extent, beyond it a search */
+#define MOST_LINES 8         /* prefetched lines of a piece; the processor's prefetcher does the rest */
+#define STREAM_RUN (64 << 10) /* smallest run, with STREAM_BATCH, that is stored past the caches */
 #define STREAM_BATCH (4 << 20)
-#define HELD_BYTES (32 << 10) /* up to here the GIL is kept: handing it over costs more than the copy */
+#define HELD_BYTES (32 << 10) /* up to here the GIL is kept: releasing it costs more than the copy */
 #define PROBES 4             /* runs whose pages are looked up */
-#define ADVICE (128 << 10)   /* bytes: of more at once, Linux forgets what exceeds a device's reading ahead */
-#define MOST_PASSED 100      /* times that a fault at one address is passed on */
-#define AHEAD_BYTES (32 << 20) /* asked for before they are read */
+#define ADVICE (128 << 10)   /* bytes: Linux ignores what exceeds a device's read-ahead */
+#define MOST_PASSED 100      /* repeats of a fault at one address that are passed on */
+#define AHEAD_BYTES (32 << 20) /* requested before they are read */
 #define CALL_BYTES (1 << 30)  /* read at once: macOS refuses 2 GiB */
 
 typedef struct {
-    const int64_t (*extents)[3]; /* [count + 1]: first row, file, offset in it; at the end all rows */
-    const int64_t (*files)[3];   /* descriptor, address of its first byte or 0, bytes up to the end of its last extent */
+    const int64_t (*extents)[3]; /* [count + 1]: first row, file, offset in it; the last has all rows */
+    /* descriptor, address of the first byte or 0, bytes up to the last extent's end */
+    const int64_t (*files)[3];
     const int64_t *starts, *lengths;
     Py_ssize_t count, file_count, runs;
     int64_t row_bytes, rows, nbytes; /* rows and bytes in the runs */
@@ -56,13 +58,14 @@ typedef struct {
     int64_t file, offset, nbytes;
 } Piece;
 
-/* Where in the runs, and in the extents, the next piece begins. */
+/* Place of the next piece in the runs and in the extents. */
 typedef struct {
     Py_ssize_t run, extent;
     int64_t done; /* rows of the run */
 } Place;
 
-/* The extent that holds a row. last: the one that held another; where there are few, they are counted, as no branch is guessed. */
+/* Return the extent that holds a row. last: the extent of another row. Few extents are scanned without
+unpredictable branches. */
 static inline Py_ssize_t
 extent_of(const Request *request, int64_t row, Py_ssize_t last)
 {
@@ -83,7 +86,7 @@ extent_of(const Request *request, int64_t row, Py_ssize_t last)
     return low;
 }
 
-/* The next piece: the rows of one run that lie in one extent. Returns 0 when there is none. */
+/* Find the next piece: the rows of a run that lie in one extent. Returns 0 if there is none. */
 static inline int
 next_piece(const Request *request, Place *place, Piece *piece)
 {
@@ -129,7 +132,7 @@ copy_run(uint8_t *out, const uint8_t *from, int64_t nbytes, int past)
         memcpy(out, from, (size_t)nbytes);
 }
 
-/* One extent. */
+/* Copy from a single extent. */
 NOINLINE static void
 copy_runs(const Request *request, uint8_t *out, int past)
 {
@@ -143,7 +146,7 @@ copy_runs(const Request *request, uint8_t *out, int past)
     }
 }
 
-/* Where a run begins, and its first lines prefetched; NULL for one that goes on in the next extent. */
+/* Prefetch a run's first lines and return its address; NULL if it continues in the next extent. */
 static inline const uint8_t *
 begin_of(const Request *request, Py_ssize_t run, Py_ssize_t *extent, uint8_t *touched)
 {
@@ -158,7 +161,7 @@ begin_of(const Request *request, Py_ssize_t run, Py_ssize_t *extent, uint8_t *to
     return from;
 }
 
-/* Several extents. */
+/* Copy from several extents. */
 NOINLINE static void
 copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
 {
@@ -184,12 +187,12 @@ copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
     }
 }
 
-/* SIGBUS. `landing` is where the copy of this thread ends early, while there is one. */
+/* SIGBUS. `landing` is where this thread's copy ends early, while it copies. */
 static THREAD_LOCAL sigjmp_buf *volatile landing;
 static THREAD_LOCAL void *volatile fault;
-static struct sigaction before; /* who had the signal before us */
+static struct sigaction before; /* previous handler of the signal */
 static THREAD_LOCAL volatile sig_atomic_t passing; /* while `before` is called */
-static THREAD_LOCAL void *volatile unmended; /* where a fault was passed on last, and how often in a row */
+static THREAD_LOCAL void *volatile unmended; /* address of the last fault passed on, and its repeats */
 static THREAD_LOCAL volatile int passed;
 
 static void
@@ -202,19 +205,21 @@ end_by(int number)
     raise(number);
 }
 
-/* Call who had the signal before us as the system would have. */
+/* Call the previous handler like the system would have. */
 static void
 pass_on(int number, siginfo_t *info, void *context)
 {
     struct sigaction next = before;
     sigset_t mask = next.sa_mask, old;
     if (!(next.sa_flags & SA_SIGINFO) && next.sa_handler == SIG_IGN) return;
-    /* faulthandler, once it has written its lines, passes the signal back to us if it came after us. */
+    /* faulthandler, if installed after this handler, passes the signal back to it once it has written its
+    lines. */
     if (passing || (!(next.sa_flags & SA_SIGINFO) && next.sa_handler == SIG_DFL)) {
         end_by(number);
         return;
     }
-    if (!(next.sa_flags & SA_NODEFER)) sigaddset(&mask, number); /* another one waits until this one is done */
+    /* another signal waits until this handler returns */
+    if (!(next.sa_flags & SA_NODEFER)) sigaddset(&mask, number);
     pthread_sigmask(SIG_BLOCK, &mask, &old);
     passing = 1;
     if (next.sa_flags & SA_SIGINFO)
@@ -229,7 +234,7 @@ static void
 on_fault(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    if (info->si_code <= 0) { /* sent; the copies that go on, here or elsewhere, need us still */
+    if (info->si_code <= 0) { /* sent by a process; running copies still need this handler */
         pass_on(number, info, context);
         errno = saved;
         return;
@@ -240,7 +245,8 @@ on_fault(int number, siginfo_t *info, void *context)
         landing = NULL;
         siglongjmp(*to, 1);
     }
-    /* Not ours. A handler that returns without mending it, as faulthandler's does once it was disabled, would be called for ever. */
+    /* Not from a copy. A handler that returns without a remedy, such as a disabled faulthandler's, would be
+    called forever. */
     int handled = (before.sa_flags & SA_SIGINFO) || (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN);
     passed = info->si_addr == unmended ? passed + 1 : 0;
     unmended = info->si_addr;
@@ -248,15 +254,16 @@ on_fault(int number, siginfo_t *info, void *context)
         struct sigaction ending;
         memset(&ending, 0, sizeof ending);
         ending.sa_handler = SIG_DFL;
-        sigaction(number, &ending, NULL); /* it happens again, and ends the process */
+        sigaction(number, &ending, NULL); /* the fault repeats and ends the process */
         return;
     }
-    passing = 0; /* one that jumped out has left it set */
+    passing = 0; /* a handler that jumped out has left it set */
     pass_on(number, info, context);
     errno = saved;
 }
 
-/* See that the signal is ours: whoever came after us would end the process. Takes 0.2 us. Called with the GIL. */
+/* Reinstall the handler if another replaced it, which would end the process. Takes 0.2 us. Called with the
+GIL. */
 static void
 guard(void)
 {
@@ -267,13 +274,13 @@ guard(void)
     before = now;
     ours.sa_sigaction = on_fault;
     sigemptyset(&ours.sa_mask);
-    /* Not masked while it runs, so leaving it by a jump leaves nothing blocked. */
+    /* Not masked while it runs, so a jump out of it leaves nothing blocked. */
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigaction(SIGBUS, &ours, NULL);
 }
 
-/* The file whose mapping holds an address, or -1. A mapping begins with the page of the file's first extent; what is mapped
-before that, where the file's first byte would be, is something else, perhaps another file. */
+/* Return the file whose mapping holds an address, or -1. A mapping begins with the page of the file's first
+extent; before it, where the file's first byte would be, there is other memory, perhaps another file's. */
 static Py_ssize_t
 file_at(const Request *request, uintptr_t at)
 {
@@ -286,7 +293,7 @@ file_at(const Request *request, uintptr_t at)
     return -1;
 }
 
-/* Copy all pieces. Returns DONE, UNWRITABLE, or a file that cannot be read. */
+/* Copy all pieces. Returns DONE, UNWRITABLE, or an unreadable file. */
 NOINLINE static Py_ssize_t
 guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
 {
@@ -297,7 +304,7 @@ guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
     }
     landing = &here;
     atomic_signal_fence(memory_order_seq_cst);
-    int past = request->nbytes >= STREAM_BATCH; /* the caches */
+    int past = request->nbytes >= STREAM_BATCH; /* past the caches */
     if (request->count == 1) {
         touched[request->extents[0][1]] = 1;
         copy_runs(request, out, past);
@@ -306,7 +313,7 @@ guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
     }
     atomic_signal_fence(memory_order_seq_cst);
     landing = NULL;
-    /* Behind its end, but in its last page, a file reads as zeros. */
+    /* After its end, but in its last page, a file reads as zeros. */
     for (Py_ssize_t f = 0; f < request->file_count; f++) {
         struct stat now;
         if (touched[f] && (fstat((int)request->files[f][0], &now) || now.st_size < request->files[f][2])) return f;
@@ -314,7 +321,7 @@ guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
     return DONE;
 }
 
-/* Whether a byte of a file can be had without waiting for a disk. */
+/* Return whether a byte of a file is available without waiting for a disk. */
 static int
 at_hand(const Request *request, int64_t file, int64_t offset)
 {
@@ -323,17 +330,18 @@ at_hand(const Request *request, int64_t file, int64_t offset)
     uint8_t byte;
     struct iovec into = {&byte, 1};
     ssize_t got = preadv2((int)entry[0], &into, 1, offset, RWF_NOWAIT);
-    if (got >= 0) return 1; /* at the end of a file cut short too: the copy will tell */
+    if (got >= 0) return 1; /* also at the end of a truncated file: the copy will report it */
     if (errno == EAGAIN) return 0;
 #endif
-    /* Not every file system knows that call. This one says yes to all that those ask who may not write the file. */
+    /* Some file systems lack that call. mincore answers yes for all pages to callers who may not write the
+    file. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)entry[1] + (uintptr_t)offset;
     unsigned char flag = 0;
     if (!entry[1]) return 0;
     return mincore((void *)(at - at % page), 1, (void *)&flag) != 0 || (flag & 1);
 }
 
-/* Whether all files are mapped. */
+/* Return whether all files are mapped. */
 static int
 mapped(const Request *request)
 {
@@ -342,8 +350,8 @@ mapped(const Request *request)
     return 1;
 }
 
-/* Whether both ends and the middle of some of the runs are in the page cache. The beginning alone tells nothing: reading
-ahead, the kernel has brought in the first pages of what comes next. */
+/* Return whether both ends and the middle of some of the runs are in the page cache. The beginning alone
+proves nothing: the kernel's read-ahead has brought in the first pages of what follows. */
 static int
 resident(const Request *request)
 {
@@ -381,7 +389,7 @@ advise(const Request *request, int64_t file, int64_t offset, int64_t nbytes)
 #endif
 }
 
-/* Ask for all pieces, neighbours together. */
+/* Request all pieces, adjacent ones together. */
 static void
 advise_pieces(const Request *request)
 {
@@ -398,7 +406,8 @@ advise_pieces(const Request *request)
     advise(request, wanted.file, wanted.offset, wanted.nbytes);
 }
 
-/* Read all pieces by a call each, having asked for those to come. Returns DONE or a file that cannot be read; `reason` is an errno, 0 for its end. */
+/* Read all pieces, one call each, after requesting the next ones. Returns DONE or an unreadable file;
+`reason` is an errno, 0 for the file's end. */
 static Py_ssize_t
 read_pieces(const Request *request, uint8_t *out, int *reason)
 {
@@ -436,7 +445,7 @@ get_table(Buffers *buffers, PyObject *object, Py_ssize_t columns)
 {
     const Py_buffer *view = get_buffer(buffers, object, PyBUF_ND | PyBUF_FORMAT);
     if (!view) return NULL;
-    /* NumPy's words for int64 as this processor has it; for others it puts the byte order first. */
+    /* NumPy's format letters for int64 in native byte order; for others it puts the byte order first. */
     int ours = view->format && (!strcmp(view->format, "l") || !strcmp(view->format, "q")) && view->itemsize == 8 &&
                (uintptr_t)view->buf % 8 == 0;
     if (ours && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns)) return view;
@@ -444,7 +453,8 @@ get_table(Buffers *buffers, PyObject *object, Py_ssize_t columns)
     return NULL;
 }
 
-/* Whether the extents begin with row 0, and follow each other, and lie in the files. No sum or product overflows. */
+/* Return whether the extents begin with row 0, are consecutive, and lie in the files. No sum or product
+overflows. */
 static int
 extents_fit(const Request *request)
 {
@@ -460,7 +470,7 @@ extents_fit(const Request *request)
     return 1;
 }
 
-/* Take five arguments apart: extents, files, starts, lengths, row_bytes. No run leads outside the extents. */
+/* Parse five arguments: extents, files, starts, lengths, row_bytes. No run may lead outside the extents. */
 static int
 get_request(Buffers *buffers, PyObject *const *args, Request *request)
 {
@@ -494,7 +504,8 @@ get_request(Buffers *buffers, PyObject *const *args, Request *request)
     return 0;
 }
 
-/* The same, and `out` as the sixth argument; NULL with an exception set if something does not go together. */
+/* The same with `out` as the sixth argument. Returns NULL with an exception set if the arguments do not
+match. */
 static const Py_buffer *
 get_request_and_out(Buffers *buffers, PyObject *const *args, Request *request)
 {
@@ -504,7 +515,8 @@ get_request_and_out(Buffers *buffers, PyObject *const *args, Request *request)
     return NULL;
 }
 
-/* copy_rows(extents, files, starts, lengths, row_bytes, out) -> DONE, COLD, UNWRITABLE, or a file that cannot be read */
+/* copy_rows(extents, files, starts, lengths, row_bytes, out) -> DONE, COLD, UNWRITABLE, or an unreadable
+file */
 LOOP(copy_rows)
 {
     Buffers buffers = {0};
@@ -529,7 +541,7 @@ LOOP(copy_rows)
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
 }
 
-/* read_rows(extents, files, starts, lengths, row_bytes, out) -> DONE or a file that cannot be read, and an errno */
+/* read_rows(extents, files, starts, lengths, row_bytes, out) -> DONE or an unreadable file, and an errno */
 LOOP(read_rows)
 {
     Buffers buffers = {0};

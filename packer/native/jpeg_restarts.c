@@ -1,7 +1,7 @@
-/* The loops of codecs/jpeg_parts.py, which says what they are for: tiles of a JPEG file, between restart markers; and what the
-header says of a plain one, for codecs/jpeg.py.
+/* The loops of codecs/jpeg_parts.py, which specifies them: tiles of a JPEG file between restart markers; and
+the header of a plain file, for codecs/jpeg.py.
 
-Whatever the bytes are, nothing outside them is read; what is out of the ordinary is refused with None.
+Whatever the bytes are, nothing outside them is read; unusual files are refused with None.
 */
 #include "native.h"
 
@@ -9,23 +9,24 @@ enum { SOI = 0xD8, EOI = 0xD9, RST0 = 0xD0, RST7 = 0xD7, SOF0 = 0xC0, SOF1 = 0xC
 enum { APP0 = 0xE0, APP1 = 0xE1, APP15 = 0xEF, COM = 0xFE };
 
 #define MOST_COMPONENTS 4
-#define MOST_BLOCKS 10 /* of an MCU, by the standard */
+#define MOST_BLOCKS 10 /* per MCU, by the standard */
 
 typedef struct {
     uint8_t id, across, down; /* sampling factors */
     uint8_t dc, ac;           /* numbers of its Huffman tables */
 } Component;
 
-/* What the segments before the compressed pixels say. */
+/* Content of the segments before the compressed pixels. */
 typedef struct {
-    size_t frame, scan, pixels; /* where SOF's marker begins, that of SOS, and the compressed pixels */
-    size_t restart;             /* where the interval stands, 0 if nothing is said of it */
+    size_t frame, scan, pixels; /* offsets of SOF's marker, of SOS's, and of the compressed pixels */
+    size_t restart;             /* offset of the interval, 0 if the file has none */
     int width, height, components;
-    int interval; /* MCUs from a restart marker to the next, 0 if there are none */
-    int exif;     /* 1 if it has Exif data, which may say that it is to be turned */
-    int columns, rows, across, down; /* MCUs in a row, rows of MCUs; pixels of an MCU */
+    int interval; /* MCUs between restart markers, 0 if there are none */
+    int exif;     /* 1 if it has Exif data, which may ask for a turn */
+    int columns, rows, across, down; /* MCUs per row, rows of MCUs; pixels per MCU */
     Component component[MOST_COMPONENTS];
-    const uint8_t *tables[2][4]; /* Huffman tables of DC and AC: 16 numbers of codes of 1 to 16 bits, then their symbols */
+    /* Huffman tables of DC and AC: 16 numbers of codes of 1 to 16 bits, then their symbols */
+    const uint8_t *tables[2][4];
 } Head;
 
 INLINE int
@@ -37,7 +38,7 @@ number(const uint8_t *at)
 static int
 read_frame(Head *head, const uint8_t *segment, int length)
 {
-    if (length < 8 || segment[2] != 8) return 0; /* bits a sample */
+    if (length < 8 || segment[2] != 8) return 0; /* bits per sample */
     head->height = number(segment + 3), head->width = number(segment + 5), head->components = segment[7];
     if (head->components < 1 || head->components > MOST_COMPONENTS || length != 8 + 3 * head->components) return 0;
     int across = 1, down = 1;
@@ -49,14 +50,15 @@ read_frame(Head *head, const uint8_t *segment, int length)
         if (component.down > down) down = component.down;
         head->component[i] = component;
     }
-    if (head->components == 1) across = down = 1; /* an MCU of one component is one block, whatever its factors say */
+    /* an MCU of one component is one block, whatever its factors */
+    if (head->components == 1) across = down = 1;
     head->across = 8 * across, head->down = 8 * down;
     head->rows = (head->height + head->down - 1) / head->down;
     head->columns = (head->width + head->across - 1) / head->across;
     return head->height > 0 && head->width > 0;
 }
 
-/* The one scan: all components in the frame's order, and all coefficients with all their bits. */
+/* Parse the only scan: all components in the frame's order, and all coefficients with all their bits. */
 static int
 read_scan(Head *head, const uint8_t *segment, int length)
 {
@@ -84,7 +86,8 @@ read_tables(Head *head, const uint8_t *segment, int length)
     return 1;
 }
 
-/* Read the segments up to the compressed pixels: 1, or 0 if they are no sequential Huffman picture of 8 bits in one scan. */
+/* Parse the segments before the compressed pixels. Returns 0 unless they belong to a sequential Huffman
+picture of 8 bits in one scan. */
 static int
 read_head(Head *head, const uint8_t *data, size_t size)
 {
@@ -119,8 +122,9 @@ read_head(Head *head, const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Pixels on each side of a part that a decoder may need, to enlarge components of fewer pixels smoothly. One pixel of
-such a component is enough. Where decoders to 1/2 or 1/4 leave components smaller too, one of theirs is up to 8 pixels. */
+/* Return the pixels on each side of a part that a decoder may need to upsample subsampled components
+smoothly. One pixel of such a component is enough; decoding to 1/2 or 1/4 may leave components subsampled
+too, and one of their pixels is up to 8 pixels. */
 static int
 margin(const Head *head)
 {
@@ -134,14 +138,16 @@ margin(const Head *head)
     return most;
 }
 
-/* Whether there are tiles. Those of one MCU are left: of 4 pixels a side 1/4 and 1/8 are as large. */
+/* Return whether there are tiles. Tiles of one MCU do not count: of 4 pixels per side, 1/4 and 1/8 are
+equally large. */
 INLINE int
 has_tiles(const Head *head)
 {
     return head->interval && head->columns % head->interval == 0 && (head->interval > 1 || head->columns == 1);
 }
 
-/* Where the compressed pixels that begin at `at` end, at a marker: it is the number's next one, or EOI behind the last. 0 if not. */
+/* Return where the compressed pixels from `at` end: at the marker of that number, or at EOI after the last. 0
+otherwise. */
 static size_t
 end_of_tile(const uint8_t *data, size_t at, size_t size, int64_t number, int64_t count)
 {
@@ -153,7 +159,8 @@ end_of_tile(const uint8_t *data, size_t at, size_t size, int64_t number, int64_t
     return 0;
 }
 
-/* The MCUs of one axis that hold pixels first to stop - 1 and those around them: [*begin, *end), whole tiles of so many. */
+/* Find the MCUs of one axis that hold pixels first to stop - 1 and those around them: [*begin, *end), in
+complete tiles. */
 static void
 needed(int first, int stop, int side, int pixels, int count, int tile, int *begin, int *end)
 {
@@ -233,31 +240,34 @@ refused:
     return result || PyErr_Occurred() ? result : Py_NewRef(Py_None);
 }
 
-/* ---- markers for a file that has none, or others ----
+/* ---- adding or replacing restart markers ----
 
-The differences between DC values are all that goes from one MCU to the next: behind a marker they count from 0. So of each tile
-the first code of each component is written anew, and so it is where a marker was; all other bits are copied, shifted. To find where
-the tiles begin all codes are read. */
+Only the differences between DC values carry over from one MCU to the next: after a marker they count from
+0. So the first code of each component in a tile, and at each old marker, is recomputed; all other bits are
+copied, shifted. All codes are read to find where the tiles begin. */
 
 #define INDEX_BITS 11
-#define LONGEST 31                                  /* bits of a code and of the number behind it */
-#define BEYOND (64 * LONGEST / 8 + 3 * 8)           /* bytes behind the compressed pixels that reading one block may touch */
-#define CUT_BYTES (2 * (LONGEST / 8 + 2) + 2) /* that a code that is written anew may add, where every second one is a 0 after 0xFF */
-#define EXTRA_BYTES (6 + 4 * (2 + 2 + 17 + 16)) /* of segments that say more: DRI, DHT */
+#define LONGEST 31                                  /* bits of a code and of the number after it */
+/* bytes after the compressed pixels that reading a block may touch */
+#define BEYOND (64 * LONGEST / 8 + 3 * 8)
+/* added at most by a recomputed code, if every second byte is a 0 after 0xFF */
+#define CUT_BYTES (2 * (LONGEST / 8 + 2) + 2)
+#define EXTRA_BYTES (6 + 4 * (2 + 2 + 17 + 16)) /* of additional segments: DRI, DHT */
 
-/* An entry says what the next bits are: BITS of them are codes with their numbers, which stand for COEFFICIENTS, and END if the last
-of them ends the block. 0: the code is longer, or none. */
+/* An entry describes the next bits: BITS of them are codes with their numbers, which stand for COEFFICIENTS,
+and END if the last one ends the block. 0: the code is longer, or there is none. */
 #define BITS(entry) ((entry) & 63)
 #define COEFFICIENTS(entry) ((entry) >> 6 & 127)
 #define END 0x8000
 
-/* A Huffman table. One code is looked up in `one` (in a DC table without the number's bits), as many as INDEX_BITS show in `many`. */
+/* A Huffman table. A code is looked up in `one` (in a DC table without the number's bits), all codes that
+INDEX_BITS show in `many`. */
 typedef struct {
     uint16_t one[1 << INDEX_BITS], many[1 << INDEX_BITS];
-    uint32_t limits[17]; /* of 16 bits that begin with a code of so many bits, or a shorter one: they are less */
-    int first[17];       /* of codes of so many bits: index of the first one's symbol - the code */
+    uint32_t limits[17]; /* 16 bits that begin with a code of so many bits, or fewer, are below this */
+    int first[17];       /* per number of bits: index of the first code's symbol - the code */
     const uint8_t *symbols;
-    uint16_t code[16]; /* of symbols below 16, and how many bits it has, 0 if it has none */
+    uint16_t code[16]; /* of symbols below 16, and its number of bits, 0 if it has none */
     uint8_t bits[16];
 } Table;
 
@@ -266,14 +276,14 @@ typedef struct {
     int component, is_first;
 } Block;
 
-/* Where the bits before and behind a code for a DC value that is written anew end and begin. */
+/* The ends of the unchanged bits before and after a recomputed DC code. */
 typedef struct {
     size_t stop, resume;
     int16_t value;
     uint8_t table, begins; /* 1: a tile begins with it */
 } Cut;
 
-/* What lies between the markers of a file: compressed pixels, each 0 behind a 0xFF taken out. */
+/* The data between the markers of a file: compressed pixels, without the 0 after each 0xFF. */
 typedef struct {
     uint8_t *bytes;
     size_t *ends; /* of each stretch, in bytes */
@@ -282,14 +292,14 @@ typedef struct {
 
 typedef struct {
     const uint8_t *at;
-    uint64_t word; /* its highest `count` bits are those before `at` that are to be read */
+    uint64_t word; /* its highest `count` bits are those before `at` that are not yet read */
     int count;
 } Reader;
 
 typedef struct {
     uint8_t *at;
     uint64_t pending;
-    int count; /* the last so many bits of `pending` are to be written, 0 to 7 between two calls */
+    int count; /* unwritten bits at the end of `pending`, 0 to 7 between calls */
 } Writer;
 
 INLINE uint64_t
@@ -300,7 +310,7 @@ big_endian(const uint8_t *at)
     return __builtin_bswap64(word);
 }
 
-/* The entry of a code of AC coefficients: a run of zeros, then a number of so many bits. */
+/* Return the entry of a code of AC coefficients: a run of zeros, then a number of so many bits. */
 static uint16_t
 ac_entry(int symbol, int bits)
 {
@@ -309,7 +319,7 @@ ac_entry(int symbol, int bits)
     return (uint16_t)(symbol ? bits + size + ((run + 1) << 6) : bits | END);
 }
 
-/* Read a table as libjpeg does: 1, or 0 if its codes do not fit into their bits, or a symbol is none of DC. */
+/* Read a table like libjpeg. Returns 0 if its codes do not fit their bits, or a DC symbol is invalid. */
 static int
 make_table(Table *table, const uint8_t *counts, int is_ac)
 {
@@ -347,7 +357,7 @@ make_table(Table *table, const uint8_t *counts, int is_ac)
     return 1;
 }
 
-/* Read a code that has more bits than the index: its symbol, and its bits; -1 if there is none such. */
+/* Read a code longer than the index. Returns its symbol and its bits; -1 if there is no such code. */
 static SLOW int
 long_code(const Table *table, uint64_t word, int *bits)
 {
@@ -358,7 +368,7 @@ long_code(const Table *table, uint64_t word, int *bits)
     return -1;
 }
 
-/* Take more bits in, so that there are 56 or more. */
+/* Refill to 56 or more bits. */
 INLINE void
 refill(Reader *reader)
 {
@@ -373,7 +383,7 @@ position(const Reader *reader, const uint8_t *bytes)
     return (size_t)(reader->at - bytes) * 8 - (size_t)reader->count;
 }
 
-/* Read the codes of a block's AC coefficients: 1, or 0 if there are no such. */
+/* Read the codes of a block's AC coefficients. Returns 0 if they are invalid. */
 INLINE int
 skip_ac(const Table *table, Reader *reader)
 {
@@ -393,7 +403,8 @@ skip_ac(const Table *table, Reader *reader)
     return k == 64;
 }
 
-/* Read the code of a block's DC difference, and add it: 1, or 0 if there is no such, or the value is out of all bounds. */
+/* Read the code of a block's DC difference, and add it. Returns 0 if it is invalid, or the value is out of
+range. */
 INLINE int
 read_dc(const Table *table, Reader *reader, int *value)
 {
@@ -409,7 +420,7 @@ read_dc(const Table *table, Reader *reader, int *value)
     return *value >= -32767 && *value <= 32767;
 }
 
-/* Write bits, at most 56; those above them are 0. */
+/* Write bits, at most 56; higher bits are 0. */
 INLINE void
 put(Writer *writer, uint64_t bits, int count)
 {
@@ -428,7 +439,7 @@ put(Writer *writer, uint64_t bits, int count)
     writer->pending = pending, writer->count = left & 7;
 }
 
-/* The next 57 bits or more, from the highest one down. */
+/* Return the next 57 or more bits, left-aligned. */
 INLINE uint64_t
 bits_at(const uint8_t *bytes, size_t bit)
 {
@@ -448,8 +459,8 @@ category(int value)
     return value ? 32 - __builtin_clz((unsigned)abs(value)) : 0;
 }
 
-/* The MCUs of a tile: of the divisors of those of a row from 2 on the one that is closest to 4, or all of them. As interval_of in
-codecs/jpeg_parts.py. */
+/* Return the MCUs per tile: the divisor, from 2 on, of a row's MCUs that is closest to 4; or all. Like
+interval_of in codecs/jpeg_parts.py. */
 static int
 tile_of(int columns)
 {
@@ -460,7 +471,8 @@ tile_of(int columns)
     return columns;
 }
 
-/* Take the stretches between markers. Returns: where EOI is, or 0 if another marker comes first, or another number of stretches. */
+/* Copy the stretches between markers. Returns the place of EOI; 0 if another marker comes first, or their
+number differs. */
 static size_t
 unescape(const uint8_t *data, size_t at, size_t size, Stretches *stretches)
 {
@@ -483,7 +495,8 @@ unescape(const uint8_t *data, size_t at, size_t size, Stretches *stretches)
     return at - 2;
 }
 
-/* Read all codes, up to bit *end, and note those that are written anew: how many, or -1 if the picture is damaged. */
+/* Read all codes up to bit *end, and record those to recompute. Returns their number, or -1 if the picture is
+damaged. */
 static int64_t
 find_cuts(const Head *head, const Table *dc, const Table *ac, const Stretches *stretches, int tile, Cut *cuts, size_t *end)
 {
@@ -529,7 +542,8 @@ find_cuts(const Head *head, const Table *dc, const Table *ac, const Stretches *s
     return all_bits - *end < 8 ? cut - cuts : -1;
 }
 
-/* Give a table codes for more values, longer than those it has: the bytes of a segment that says so, or 0 if there is no room. */
+/* Add codes for more values to a table, longer than its own. Returns the bytes of a segment with the table, 0
+if there is no room. */
 static size_t
 extend(Table *table, int name, unsigned missing, uint8_t *out)
 {
@@ -539,8 +553,8 @@ extend(Table *table, int name, unsigned missing, uint8_t *out)
     for (int i = 1; i <= 16; i++)
         if (counts[i - 1]) bits = i;
     for (int i = 1; i <= bits; i++) code = (code << 1) + counts[i - 1], all += counts[i - 1];
-    if (all + more > 16) return 0; /* it has one twice */
-    for (; (1u << bits) - code <= more; bits++, code <<= 1) /* a code of ones alone is none */
+    if (all + more > 16) return 0; /* a symbol occurs twice */
+    for (; (1u << bits) - code <= more; bits++, code <<= 1) /* a code of ones only is not allowed */
         if (bits == 16) return 0;
     size_t length = 2 + 17 + all + more;
     uint8_t start[] = {0xFF, DHT, (uint8_t)(length >> 8), (uint8_t)length, (uint8_t)name};
@@ -555,14 +569,14 @@ extend(Table *table, int name, unsigned missing, uint8_t *out)
     return 2 + length;
 }
 
-/* Fill the last byte up with ones. */
+/* Fill the last byte with ones. */
 INLINE void
 end_byte(Writer *writer)
 {
     if (writer->count) put(writer, 0xFF >> writer->count, 8 - writer->count);
 }
 
-/* Write all tiles, with markers between them: the number of bytes. */
+/* Write all tiles with markers between them. Returns the number of bytes. */
 static size_t
 write_tiles(const Table *dc, const uint8_t *bytes, const Cut *cuts, int64_t count, size_t end, uint8_t *out)
 {
@@ -586,7 +600,8 @@ write_tiles(const Table *dc, const uint8_t *bytes, const Cut *cuts, int64_t coun
     return (size_t)(writer.at - out);
 }
 
-/* Write the compressed pixels anew, and the segments that they need before them: bytes of both, or 0 if the picture is damaged. */
+/* Write the compressed pixels and the segments that they need before them. Returns the bytes of both, 0 if
+the picture is damaged. */
 static size_t
 write_anew(const Head *head, Stretches *stretches, int tile, Cut *cuts, uint8_t *out, uint8_t *extra, size_t *extras)
 {
@@ -638,7 +653,7 @@ LOOP(jpeg_with_restarts)
     if (!read_head(&head, data, size) || head.pixels >= size) goto done;
     int tile = tile_of(head.columns);
     int64_t units = (int64_t)head.rows * head.columns;
-    if (units == tile || units / 4 > (int64_t)size) goto done; /* of an MCU there are two bits at least */
+    if (units == tile || units / 4 > (int64_t)size) goto done; /* an MCU has at least two bits */
     if (head.interval <= tile && has_tiles(&head)) {
         result = Py_NewRef(args[0]);
         goto done;

@@ -1,15 +1,17 @@
-/* The loop of orders/mixture.py, which says what it computes and has it in NumPy (_turned, then _deal), with the same result. */
+/* The loop of orders/mixture.py, which specifies it and has it in NumPy (_turned, then _deal), with the same
+result. */
 #include "native.h"
 
 #define PIECE_ROWS 4096        /* interleaving.PIECE_ROWS */
 #define MOST (INT64_C(1) << 31) /* mixture._LARGE: products of two such numbers fit */
 
-/* Of packs that are dealt to against others: the draws of all, of the first half, and the halves: a node, or -1 - a pack. */
+/* A node of the tree of packs: draws of all its packs, of the first half, and the halves: a node, or -1 - a
+pack. */
 typedef struct {
     int64_t whole, own, first, second;
 } Node;
 
-/* A global batch: its first position, that behind its last, and by how many its positions are turned. */
+/* A global batch: its first position, its end, and the rotation of its positions. */
 typedef struct {
     int64_t first, stop, turn;
 } Batch;
@@ -23,7 +25,7 @@ batch_of(int64_t position, int64_t batch, int64_t length, uint64_t key)
     return (Batch){first, first + (int64_t)size, (int64_t)turn};
 }
 
-/* Whether a walk ends at a pack, and stays within numbers that fit. */
+/* Return whether a walk ends at a pack, and stays within numbers that fit. */
 static int
 sound(const Node *nodes, Py_ssize_t count, int64_t packs)
 {
@@ -38,7 +40,7 @@ sound(const Node *nodes, Py_ssize_t count, int64_t packs)
     return packs > 0;
 }
 
-/* Deal one place: return its pack, and change it to the pack's draw. */
+/* Deal a place: return its pack, and change it to the pack's draw. */
 static inline int64_t
 pack_of(const Node *nodes, int64_t next, int64_t *place)
 {

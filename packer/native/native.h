@@ -1,6 +1,8 @@
-/* What the files of the extension share: compilers and processors, copies past the caches, arguments from Python.
+/* Shared by the files of the extension: compilers and processors, copies past the caches, arguments from
+Python.
 
-Each file begins by saying which Python module calls it, and has the same loops in Python or NumPy, with the same results.
+Each file begins with the Python module that calls it. That module has the same loops in Python or NumPy,
+with the same results.
 */
 #ifndef NATIVE_H
 #define NATIVE_H
@@ -23,14 +25,15 @@ Each file begins by saying which Python module calls it, and has the same loops 
 
 #define INLINE static inline __attribute__((always_inline))
 #define SLOW __attribute__((noinline, cold))
-#define NOINLINE __attribute__((noinline)) /* inlined into a larger function, GCC forgets `restrict` and uses no vectors */
+/* inlined into a larger function, GCC ignores `restrict` and uses no vectors */
+#define NOINLINE __attribute__((noinline))
 #define RARE(condition) __builtin_expect(!!(condition), 0)
 #if defined(__clang__) || __GNUC__ >= 9
-#define VECTORS /* __builtin_convertvector, and vectors that a processor need not have */
+#define VECTORS /* __builtin_convertvector, and vectors beyond the processor's */
 #endif
 
-/* Functions that are compiled for AVX2 too, or for AVX-512 as well, and chosen when the extension is loaded. GCC knows the
-name of the last from version 12 on; an older one ends with an error. */
+/* Functions that are also compiled for AVX2, or for AVX2 and AVX-512, and chosen when the extension is
+loaded. GCC knows the latter's name from version 12 on; older ones fail. */
 #if defined(__x86_64__) && defined(__GLIBC__) && (defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 9)
 #define CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -46,10 +49,10 @@ name of the last from version 12 on; an older one ends with an error. */
 
 /* ---- memory ---- */
 
-#define LINE 64 /* bytes; on other processors than most, prefetches are a few more or fewer */
+#define LINE 64 /* bytes; with other line sizes there are only a few more or fewer prefetches */
 
-/* Copy past the caches, which neither read the lines of `to` first nor keep them. ahead: bytes that are prefetched, or 0.
-FENCE() makes the bytes visible to whoever is told that they are there. */
+/* Copy past the caches, which then neither read the lines of `to` first nor keep them. ahead: bytes that are
+prefetched, or 0. FENCE() makes the bytes visible to threads that learn of them. */
 #if defined(__SSE2__)
 #define FENCE() _mm_sfence()
 INLINE void
@@ -77,13 +80,13 @@ stream(uint8_t *to, const uint8_t *from, size_t n, size_t ahead)
 
 /* ---- arguments ---- */
 
-/* The buffers that one call has of its arguments. Start with {0}. */
+/* The argument buffers of a call. Initialise with {0}. */
 typedef struct {
     int count;
     Py_buffer views[8];
 } Buffers;
 
-/* Get the buffer of one more argument; NULL, with an exception set, if it has none such. */
+/* Get the buffer of a further argument. Returns NULL with an exception set if it has none. */
 static inline Py_buffer *
 get_buffer(Buffers *buffers, PyObject *object, int flags)
 {
@@ -99,7 +102,7 @@ release_buffers(Buffers *buffers)
     while (buffers->count) PyBuffer_Release(buffers->views + --buffers->count);
 }
 
-/* Set an exception; -1 for the caller to return. */
+/* Set an exception; return -1. */
 static inline int
 refuse(PyObject *type, const char *sentence)
 {
@@ -130,7 +133,8 @@ random_word(uint64_t counter, uint64_t key)
 
 /* ---- the GIL ---- */
 
-/* Work without the GIL if it is long: having it back can take 5 ms where another thread computes. */
+/* Run long work without the GIL. Short work keeps it: taking it back can take 5 ms while another thread
+computes. */
 #define BEGIN_WITHOUT_GIL_IF(is_long)                                   \
     {                                                                   \
         PyThreadState *released = (is_long) ? PyEval_SaveThread() : NULL;

@@ -1,7 +1,8 @@
-/* The loops of randomness.permute and unpermute, which say what they compute and have them in NumPy, to the same bit.
+/* The loops of randomness.permute and unpermute, which specify them and have them in NumPy, to the same bit.
 
-Plain C on 64-bit integers, so that every compiler and processor gives equal numbers. A position's six rounds wait for each
-other, those of different positions do not: BATCH of them go through a round together, in vectors where the compiler can.
+Plain C on 64-bit integers, so that every compiler and processor computes equal numbers. The six rounds of
+a position depend on each other, those of different positions do not: BATCH positions go through a round
+together, in vectors where possible.
 */
 #include "native.h"
 
@@ -15,7 +16,8 @@ typedef struct {
     uint64_t keys[ROUNDS];
 } Network;
 
-/* Send `count` <= BATCH numbers once through the network, or back, in place. `back` is a constant to the compiler. */
+/* Send `count` <= BATCH numbers once through the network, or backwards, in place. `back` is a compile-time
+constant. */
 INLINE void
 rounds(uint64_t *restrict numbers, int count, const Network *net, const int back)
 {
@@ -24,7 +26,8 @@ rounds(uint64_t *restrict numbers, int count, const Network *net, const int back
     uint64_t a = net->a, b = net->b;
     double inverse = 1.0 / (double)b;
     for (int i = 0; i < count; i++) {
-        /* A division is slow and has no vector form. This quotient is off by one at most, which the remainder shows. */
+        /* A division is slow and has no vector form. This quotient is off by at most 1, which the remainder
+        shows. */
         int64_t number = (int64_t)numbers[i];
         int64_t quotient = (int64_t)((double)number * inverse);
         int64_t rest = number - quotient * (int64_t)b;
@@ -72,7 +75,7 @@ pass_back(uint64_t *restrict numbers, int count, const Network *net)
 static void
 walk(const int64_t *given, int64_t *found, Py_ssize_t count, const Network *net, int back)
 {
-    _Alignas(64) uint64_t batch[BATCH]; /* a vector that crosses lines of the cache costs 5 % */
+    _Alignas(64) uint64_t batch[BATCH]; /* a vector that crosses cache lines costs 5 % */
     void (*through)(uint64_t *restrict, int, const Network *) = back ? pass_back : pass;
     for (Py_ssize_t at = 0; at < count; at += BATCH) {
         int some = count - at < BATCH ? (int)(count - at) : BATCH;
@@ -84,7 +87,7 @@ walk(const int64_t *given, int64_t *found, Py_ssize_t count, const Network *net,
     }
 }
 
-/* 0..n-1 in the order of their hashes, which all differ: a merge sort, bottom up. */
+/* 0..n-1 in the order of their hashes, which all differ: a bottom-up merge sort. */
 static void
 sort_hashes(uint64_t key, int n, uint8_t *sorted)
 {
@@ -121,8 +124,8 @@ permute_all(const int64_t *given, int64_t *found, Py_ssize_t count, const Networ
     }
 }
 
-/* permute(positions, numbers, n, a, b, key, round_keys) -> the first position that is not in 0..n-1, or -1;
-   unpermute(numbers, positions, ...) -> the first number that is not, or -1 */
+/* permute(positions, numbers, n, a, b, key, round_keys) -> the first position outside 0..n-1, or -1;
+   unpermute(numbers, positions, ...) -> the first number outside, or -1 */
 static PyObject *
 either(PyObject *const *args, Py_ssize_t count, int back)
 {

@@ -1,24 +1,26 @@
-/* The loops of pixels/decode_resize.py, which says what they compute and has them in NumPy, to the same byte.
+/* The loops of pixels/decode_resize.py, which specifies them and has them in NumPy, to the same byte.
 
-Plain C, integers only, so that every compiler and processor gives equal bytes. Two things make it fast:
+Plain C, integers only, so that every compiler and processor computes equal bytes. It is fast because:
 
-  - Weights of 256ths keep every sum within 16 bits, twice as many lanes as 32.
-  - Rows are weighted first: that runs along memory and leaves, for the columns, a single row of the picture, which
+  - Weights of 256ths keep every sum within 16 bits, which gives twice as many lanes as 32.
+  - Rows are weighted first: that runs along memory and leaves, for the columns, a single row of the
+    picture, which
     stays in the first cache.
 */
 #include "native.h"
 
-#define MOST_SHORT_TAPS 6 /* of weights in 256ths; longer filters have 65536ths, or their weights would be too coarse */
+/* of weights in 256ths; longer filters have 65536ths, because 256ths would be too coarse */
+#define MOST_SHORT_TAPS 6
 
 typedef struct {
-    const int32_t *first;    /* [results]: where each result's taps begin in the source */
+    const int32_t *first;    /* [results]: first tap of each result in the source */
     const uint16_t *weights; /* [results][taps] */
     Py_ssize_t results, taps;
-    Py_ssize_t from, to; /* the part of the source that they cover */
+    Py_ssize_t from, to; /* covered part of the source */
     int bits;            /* the weights of a result sum to 1 << bits, 8 or 16 */
 } Axis;
 
-/* Weight rows of bytes: 128 + the sum, divided by 256. `taps` is a constant wherever this is inlined. */
+/* Weight rows of bytes: (128 + sum) / 256. `taps` is a constant wherever this is inlined. */
 INLINE void
 short_rows(uint16_t *restrict row, const uint8_t *const *rows, const uint16_t *w, int taps, Py_ssize_t count)
 {
@@ -90,8 +92,8 @@ typedef uint16_t Lanes __attribute__((vector_size(16)));
 typedef uint64_t Halves __attribute__((vector_size(16)));
 typedef uint8_t Bytes __attribute__((vector_size(8)));
 
-/* Weight one result's pixels, two at a time: half the lanes hold the even ones, half the odd ones. A pixel is four
-lanes; where it has fewer channels, the lanes after them hold its neighbours', and nobody looks at the result. */
+/* Weight one result's pixels, two at a time: half the lanes hold the even ones, half the odd ones. A pixel is
+four lanes; with fewer channels the remaining lanes hold its neighbours', and their results are ignored. */
 INLINE Lanes
 weigh(const uint16_t *pixels, const uint16_t *weights, int step, int pairs)
 {
@@ -120,7 +122,7 @@ finish(Lanes one, Lanes other)
     return ((Lanes)(Halves){a[0], b[0]} + (Lanes)(Halves){a[1], b[1]} + 128) >> 8;
 }
 
-/* `lanes` holds, a result and a pair of taps, the two weights four times each. */
+/* `lanes` holds, per result and pair of taps, each of the two weights four times. */
 INLINE void
 across_short(uint8_t *out, const uint16_t *row, Py_ssize_t results, const Py_ssize_t *offsets, const uint16_t *lanes,
              int step, int channels, int pairs)
@@ -185,10 +187,12 @@ resample_rows(const uint8_t *source, Py_ssize_t stride, int step, uint8_t *resul
     }
 }
 
-#define TURN 48        /* bytes: whole pixels of 1, 3 and 4 channels, so that each lane meets one channel only */
+/* bytes: complete pixels of 1, 3 and 4 channels, so that each lane sees one channel only */
+#define TURN 48
 #define MOST_TURNS 256 /* until 16 bits are full */
 
-/* Squares are added up as two bytes, apart: all stays within 16 bits, as many lanes as that makes. */
+/* Squares are summed as two separate bytes: everything stays within 16 bits, with as many lanes as that
+allows. */
 INLINE void
 sum_turns(const uint8_t *bytes, Py_ssize_t turns, int lanes, int channels, uint64_t *sums, uint64_t *squares)
 {
@@ -224,7 +228,7 @@ get_axis_array(Buffers *buffers, PyObject *object, Py_ssize_t itemsize, int dime
     return NULL;
 }
 
-/* Take an axis apart: three arguments (first, weights, bits). Nothing in it may lead outside the source. */
+/* Parse an axis from three arguments (first, weights, bits). Nothing in it may lead outside the source. */
 static int
 get_axis(Buffers *buffers, PyObject *const *args, Py_ssize_t size, Py_ssize_t results, Axis *axis)
 {
@@ -251,7 +255,7 @@ get_axis(Buffers *buffers, PyObject *const *args, Py_ssize_t size, Py_ssize_t re
     return sound ? 0 : refuse(PyExc_ValueError, "an axis: does not fit the pictures.");
 }
 
-/* Say whether the view is uint8 [h, w, C] whose rows may lie apart and whose pixels may not. */
+/* Return whether the view is uint8 [h, w, C] with adjacent pixels; rows may be apart. */
 static int
 is_picture(const Py_buffer *view)
 {
@@ -265,7 +269,7 @@ run(const Py_buffer *source, const Py_buffer *result, const Axis *down, const Ax
 {
     int step = (int)source->shape[2];
     Py_ssize_t pairs = (over->taps + 1) / 2, count = step * (over->to - over->from);
-    /* Vectors are read whole, with weights of 0 past the last pixel. */
+    /* Vectors are read in full, with weights of 0 after the last pixel. */
     size_t row_bytes = 2 * (size_t)count + 32, sums_bytes = down->bits == 8 ? 0 : 4 * (size_t)count;
     size_t offsets_bytes = sizeof(Py_ssize_t) * (size_t)over->results;
     size_t lanes_bytes = over->bits == 8 ? 16 * (size_t)(pairs * over->results) : 0;

@@ -1,8 +1,8 @@
-/* The loop of tables/transform/column_sums.py, which says what it computes and has it in NumPy, to the same bit.
+/* The loop of tables/transform/column_sums.py, which specifies it and has it in NumPy, to the same bit.
 
-Each column's sums are added up row after row, so that columns beside each other make the lanes of a vector, and NumPy
-adds in the same order. A product is rounded before it is added: nothing here may be contracted to a fused operation.
-Strips of rows stay in the first cache while one group of columns after the other goes over them.
+Each column's sums are added row after row, so that adjacent columns are the lanes of a vector, and NumPy
+adds in the same order. A product is rounded before it is added: nothing here may be contracted to a fused
+operation. Strips of rows stay in the first cache while one group of columns after the other is summed.
 */
 #include "native.h"
 
@@ -36,7 +36,7 @@ cell(const char *at, int single)
     return x;
 }
 
-/* Add a strip of rows to the sums of one column. */
+/* Add a strip of rows to the sums of a column. */
 INLINE void
 add_one(const char *at, Py_ssize_t itemsize, Py_ssize_t rows, const uint8_t *mask, int single, double *own)
 {
@@ -59,7 +59,7 @@ typedef double Lanes __attribute__((vector_size(8 * GROUP)));
 typedef float Singles __attribute__((vector_size(4 * GROUP)));
 typedef int64_t Bits __attribute__((vector_size(8 * GROUP)));
 
-/* The same for GROUP columns that lie side by side: a lane each. */
+/* The same for GROUP adjacent columns, one lane each. */
 INLINE void
 add_group(const char *at, Py_ssize_t itemsize, Py_ssize_t rows, const uint8_t *mask, int single, double *figures)
 {
@@ -96,7 +96,7 @@ add_group(const char *at, Py_ssize_t itemsize, Py_ssize_t rows, const uint8_t *m
 }
 #endif
 
-/* Take the first cell that is not missing as what the others are counted from; clear the rest. */
+/* Use the first cell that is not missing as the shift of the others; clear the rest. */
 static void
 begin(const char *at, Py_ssize_t itemsize, Py_ssize_t rows, const uint8_t *mask, int single, double *own)
 {
@@ -120,7 +120,7 @@ all_whole(const char *at, Py_ssize_t itemsize, Py_ssize_t rows, const uint8_t *m
         double x;
         if (mask && !mask[i]) continue;
         x = cell(at, single);
-        /* From 2**53 on, and wherever it is no number, there is nothing behind the point. */
+        /* From 2**53 on, and for NaN, there are no decimals. */
         if (x < 9007199254740992.0 && x > -9007199254740992.0 && (double)(int64_t)x != x) return 0;
     }
     return 1;
@@ -158,7 +158,7 @@ add_block(const char *records, Py_ssize_t itemsize, Py_ssize_t rows, const uint8
         }
     }
     for (Py_ssize_t c = 0; c < columns; c++) {
-        double *own = figures + c * FIGURES; /* no minus zeros: NumPy may find another first */
+        double *own = figures + c * FIGURES; /* no negative zeros: NumPy may meet another zero first */
         own[SUM] += 0.0, own[LEAST] += 0.0, own[MOST] += 0.0;
     }
 }

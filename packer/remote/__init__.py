@@ -1,11 +1,11 @@
-"""Objects in stores by URL, read and written whole or in ranges; nothing here knows what they hold.
+"""Objects in stores by URL, read and written completely or in ranges, without knowledge of their content.
 
-    urls.py             s3://bucket/key and the like, taken apart
-    access.py           the functions that everybody calls; each request goes to the helper process
-    helper.py           the helper process: one for a process and its forked children, a thread a connection
-    object_store.py     stores, through obstore or, of other schemes, fsspec: attempts, versions, exact lengths
-    credentials.py      endpoint, region and keys as AWS's own tools find them
-    store_errors.py     what a store answered, as one sentence
+    urls.py             parsing of s3://bucket/key and other URLs
+    access.py           the functions for other folders; each request goes to the helper process
+    helper.py           the helper process of a process and its forked children, with a thread per connection
+    object_store.py     stores, through obstore or, for other schemes, fsspec: retries, versions, exact
+    lengths credentials.py      endpoint, region and keys, located like AWS's tools do
+    store_errors.py     errors of stores as sentences
 
 Start with access.py. Imports: nothing.
 """

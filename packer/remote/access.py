@@ -1,14 +1,15 @@
-"""Objects by URL: looked up, listed, read whole or in ranges, and written.
+"""Objects by URL: size and version, listing, complete and ranged reads, writes.
 
-Every request goes to a helper process (service.py), started when the first one is made. A store's client in this
-process would hang for ever in a forked child (its threads are gone there, its locks are not), and we fork; forked
-children use their parent's helper over connections of their own. The helper ends with the last process that holds its
-control socket, however that ends. It is told the environment variables of the caller with each request, so that what is
-set later counts, too.
+Every request goes to a helper process (service.py), started by the first request. A store's client in this
+process would hang in a forked child, where its threads are gone and its locks are not, and packer forks.
+Forked children use their parent's helper over connections of their own. The helper ends with the last process
+that holds its control socket, however that process ends. Each request carries the caller's environment
+variables, so that later changes apply too.
 
-Functions raise RemoteError if the store refuses, or does not answer for as long as `patience` says (seconds); NotThereError if there
-is no such object; ReplacedError if it is not the version that was asked for; UsageError for a URL that nothing reads; and
-MissingDependencyError. All are thread-safe; each thread that waits has a connection of its own.
+Functions raise RemoteError if the store refuses, or does not answer within `patience` seconds;
+MissingObjectError if there is no such object; FormatError if the object has another version than requested;
+UsageError for a URL that nothing reads; and MissingDependencyError. All are thread-safe; each waiting thread
+has its own connection.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from packer.remote.urls import OBSTORE, ObjectUrl
 from packer.service import Service, start
 
 PATIENCE = 30.0
-"""Seconds for which a request is tried again; rows that a training run waits for are worth more."""
+"""Seconds for which a request is retried. Rows that a training run waits for get ROWS_PATIENCE."""
 ROWS_PATIENCE = 300.0
 STALL_SECONDS = 10.0
-"""Without a byte, until a request is made anew."""
+"""Seconds without a byte until a request is repeated."""
 
 _PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -42,13 +43,16 @@ def stat(url: str, *, patience: float = PATIENCE) -> ObjectInfo:
 def read_all(
     url: str, most: int | None = None, *, patience: float = PATIENCE
 ) -> tuple[bytearray, ObjectInfo]:
-    """Return all bytes of an object, with its size and version. most: raise RemoteError for a larger one."""
+    """Return all bytes of an object, and its size and version.
+
+    most: raise RemoteError for a larger object.
+    """
     info, data = _call("read_all", url, patience, most)
     return data, ObjectInfo(*info)
 
 
 def read_end(url: str, count: int, *, patience: float = PATIENCE) -> tuple[bytearray, ObjectInfo]:
-    """Return the last bytes of an object, fewer only if it is smaller, with its size and version: one request."""
+    """Return the last `count` bytes of an object (or all), its size and version, by one request."""
     info, data = _call("read_end", url, patience, count)
     return data, ObjectInfo(*info)
 
@@ -56,37 +60,40 @@ def read_end(url: str, count: int, *, patience: float = PATIENCE) -> tuple[bytea
 def read_range(
     url: str, start: int, stop: int, info: ObjectInfo, path: str = "", *, patience: float = PATIENCE
 ) -> bytearray:
-    """Return the bytes [start, stop) of this version of an object: exactly these, or an error.
+    """Return exactly the bytes [start, stop) of this version of an object, or raise an error.
 
-    path: of a file of this machine in which the bytes are written at the same places, instead of returning them; SpaceError is raised
-    if it cannot be written.
+    path: a local file that receives the bytes at the same offsets; nothing is returned then. Raises
+    SpaceError if it cannot be written.
     """
     return _call("read_range", url, patience, start, stop, info, path)[1]
 
 
 def list_objects(url: str, *, patience: float = PATIENCE) -> list[tuple[str, ObjectInfo]]:
-    """Return all objects below a folder, sorted: names relative to it, sizes and versions. An empty list if there are none."""
+    """Return the objects below a folder, sorted: relative names, sizes and versions; [] if there are none."""
     return [(name, ObjectInfo(*info)) for name, info in _call("list_objects", url, patience)[0]]
 
 
 def put_file(url: str, path: str, *, patience: float = PATIENCE) -> None:
-    """Write a file's bytes as an object, in parts if it is large: readers see the whole of it or what was there before."""
+    """Upload a file as an object, in parts if it is large.
+
+    Readers see the old object or the complete new one.
+    """
     _call("put", url, patience, os.path.abspath(path))
 
 
 def helper_process() -> int:
-    """Return the process id of the helper, which is started if there is none: for those who measure it."""
+    """Return the process id of the helper, starting it if needed; for measurements."""
     number: int = _HELPER.ask([None, "pid"])[0]
     return number
 
 
 def _call(method: str, url: str, patience: float, *arguments: Any) -> tuple[Any, bytearray]:
-    """Have the helper run a method of a store; return its value and bytes."""
+    """Run a store's method in the helper; return its value and bytes."""
     place = ObjectUrl.parse(url)
     library = "obstore" if place.scheme in OBSTORE else "fsspec"
     if library == "fsspec" and not method.startswith(("stat", "read_")):
         raise UsageError(
-            f"{url}: objects there are only read. Folders are listed and written at s3://, gs:// and az://."
+            f"{url}: packer only reads there. It lists and writes folders at s3://, gs:// and az://."
         )
     if importlib.util.find_spec(library) is None:
         raise MissingDependencyError(library, url)
@@ -99,12 +106,12 @@ def _call(method: str, url: str, patience: float, *arguments: Any) -> tuple[Any,
 
 
 class _Helper(Service):
-    """The helper process, which gets the other ends of connections over its control socket."""
+    """The helper process, which receives the other ends of connections over its control socket."""
 
-    _control: tuple[socket.socket, int] | None = None  # and how many helpers had died
+    _control: tuple[socket.socket, int] | None = None  # the socket, and the number of earlier deaths
 
     def close(self) -> None:
-        """Let the helper end, unless forked children have it still."""
+        """Let the helper end, unless forked children still use it."""
         with self._lock:
             if self._control is not None:
                 self._control[0].close()
@@ -114,13 +121,13 @@ class _Helper(Service):
         with self._lock:
             if self._control is None or self._control[1] != self._deaths:
                 self.close()
-                # A pipe of the caller's stderr would stay open for as long as the helper lives.
+                # An inherited stderr pipe would stay open as long as the helper lives.
                 control = start("packer.remote.helper", cwd="/", stderr=subprocess.DEVNULL)
                 self._control = control, self._deaths
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    # One byte a connection: the kernel keeps those with descriptors apart.
+                    # One byte per connection: the kernel does not merge messages with descriptors.
                     socket.send_fds(self._control[0], [b"c"], [theirs.fileno()])
                 except OSError:  # it has ended
                     ours.close()
@@ -130,8 +137,8 @@ class _Helper(Service):
 
     def _died(self, request: Any, error: BaseException) -> PackerError:
         return RemoteError(
-            f"{request[1]}: the helper process that reads it could not be asked ({str(error) or 'it ended'})."
-            " Look at limits (ulimit -n, ulimit -u), and for what ends processes: the system does when memory runs out."
+            f"{request[1]}: the helper process that reads it failed ({str(error) or 'it ended'})."
+            " Check the limits (ulimit -n, ulimit -u), and whether the system ended it for lack of memory."
         )
 
 

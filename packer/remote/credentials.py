@@ -1,7 +1,7 @@
-"""Endpoint, region and keys of S3 as AWS's own tools find them: environment variables, then the profile in ~/.aws.
+"""Endpoint, region and keys of S3, as AWS's tools find them: in environment variables, then in ~/.aws.
 
-Keys that a program has to be asked for (sso, roles, credential_process) come from boto3, if that is installed. Google's and
-Azure's variables are obstore's business.
+Keys that a program must provide (sso, roles, credential_process) come from boto3, if it is installed. obstore
+reads the variables of Google and Azure itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _AMAZON = ("amazonaws.com", "amazonaws.com.cn")
 _KEY_SERVERS = ("169.254.0.0/16", "fd00:ec2::254", *_AMAZON)
 """Hosts that give keys to machines, containers and web identities."""
 NOWHERE = "127.0.0.1:1"
-"""A proxy that is not there: requests to other hosts than the endpoint's end at it."""
+"""A proxy that does not exist: requests to other hosts than the endpoint's fail there."""
 _ASKED = ("role_arn", "sso_session", "sso_start_url", "credential_process", "login_session")
 
 
 def apply(environment: Mapping[str, str]) -> None:
-    """Have these variables, and no others whose names begin alike, in this process's environment."""
+    """Set these environment variables in this process, and delete others with the same prefixes."""
     begins = tuple({name.partition("_")[0] + "_" for name in (*environment, "AWS_", "GOOGLE_", "AZURE_")})
     for name in [name for name in os.environ if name.startswith(begins)]:
         del os.environ[name]
@@ -36,7 +36,10 @@ def apply(environment: Mapping[str, str]) -> None:
 
 
 def aws_options(url: str, environment: Mapping[str, str]) -> tuple[dict[str, Any], Any]:
-    """Return obstore's options of S3, and a provider of keys or None. Raises RemoteError if there are no keys anywhere."""
+    """Return obstore's options for S3, and a provider of keys or None.
+
+    Raises RemoteError if there are no keys.
+    """
     profile = _profile(environment)
     config: dict[str, Any] = {}
     endpoint = _first(environment, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") or profile.get(
@@ -68,10 +71,11 @@ def aws_options(url: str, environment: Mapping[str, str]) -> tuple[dict[str, Any
 
 
 def redirect_guard(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return client options that keep redirects on the endpoint's host; {} behind a proxy, to which all requests go.
+    """Return client options that keep redirects on the endpoint's host; {} behind a proxy.
 
-    The client follows redirects with the session token among the headers, and has no option against that. config: of aws_options,
-    where keys are in it; without keys in it or in the environment the servers that give them are reached, too.
+    A proxy receives all requests. The client follows redirects with the session token in the headers, and has
+    no option against it. config: from aws_options, with keys if it found some. If neither config nor the
+    environment has keys, the servers that give keys are allowed too.
     """
     if any(
         os.environ.get(f"{kind}_PROXY") or os.environ.get(f"{kind}_proxy") or environment.get(f"{kind}_PROXY")
@@ -93,7 +97,7 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the profile in use says, in ~/.aws/config and ~/.aws/credentials; empty without one."""
+    """Return the settings of the active profile in ~/.aws/config and ~/.aws/credentials; {} without one."""
     name = _first(environment, "AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
     home = os.path.join(_first(environment, "HOME", "USERPROFILE") or os.path.expanduser("~"), ".aws")
     found: dict[str, str] = {}
@@ -114,13 +118,14 @@ def _boto3_provider(url: str) -> Any:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
         raise RemoteError(
-            f"{url}: the profile in use has to be asked for its keys, which boto3 does. Run: pip install boto3"
+            f"{url}: the keys of the active profile come from a program, which boto3 runs. Run: pip install"
+            " boto3"
         ) from None
     return Boto3CredentialProvider()
 
 
 def _check_metadata(url: str) -> None:
-    """Raise RemoteError where there is no machine's role to take keys from: obstore would look for it for minutes."""
+    """Raise RemoteError if there is no machine role that provides keys; obstore would search for minutes."""
     try:
         socket.create_connection(_METADATA, _METADATA_SECONDS).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""The helper process: it answers requests for objects until nobody can ask any more."""
+"""The helper process: answers requests for objects until no process can send any more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from packer.service import Data, serve
 
 
 def main(control: int) -> None:
-    """Serve the connections that arrive over a socket until all its other ends are closed. Does not return."""
+    """Serve the connections that arrive over a socket until all its other ends are closed.
+
+    Does not return.
+    """
     asked = socket.socket(fileno=control)
     while True:
         byte, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
@@ -26,7 +29,7 @@ def main(control: int) -> None:
 
 
 def _answer(request: Any, data: bytearray) -> tuple[Any, Data]:
-    """Run a method of a store; None: return the number of this process."""
+    """Run a store's method; for a request of None return this process's id."""
     if request[0] is None:
         return os.getpid(), b""
     method, url, place, patience, environment, stall, arguments = request
@@ -36,5 +39,5 @@ def _answer(request: Any, data: bytearray) -> tuple[Any, Data]:
         return answer
     except PackerError:
         raise
-    except Exception as error:  # a bug, or a library's: said where it was asked for
+    except Exception as error:  # a bug here or in a library: report it to the caller
         raise RemoteError(f"{url}: {type(error).__name__}: {error}.") from None

@@ -1,11 +1,13 @@
-"""Stores, through obstore or fsspec; used in the helper process only, whose threads share one.
+"""Stores, through obstore or fsspec; used only in the helper process, whose threads share them.
 
-Each method takes the URL for messages, the key and its own arguments, makes one attempt, and returns a value and bytes.
+Each method takes the URL (for messages), the key and further arguments, makes one attempt, and returns a
+value and bytes.
 
-A request that fails in passing (no connection, a reset, an early end, a stall, 429, 5xx) is made again, after longer and longer
-pauses, until the patience is spent. obstore's own time limit for a request includes its body, so that is long, and one for each
-read is set beside it. A store may answer a range past an object's end with fewer bytes, and one that was replaced with other
-bytes; hence each answer's length, and its object's size, tag and date are compared with what is expected.
+A request with a transient failure (no connection, a reset, an early end, a stall, 429, 5xx) is repeated after
+increasing pauses until the patience is spent. obstore's time limit for a request includes its body, so it is
+long, and each read has an additional limit. A store may answer a range past an object's end with fewer bytes,
+and for a replaced object with other bytes;
+therefore each answer's length and its object's size, tag and date are compared with the expected ones.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from packer.remote.urls import AWS, FILE, GOOGLE, OBSTORE, WEB, ObjectUrl
 T = TypeVar("T")
 Answer = tuple[Any, Any]
 
-_PIECE_BYTES = 1  # at least, handed on while more comes: whatever there is, 400 kB of a fast server
-# A line of 1 Mbit/s that 16 requests share gives each 7.8 kB/s; a server that means no harm sends half of that after a while.
+# smallest piece passed on while more arrives; in practice all received bytes, 400 kB from a fast server
+_PIECE_BYTES = 1
+# A line of 1 Mbit/s shared by 16 requests gives each 7.8 kB/s; a working server sends at least half of that
+# in the long run.
 _SLOW_SECONDS, _SLOWEST = 30.0, 4096
-PART_BYTES = 16 << 20  # of an upload; S3 takes at most 10,000 parts
+PART_BYTES = 16 << 20  # of an upload; S3 allows at most 10,000 parts
 _MOST_PARTS = 9_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 8.0
 _MOST_STORES = 64
@@ -38,11 +42,14 @@ _STORES: dict[Any, Any] = {}
 _MAKING = threading.Lock()
 _CLIENT = {"connect_timeout": "5s", "timeout": "30m"}
 _RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
-_WRITING = threading.Lock()  # threads that write to one file at a time would wait in a loop, in the system
+_WRITING = threading.Lock()  # concurrent writers to one file would spin in the kernel
 
 
 class ObjectInfo(NamedTuple):
-    """An object's size in bytes and version: its entity tag if the store gives one, and when it was changed, ISO 8601 in UTC."""
+    """Size of an object in bytes, and its version.
+
+    etag: entity tag, None if the store has none; modified: modification time, ISO 8601, UTC.
+    """
 
     size: int
     etag: str | None
@@ -50,7 +57,7 @@ class ObjectInfo(NamedTuple):
 
 
 class ObstoreBucket:
-    """One bucket, container or web server. Thread-safe."""
+    """A bucket, container or web server. Thread-safe."""
 
     def __init__(self, store: Any) -> None:
         import obstore
@@ -75,7 +82,7 @@ class ObstoreBucket:
         """Return an ObjectInfo and the last bytes."""
         try:
             result = self._get(key, {"range": {"suffix": count}})
-        except Exception:  # Azure knows no range from the end; an empty object has none
+        except Exception:  # Azure has no range from the end; an empty object has no range
             info, _ = self.stat(url, key)
             if not info.size:
                 return info, b""
@@ -86,13 +93,13 @@ class ObstoreBucket:
     def read_range(
         self, url: str, key: str, start: int, stop: int, version: Sequence[Any], path: str
     ) -> Answer:
-        """Return None and the bytes [start, stop), or none if a file of that path gets them.
+        """Return None and the bytes [start, stop); b"" if the file `path` receives them.
 
-        version: that is expected, as an ObjectInfo.
+        version: the expected ObjectInfo.
         """
         info = ObjectInfo(*version)
         if not 0 <= start <= stop <= info.size:
-            raise RemoteError(f"{url}: bytes {start:,} to {stop:,} are asked for; it has {info.size:,}.")
+            raise RemoteError(f"{url}: bytes {start:,} to {stop:,} were requested; it has {info.size:,}.")
         if start == stop:
             return None, b""
         options: dict[str, Any] = {"range": (start, stop)}
@@ -120,7 +127,7 @@ class ObstoreBucket:
         ), b""
 
     def put(self, url: str, key: str, path: str) -> Answer:
-        """Write an object of the bytes of a file; in parts if it is large."""
+        """Upload a file as an object, in parts if it is large."""
         file = Path(path)
         part = max(PART_BYTES, file.stat().st_size // _MOST_PARTS)
         self._obstore.put(self._store, key, file, chunk_size=part, max_concurrency=8)
@@ -131,7 +138,7 @@ class ObstoreBucket:
 
 
 class FsspecStore:
-    """All objects of one scheme and root. Thread-safe as far as the file system is."""
+    """All objects of one scheme and root. As thread-safe as the file system."""
 
     def __init__(self, scheme: str, root: str) -> None:
         import fsspec
@@ -140,7 +147,8 @@ class FsspecStore:
             self._files = fsspec.core.url_to_fs(f"{scheme}://{root}")[0]
         except (ImportError, ValueError) as error:
             raise UsageError(
-                f"{scheme}://: cannot be read ({error}). s3, gs, az, https, file, and what fsspec knows, are allowed."
+                f"{scheme}://: cannot be read ({error})."
+                " Pass a URL of s3, gs, az, https, file, or a scheme that fsspec reads."
             ) from None
 
     def stat(self, url: str, key: str) -> Answer:
@@ -161,7 +169,7 @@ class FsspecStore:
     def read_range(
         self, url: str, key: str, start: int, stop: int, version: Sequence[Any], path: str
     ) -> Answer:
-        """Return None and the bytes [start, stop), or none if a file of that path gets them."""
+        """Return None and the bytes [start, stop); b"" if the file `path` receives them."""
         check_version(url, ObjectInfo(*version), self._info(url))
         data = self._files.cat_file(self._files._strip_protocol(url), start, stop) if stop > start else b""
         exactly(data, stop - start)
@@ -180,7 +188,7 @@ class FsspecStore:
 
 
 def _pieces(result: Any) -> Iterator[memoryview]:
-    """Yield an answer's bytes as they come. Raises EndedEarly where they come so slowly that a server means to be waited for."""
+    """Yield an answer's bytes as they arrive. Raises EndedEarly if the server stays too slow."""
     began, received = time.monotonic(), 0
     for piece in result.stream(_PIECE_BYTES):
         view = memoryview(piece)
@@ -194,7 +202,7 @@ def _pieces(result: Any) -> Iterator[memoryview]:
 
 
 def write_at(path: str, at: int, data: bytes | memoryview) -> None:
-    """Write bytes into a file that is there. Raises SpaceError."""
+    """Write bytes into an existing file. Raises SpaceError."""
     view = memoryview(data)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -210,7 +218,10 @@ def write_at(path: str, at: int, data: bytes | memoryview) -> None:
 
 
 def patiently(url: str, patience: float, attempt: Callable[[], T]) -> T:
-    """Return what a request returns, made again while it fails in passing and patience lasts. Raises PackerError."""
+    """Return the result of a request, repeating it after transient failures while patience lasts.
+
+    Raises PackerError.
+    """
     deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
     while True:
         try:
@@ -224,14 +235,14 @@ def patiently(url: str, patience: float, attempt: Callable[[], T]) -> T:
 
 
 def exactly(data: Any, count: int) -> Any:
-    """Return the bytes. Raises EndedEarly unless there are so many."""
+    """Return `data`. Raises EndedEarly unless its length is `count`."""
     if len(data) != count:
         raise EndedEarly(f"it sent {len(data):,} bytes of {count:,}")
     return data
 
 
 def check_version(url: str, expected: ObjectInfo, actual: ObjectInfo) -> None:
-    """Raise FormatError unless an answer is of the version that is expected: by its tag, or where there is none its date."""
+    """Raise FormatError unless an answer has the expected version, by its tag or (without tags) its date."""
     tagged = expected.etag and actual.etag
     same = expected.etag == actual.etag if tagged else expected.modified == actual.modified
     if not same or expected.size != actual.size:
@@ -244,9 +255,9 @@ def _info(meta: Mapping[str, Any]) -> ObjectInfo:
 
 
 def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> Any:
-    """Return the store of a URL, as these environment variables describe it; made once. Raises PackerError.
+    """Return the store of a URL under these environment variables; created once. Raises PackerError.
 
-    stall: seconds without a byte until a request is made anew.
+    stall: seconds without a byte until a request is repeated.
     """
     asked = place.scheme, place.root, tuple(sorted(environment.items())), stall
     with _MAKING:
@@ -260,7 +271,10 @@ def store_of(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> 
 
 
 def _bucket(place: ObjectUrl, environment: Mapping[str, str], stall: float) -> ObstoreBucket:
-    """Return the store of a URL, as these environment variables, which are set, describe it. Raises PackerError."""
+    """Return the store of a URL; the environment variables are set in this process too.
+
+    Raises PackerError.
+    """
     scheme, root = place.scheme, place.root
     from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, S3Store
 

@@ -1,4 +1,4 @@
-"""What a store answered, or that it did not: one sentence, and whether it may pass."""
+"""Errors of stores as sentences, and whether each is transient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EndedEarly(Exception):
 
 
 def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
-    """Return the error to raise for an exception of a store's client, and True if the same request may succeed later."""
+    """Return the error to raise for an exception of a store's client, and True if it is transient."""
     if isinstance(error, PackerError):
         return error, False
     kind = type(error).__name__
@@ -48,7 +48,7 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
         ),
         (
             kind == "NotSupportedError" or "NotPartial" in text or status in ("405", "501"),
-            f"the server does not serve this ({told}). Copy it to a store that does.",
+            f"the server does not support this request ({told}). Copy the object to a store that does.",
         ),
         (
             status == "301" or code == "PermanentRedirect",
@@ -56,8 +56,8 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
         ),
         (
             f"{NOWHERE}," in source,
-            "the server sends to another host, which would get the keys' session token, too; it is not asked."
-            " Set AWS_ENDPOINT_URL to the host that has the objects.",
+            "the server redirects to another host, which would receive the session token; packer does not"
+            " follow. Set AWS_ENDPOINT_URL to the host that has the objects.",
         ),
         (refused or wrong, f"the server refused the request ({code or told})."),
     ):
@@ -68,16 +68,16 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
     elif "TimedOut" in source:
         told = "it stalled"
     return RemoteError(
-        f"{url}: the server did not answer well ({told}). Check the network and the address."
+        f"{url}: the request to the server failed ({told}). Check the network and the address."
     ), True
 
 
 def replaced(url: str) -> FormatError:
-    """Return the error for an object that is another one by now."""
+    """Return the error for an object that was replaced."""
     return FormatError(f"{url}: was replaced or changed after it was opened. Open it again.")
 
 
 def _told(text: str) -> str:
-    """Return the end of a client's message, which says what happened."""
+    """Return the last part of a client's message, which has the cause."""
     lines = [line.strip() for line in text.split(" - ")[-1].splitlines() if line.strip()]
     return (lines[0] if lines else "no reason given").rstrip(".")[:_WORDS]

@@ -1,4 +1,6 @@
-"""URLs of objects and folders: ``s3://bucket/key``, ``gs://``, ``az://``, ``https://``, ``file://``; others are read by fsspec."""
+"""URLs of objects and folders: ``s3://bucket/key``, ``gs://``, ``az://``, ``https://``, ``file://`` and
+others.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from urllib.parse import unquote
 
 from packer.errors import UsageError
 
-# A drive letter is no scheme.
+# At least two letters: a drive letter is not a scheme.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 WEB = ("http", "https")
 AWS = ("s3", "s3a")
@@ -17,11 +19,11 @@ GOOGLE = ("gs", "gcs")
 AZURE = ("az", "azure", "abfs", "abfss", "adl")
 FILE = ("file",)
 OBSTORE = (*WEB, *AWS, *GOOGLE, *AZURE, *FILE)
-"""Schemes of obstore, which reads, lists and writes; others are read by fsspec."""
+"""Schemes of obstore, which reads, lists and writes; fsspec reads the others."""
 
 
 class ObjectUrl(NamedTuple):
-    """A URL taken apart. scheme: in small letters; root: bucket, container or host; key: without a slash at its ends.
+    """A parsed URL. scheme: in lower case; root: bucket, container or host; key: without slashes at its ends.
 
     >>> ObjectUrl.parse("s3://bucket/a/b.h5")
     ObjectUrl(scheme='s3', root='bucket', key='a/b.h5')
@@ -37,10 +39,10 @@ class ObjectUrl(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> ObjectUrl:
-        """Take a URL apart. Raises UsageError."""
+        """Parse a URL. Raises UsageError."""
         found = _URL.fullmatch(url)
         if found is None:
-            raise UsageError(f"{masked(url)}: is no URL. Pass one such as s3://bucket/train.h5.")
+            raise UsageError(f"{masked(url)}: is not a URL. Pass one such as s3://bucket/train.h5.")
         scheme, rest = found[1].lower(), found[2]
         root, _, key = rest.partition("/")
         if not root and scheme in OBSTORE and scheme not in FILE:
@@ -48,26 +50,26 @@ class ObjectUrl(NamedTuple):
                 f"{masked(url)}: names no bucket or host. Pass one such as s3://bucket/train.h5."
             )
         user, at, _ = root.rpartition("@")
-        if at and ":" in user and scheme != "github":  # there it is owner:repository@reference
+        if at and ":" in user and scheme != "github":  # github://owner:repository@reference
             raise UsageError(
-                f"{masked(url)}: holds a password, which would be seen in messages and lists of processes. Set it as the"
-                " store's own tools find it: in environment variables, or files in your home."
+                f"{masked(url)}: holds a password, which would appear in messages and process lists. Set it"
+                " as for the store's tools: in environment variables, or in files in your home folder."
             )
         if scheme in WEB:
             if "?" in rest or "#" in rest or "@" in root:
                 raise UsageError(
-                    f"{masked(url)}: holds a user, a query or a fragment; plain addresses are read. Pass one such as"
-                    " https://example.org/train.h5."
+                    f"{masked(url)}: holds a user, a query or a fragment; only plain addresses are read."
+                    " Pass one such as https://example.org/train.h5."
                 )
             key = unquote(key)
         key = key.strip("/")
         if any(part in ("", ".", "..") for part in key.split("/")) and key:
-            raise UsageError(f"{masked(url)}: has an empty part, '.' or '..' in it. Write the plain name.")
+            raise UsageError(f"{masked(url)}: has an empty part, '.' or '..'. Pass the plain name.")
         return cls(scheme, root, key)
 
 
 def masked(url: str) -> str:
-    """Return a URL without what may be secret in it: a user's name and password, and the values of a query.
+    """Return a URL without possible secrets: a user's name and password, and the values of a query.
 
     >>> masked("https://me:secret@example.org/a.h5?token=secret")
     'https://***@example.org/a.h5?***'
@@ -78,7 +80,7 @@ def masked(url: str) -> str:
 
 
 def is_url(path: object) -> bool:
-    """Return True for text that is a URL, of any scheme.
+    """Return True for a str that is a URL of any scheme.
 
     >>> is_url("s3://bucket/train.h5"), is_url("train.h5"), is_url("C:/train.h5")
     (True, False, False)
@@ -105,9 +107,9 @@ def name_of(url: str) -> str:
 
 
 def check_local(*names: str | os.PathLike[str]) -> None:
-    """Raise UsageError for a pack in a store, where only one on a disk will do."""
+    """Raise UsageError for a remote pack where a local one is needed."""
     for name in names:
         if is_url(name):
             raise UsageError(
-                f"{os.fspath(name)}: is in a store, and a pack on a disk is needed. Download it, or pass one there."
+                f"{os.fspath(name)}: is a remote pack; a local one is needed. Download it, or pass another."
             )

@@ -302,7 +302,7 @@ def test_images_of_a_store(server: ObjectServer, photo_folder: Path, tmp_path: P
         ({"shards": 5, "engine": "dask"}, r"engine 'dask': is neither local nor ray nor an executor"),
         (
             {"shards": 5, "engine": "local", "address": "auto"},
-            r'^address=: is no argument of convert_images; pass engine="ray:ADDRESS"\.$',
+            r'^address=: is not an argument of convert_images; pass engine="ray:ADDRESS"\.$',
         ),
         ({"shards": 5, "only_shards": "1/2"}, r"and one of these, or none"),
     ],

@@ -101,7 +101,7 @@ def test_words_of_labels(given: dict[str, str], sentence: str):
 def test_removed_keywords_name_what_to_pass(function: Any, keyword: str, remedy: str):
     with pytest.raises(UsageError) as error:
         function("in", "out", **{keyword: 1})
-    assert str(error.value) == f"{keyword}=: is no argument of {function.__name__}; {remedy}."
+    assert str(error.value) == f"{keyword}=: is not an argument of {function.__name__}; {remedy}."
 
 
 def test_values_reach_a_pack_that_is_filled_while_it_is_read(photo_folder: Path, tmp_path: Path):

@@ -985,5 +985,5 @@ def test_packs_in_a_store_are_downloaded_first(tmp_path: Path):
         lambda: append_table(url, tmp_path / "t.csv"),
     ]
     for act in acts:
-        with pytest.raises(UsageError, match=r"^file:.*/p: is in a store, and a pack on a disk is needed\."):
+        with pytest.raises(UsageError, match=r"^file:.*/p: is a remote pack; a local one is needed\."):
             act()

@@ -142,7 +142,7 @@ WRONG: list[tuple[Callable[[Any], None], str]] = [
         lambda file: file.pop("label"),
         "'label' is missing, or has another dtype, shape or place than packer gives it.",
     ),
-    (lambda file: file["packer"].pop("header"), "is an HDF5 file, but no pack"),
+    (lambda file: file["packer"].pop("header"), "is an HDF5 file, but not a pack"),
     (lambda file: file["packer"].pop("checksums"), "its rows are not where packer wrote them"),
 ]
 

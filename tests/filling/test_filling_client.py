@@ -86,10 +86,10 @@ def test_rows_of_files_that_are_no_longer_filled_are_not_read(
     kill(tmp_path)
     change(source, out)
     with pytest.raises(
-        PackerError, match="was replaced, or begun anew, after it was opened; its images have changed, or"
+        PackerError, match="was replaced or started over after it was opened; its images changed, or"
     ):
         reader.array("image", consecutive(np.arange(ROWS)))
-    with pytest.raises(PackerError, match="was replaced, or begun anew, after it was opened"):
+    with pytest.raises(PackerError, match="was replaced or started over after it was opened"):
         PackStore(pack, ()).array("label", consecutive(np.array([5])))
     reader.close()
     pack.close()
@@ -159,7 +159,7 @@ def test_what_was_cleared_is_told_once_however_many_threads_ask(
         pack.units._connect().close()
         pack.units.own().open(lambda done, total: None)
         pack.close()
-    assert caplog.text.count("was cleared, since it is made of others now") == 1
+    assert caplog.text.count("was discarded, because the source or the options changed") == 1
 
 
 def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: None) -> None:
@@ -167,7 +167,10 @@ def test_a_client_that_is_closed_asks_again(images: Path, tmp_path: Path, slow: 
     reader = PackStore(pack, pack.fields)
     for row in (3, 70):
         reader.array("image", consecutive(np.array([row])))
-        with pack.closing(), pytest.raises(PackerError, match="was closed while rows of it were being made"):
+        with (
+            pack.closing(),
+            pytest.raises(PackerError, match="was closed while its rows were being converted"),
+        ):
             reader.array("image", consecutive(np.arange(ROWS)))
         assert not alive(tmp_path)
     reader.close()
@@ -259,7 +262,7 @@ def test_of_a_pack_that_another_process_makes_no_processes_are_started_meanwhile
     other.join()
     assert not isinstance(pack, FillingPack)
     assert len(started) == 1
-    assert "is being made by another process; waiting for it" in caplog.text
+    assert "is being converted by another process; waiting for it" in caplog.text
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -271,15 +274,11 @@ def test_limits_are_told_in_one_sentence(
 
     with monkeypatch.context() as patch:
         patch.setattr(filling_client, "map_states", refused)
-        with pytest.raises(
-            PackerError, match=r"could not be asked, 4 times \(\[Errno 24\] Too many open files\)"
-        ):
+        with pytest.raises(PackerError, match=r"failed 4 times \(\[Errno 24\] Too many open files\)"):
             open_filling(str(images), str(tmp_path / "p.h5"), {})
     with monkeypatch.context() as patch:
         patch.setattr(service.subprocess, "run", refused)
-        with pytest.raises(
-            PackerError, match=r"could not be asked, 4 times \(\[Errno 24\] Too many open files\)"
-        ):
+        with pytest.raises(PackerError, match=r"failed 4 times \(\[Errno 24\] Too many open files\)"):
             open_filling(str(images), str(tmp_path / "q.h5"), {})
 
 

@@ -392,7 +392,7 @@ def test_what_was_done_of_another_is_cleared_with_a_word(
     leave(images, tmp_path / "p.h5", [1])
     pack = fill(images, tmp_path / "p.h5", size=64)
     assert (
-        "what had been done of it was cleared, since it is made of others now: options size was 256x256"
+        "earlier work on it was discarded, because the source or the options changed: options size was 256x256"
         in caplog.text
     )
     pack.units.close()
@@ -438,7 +438,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
     [
         (
             {"sise": 64},
-            r"sise=: is no option of convert_images; leave it out.",
+            r"sise=: is not an option of convert_images; leave it out.",
         ),
         ({"size": 0}, r"size 0: is not a number or HxW"),
         ({"labels": "nowhere.csv"}, r"nowhere.csv"),
@@ -541,7 +541,7 @@ def test_what_was_done_of_another_is_cleared_where_the_pack_is_made_first(
     assert not list(tmp_path.glob("*.packing"))
     if kind == "images":
         assert (
-            "was cleared, since it is made of others now: options store was raw, now it is jpeg"
+            "was discarded, because the source or the options changed: options store was raw, now it is jpeg"
             in caplog.text
         )
 

@@ -648,8 +648,8 @@ def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"cache_size": "1GB"}, "is about a cache. Pass cache=, a folder, too"),
-        ({"cache": "c", "cache_size": "much"}, "cache_size='much': is no size"),
+        ({"cache_size": "1GB"}, "needs a cache. Pass cache= (a folder) too"),
+        ({"cache": "c", "cache_size": "much"}, "cache_size='much': is not a size"),
         ({"cache": 3}, "cache=3: is no path"),
         ({"cache": "c", "cache_size": "50KB"}, "the tables and cached rows of this pack need"),
     ],
@@ -701,7 +701,7 @@ def test_verifying_names_what_is_damaged(store: ObjectServer, kind: str) -> None
     assert found[0].text.endswith("(block 0: its checksum differs). Copy the pack there again.")
     data[-10] ^= 1
     store.objects[f"bucket/{kind}"] = bytes(data)
-    with pytest.raises(FormatError, match="is no pack"):
+    with pytest.raises(FormatError, match="is not a pack"):
         packer.verify_pack(f"s3://bucket/{kind}")
 
 

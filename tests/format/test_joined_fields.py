@@ -254,7 +254,9 @@ def test_tables_of_joined_packs_in_a_list_are_mapped_alike(tmp_path: Path):
         convert_table(table, tmp_path / f"table{number}.h5", label="y", shuffle=False)
         images = of(tmp_path / f"images{number}.h5", image=np.zeros((5, 8, 8, 3), np.uint8))
         packs.append(join_fields([images, tmp_path / f"table{number}.h5"], match="rows"))
-    with pytest.raises(UsageError, match=r"its column 'colour' is mapped otherwise \(categories is x, y in "):
+    with pytest.raises(
+        UsageError, match=r"its column 'colour' is mapped differently \(categories is x, y in "
+    ):
         PackedBatchDataset(packs, 2)
 
 

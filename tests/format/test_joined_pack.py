@@ -100,7 +100,7 @@ def test_a_pack_whose_rows_are_still_to_come() -> None:
         (
             (IMAGE, KEY),
             None,
-            r"b: has no field 'label', which a has; packs that are loaded together have the same\."
+            r"b: has no field 'label', which a has; packs that are loaded together have the same fields\."
             r" Pass fields=\['image'\], which all have\.",
         ),
         (
@@ -184,7 +184,7 @@ def test_tables_mapped_otherwise_are_refused_and_so_are_images_beside_tables() -
     assert join_packs([one, one]).header.table == table
     mapped = {**table, "columns": [{**table["columns"][0], "log1p": True}]}  # type: ignore[index]
     with pytest.raises(
-        UsageError, match=r"b: its column 'x' is mapped otherwise \(log1p is False in a, and True here\)"
+        UsageError, match=r"b: its column 'x' is mapped differently \(log1p is False in a, and True here\)"
     ):
         join_packs([one, pack("b", features, classes=None, table=mapped)])
     with pytest.raises(UsageError, match="b: was converted from images, a from a table;"):

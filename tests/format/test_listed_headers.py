@@ -104,7 +104,7 @@ def test_what_a_reader_would_refuse_is_not_written(tmp_path: Path, depth: int):
         write_shards(tmp_path / "p", Content.random("raw", 4), (2, 2), **members)
     assert str(error.value) == (
         f"{tmp_path}/p: the index of 2 shards would be unreadable (it is nested more than 64 deep)."
-        " Make fewer, larger shards."
+        " Pass fewer, larger shards."
     )
     assert "index.json" not in os.listdir(tmp_path / "p")
 

@@ -228,7 +228,7 @@ def test_all_of_a_pack_and_its_name_are_on_the_disk_before_it_is_called_written(
 
 def test_folder_that_does_not_exist_or_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
-        UsageError, match=r"its folder .*/no does not exist\. Make it, or pass another name\.$"
+        UsageError, match=r"its folder .*/no does not exist\. Create it, or pass another name\.$"
     ):
         write_pack(tmp_path / "no" / "p.h5")
     monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write anywhere

@@ -76,7 +76,7 @@ def test_threads_that_ask_at_once_get_their_rows():
 def test_what_is_no_list_of_keys_is_refused():
     index = of(KEYS)
     for asked in ("cat", [1], [b"cat"]):
-        with pytest.raises(UsageError, match="asked for by a list of keys"):
+        with pytest.raises(UsageError, match="the keys of rows are a list of str"):
             index.rows(asked)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"none of its 1,400 rows has the key '\\ud800'"):
         index.rows(["\ud800"])

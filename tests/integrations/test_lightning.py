@@ -195,7 +195,7 @@ def test_other_arguments_go_to_all_and_a_mapping_has_its_own(packs: tuple[Path, 
             {"transform": lambda sample: sample},
             r"^transform: is given for all, and may draw; .* Pass val=\{'path': \.\.\., 'transform': \.\.\.\}\.$",
         ),
-        ({"num_workers": 4}, r"^num_workers=: is no argument of PackedBatchDataset; "),
+        ({"num_workers": 4}, r"^num_workers=: is not an argument of PackedBatchDataset; "),
     ],
 )
 def test_what_would_judge_otherwise_is_refused(

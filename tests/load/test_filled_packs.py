@@ -330,11 +330,11 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"sise": 2}, r"sise=: is no option of convert_images"),
-        ({"shard_size": "1GB"}, r"shard_size=: is no option of convert_images; pass shards=\"2GB\""),
-        ({"overwrite": True}, r"overwrite=: the pack is filled by and by"),
+        ({"sise": 2}, r"sise=: is not an option of convert_images"),
+        ({"shard_size": "1GB"}, r"shard_size=: is not an option of convert_images; pass shards=\"2GB\""),
+        ({"overwrite": True}, r"overwrite=: is not an option of fill_pack"),
         ({"labels": object()}, r"is no file. Pass its name, or Labels"),
-        ({"labels": lambda: 0}, r"another process cannot be given them"),
+        ({"labels": lambda: 0}, r"cannot be pickled for another process"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(

@@ -177,7 +177,7 @@ def test_batches_are_no_lists_of_row_numbers(numbered: Path):
 def test_words_of_other_libraries_name_ours(numbered: Path, kind: type, word: str, sentence: str):
     given = {} if kind is PackedDataset else {"batch_size": 4}
     with pytest.raises(
-        UsageError, match=f"^{re.escape(f'{word}=: is no argument of {kind.__name__}; {sentence}')}$"
+        UsageError, match=f"^{re.escape(f'{word}=: is not an argument of {kind.__name__}; {sentence}')}$"
     ):
         kind(numbered, **given, **{word: 2})
     with pytest.raises(TypeError, match="unexpected keyword argument 'suffle'"):

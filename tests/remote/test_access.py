@@ -33,7 +33,7 @@ def test_an_object_is_looked_up_and_read(server: ObjectServer, bucket: str) -> N
     assert access.read_end(url, 1 << 30) == (DATA, info)
     assert access.read_range(url, 10, 70_000, info) == DATA[10:70_000]
     assert access.read_range(url, 10, 10, info) == b""
-    with pytest.raises(RemoteError, match="bytes 0 to 1,048,577 are asked for; it has 1,048,576"):
+    with pytest.raises(RemoteError, match="bytes 0 to 1,048,577 were requested; it has 1,048,576"):
         access.read_range(url, 0, len(DATA) + 1, info)
     with pytest.raises(RemoteError, match="is 1,048,576 bytes long; at most 100 are read"):
         access.read_all(url, 100)
@@ -65,7 +65,7 @@ def test_what_fails_in_passing_is_asked_for_again(server: ObjectServer, bucket: 
 def test_what_does_not_pass_is_an_error(server: ObjectServer, bucket: str, fault: Fault, told: str) -> None:
     server.objects["bucket/x"] = DATA
     server.fault = fault
-    with pytest.raises(RemoteError, match=rf"bucket/x: the server did not answer well \(.*{told}"):
+    with pytest.raises(RemoteError, match=rf"bucket/x: the request to the server failed \(.*{told}"):
         access.read_all(f"{bucket}/x", patience=0.5)
 
 
@@ -90,7 +90,7 @@ def test_listing_goes_through_all_pages(server: ObjectServer) -> None:
 
 
 def test_a_web_server_is_not_listed(server: ObjectServer) -> None:
-    with pytest.raises(RemoteError, match="does not serve this"):
+    with pytest.raises(RemoteError, match="does not support this request"):
         access.list_objects(f"{server.url}/bucket", patience=0)
 
 
@@ -119,7 +119,7 @@ def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: 
         (
             "s3://key:secret@bucket/x",
             UsageError,
-            r"^s3://\*\*\*@bucket/x: holds a password, which would be seen in messages",
+            r"^s3://\*\*\*@bucket/x: holds a password, which would appear in messages",
         ),
         ("sftp://me:secret@host/x", UsageError, r"^sftp://\*\*\*@host/x: holds a password"),
         ("unheard://x/y", UsageError, "unheard://: cannot be read"),
@@ -151,8 +151,8 @@ def test_another_host_does_not_get_the_session_token(
             with pytest.raises(RemoteError) as caught:
                 access.read_all("s3://bucket/x")
             assert str(caught.value) == (
-                "s3://bucket/x: the server sends to another host, which would get the keys' session token, too; it is not asked."
-                " Set AWS_ENDPOINT_URL to the host that has the objects."
+                "s3://bucket/x: the server redirects to another host, which would receive the session token; packer does not"
+                " follow. Set AWS_ENDPOINT_URL to the host that has the objects."
             )
             assert not other.requests
 
@@ -238,7 +238,7 @@ def test_other_schemes_are_only_read(tmp_path: Path) -> None:
         lambda: access.put_file(f"{url}/y.bin", str(tmp_path / "x.bin")),
         lambda: access.list_objects(url),
     ):
-        with pytest.raises(UsageError, match="objects there are only read"):
+        with pytest.raises(UsageError, match="packer only reads there"):
             write()
 
 
@@ -315,7 +315,7 @@ def test_an_interrupted_request_leaves_no_answer_for_the_next(server: ObjectServ
 
 
 def test_no_helper_is_needed_for_a_wrong_url() -> None:
-    with pytest.raises(UsageError, match="is no URL"):
+    with pytest.raises(UsageError, match="is not a URL"):
         access.stat("train.h5")
 
 

@@ -393,7 +393,7 @@ def test_a_table_is_packed_by_this_machine(numbers: Path, tmp_path: Path, option
         convert_table(numbers, tmp_path / "out", **option)  # type: ignore[arg-type]
     (name,) = option
     assert str(caught.value) == (
-        f"{name}=: is no argument of convert_table; a table is packed by this machine: leave it out."
+        f"{name}=: is not an argument of convert_table; a table is packed by this machine: leave it out."
     )
 
 
