@@ -4,11 +4,10 @@ Each codec's blocks are chunks of a registered HDF5 filter, so that other progra
 decompresses them itself, outside HDF5's lock. Every block is a full chunk: the last block's missing rows are
 zeros.
 
-    name      readable by              256 px photos: compression ratio, packed and unpacked per s and core
-    binary masks gzip      any HDF5                 1.50     250      800
-    40 zstd      h5py with hdf5plugin     1.31   1,680    4,400
-    89 blosc2    h5py with hdf5plugin     1.94   1,230    2,740
-    86
+    name      readable by              ratio on 256 px photos, packed and unpacked per s and core, on masks
+    gzip      any HDF5                 1.50     250      800     40
+    zstd      h5py with hdf5plugin     1.31   1,680    4,400     89
+    blosc2    h5py with hdf5plugin     1.94   1,230    2,740     86
 
 (Blocks of 1 MiB, a Xeon; blocks of 0.5 to 8 MiB differ by 1 % in size.) gzip is offered because every program
 reads it, zstd for masks and speed, blosc2 for photographs. Not offered: bitshuffle with Zstandard (1.27; only

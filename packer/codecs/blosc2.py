@@ -19,8 +19,9 @@ Layout, as the library writes it too (c-blosc2, README_CFRAME_FORMAT and README_
     97 bytes    the frame's header, in MessagePack, big-endian: lengths, codec, filters
     32          the chunk's header, little-endian: flags, item, bytes, bytes per part, packed bytes, filters
     4 per part  its offset from the chunk's header
-    each part   its packed length (int32), then one Zstandard frame; or the shuffled differences if that is no
-    shorter 75          the offset of the chunk, as a chunk itself, and the frame's trailer
+    each part   its packed length (int32), then one Zstandard frame;
+                or the shuffled differences if that is no shorter
+    75          the offset of the chunk, as a chunk itself, and the frame's trailer
 """
 
 from __future__ import annotations

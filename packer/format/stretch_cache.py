@@ -3,14 +3,13 @@
 A cache is a folder of the user. Each pack has a subfolder, named after its content (its seal), not by the URL
 alone:
 
-    NAME-DIGEST.cached/     about.json  identifies the folder, so that packer removes only what it wrote;
-    reserved bytes
-                            ("reserved"); the boot in which it was opened ("boot"); its modification time is
-                            the last use files/      the pack's files, sparse, as long as in the store, each
-                            created when first needed state       a byte per stretch: MISSING, SUSPECT or
-                            KEPT; mapped by all processes lock        held by every process that has the pack
-                            open; turn0 to turn63: held while a stretch
-                                        of such a number is fetched
+    NAME-DIGEST.cached/
+        about.json      identifies the folder, so that packer removes only what it wrote; reserved bytes
+                        ("reserved"); the boot in which it was opened ("boot"); modified at each use
+        files/          the pack's files, sparse, as long as in the store, each created when first needed
+        state           a byte per stretch: MISSING, SUSPECT or KEPT; mapped by all processes
+        lock            held by every process that has the pack open
+        turn0 to turn63 held while a stretch with such a number is fetched
 
 Every process fetches the stretches that it needs and waits for another process only if both need the same
 stretch. The reserved bytes of all packs stay within the cache's size. To make room, packs that nobody has
