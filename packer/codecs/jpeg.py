@@ -113,8 +113,7 @@ def decode_into(data: Data, out: NDArray[np.uint8]) -> None:
     data: a complete JPEG file. out: uint8 [H, W, C], C 1 or 3, C-contiguous; filled, unless an error is
     raised.
     Raises: ValueError if the JPEG is damaged or truncated, or its size or channels differ from ``out``. The
-    header shows this
-        in 2 us, before a pixel is decoded. EXIF orientation is ignored.
+        header shows this in 2 us, before a pixel is decoded. EXIF orientation is ignored.
 
     Notes: A flipped bit in the compressed pixels often decodes to other pixels; only a checksum detects it.
     """

@@ -30,11 +30,11 @@ def part(data: bytes | memoryview, box: Box) -> tuple[bytes, Box] | None:
     data: a complete JPEG file; box: in the stored picture, before its EXIF orientation turns it; not empty,
     inside the picture.
     Returns: (a JPEG file, box); the file decodes to the pixels of the returned box. Pixels of the requested
-    box equal those of
-        the complete file, decoded at full size, bit for bit. Edges of the returned box are multiples of 8 or
-        edges of the picture, so the same holds for decoding at 1/2, 1/4 or 1/8. The metadata are those of the
-        complete file. None if no tile can be omitted, if tiles cross the end of a row, or if the file is not
-        a baseline JPEG in one scan, or is damaged: decode the complete file then.
+        box equal those of the complete file, decoded at full size, bit for bit. Edges of the returned box are
+        multiples of 8 or edges of the picture, so the same holds for decoding at 1/2, 1/4 or 1/8. The
+        metadata are those of the complete file.
+        None if no tile can be omitted, if tiles cross the end of a row, or if the file is not a baseline JPEG
+        in one scan, or is damaged: decode the complete file then.
     """
     found = native.loops.jpeg_part(data, *box) if native.COMPILED else None
     return None if found is None else (found[0], found[1:])

@@ -73,8 +73,7 @@ class WorkingFolder:
     ) -> None:
         """Create the folder, or take over the remains of an interrupted run, and lock it.
 
-        plan: identity of the conversion, plain JSON values; None: remains are cleared and nothing is
-        journalled.
+        plan: identity of the conversion, plain JSON values; None: clear remains, journal nothing.
         resume: refuse an interrupted run of another plan instead of clearing it; parts of another plan are
         always refused.
         name: of the output in messages.

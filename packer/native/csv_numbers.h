@@ -1,12 +1,10 @@
 /* Numbers of csv.c: tests of many bytes at once, and the nearest double to a decimal number.
 
   - The digits of a number, up to 32, are loaded backwards from its end, twice: unchanged, and shifted by a
-    byte for those
-    before the point. Masks join both, and four vector multiplications sum them: no step depends on a
-    digit.
-  - Almost every number has at most 19 digits; then Clinger's division, or Eisel and Lemire's
-    multiplication by a power of
-    five in 128 bits, gives the nearest double.
+    byte for those before the point. Masks join both, and four vector multiplications sum them: no step
+    depends on a digit.
+  - Almost every number has at most 19 digits; then Clinger's division, or Eisel and Lemire's multiplication
+    by a power of five in 128 bits, gives the nearest double.
 
 Properties that a processor cannot predict (signs, numbers of digits) decide no branch on the path of most
 numbers.
