@@ -1,6 +1,6 @@
 """Threads and processes: starting and ending them safely.
 
-Ctrl-C or a limit leaves no half-started thread or process behind, and a fork or a pickle no unusable one.
+Ctrl-C or a limit leaves no half-started thread or process. All of them work after fork and unpickling.
 
 Python raises KeyboardInterrupt between any two lines of the main thread, also inside the standard library,
 and drops it inside destructors and callbacks (of weak references, of the garbage collector, after a fork):
