@@ -76,8 +76,10 @@ def as_bytes(size: object, *, unit: bool = False) -> int | None:
 
     size: a number, or text with or without a unit; unit: text must have a unit.
 
-    >>> as_bytes("2GB"), as_bytes("1.5 MiB"), as_bytes(7), as_bytes("7"), as_bytes("7", unit=True),
-    as_bytes("2PB") (2000000000, 1572864, 7, 7, None, None)
+    >>> as_bytes("2GB"), as_bytes("1.5 MiB"), as_bytes(7), as_bytes("7")
+    (2000000000, 1572864, 7, 7)
+    >>> as_bytes("7", unit=True), as_bytes("2PB")
+    (None, None)
     """
     found = _BYTES.fullmatch(str(size).strip())
     if not found or (unit and found["unit"] is None):

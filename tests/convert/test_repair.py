@@ -163,7 +163,7 @@ def test_a_damaged_header_trailer_or_index_is_refused_and_left_alone(photos: Pat
         flip(*place_of(part, "image"))
         damaged = files_of(tmp_path / name)
         assert not verify_pack(tmp_path / name).ok
-        with pytest.raises(FormatError, match=r"Convert the images again|Bring back the right one"):
+        with pytest.raises(FormatError, match=r"Convert the images again|Restore the original"):
             repair_pack(tmp_path / name, photos)
         assert files_of(tmp_path / name) == damaged
         flip(file, offset)

@@ -73,7 +73,7 @@ def test_a_store_that_gives_up_can_be_gone_on_with(
 ) -> None:
     monkeypatch.setattr(access, "ROWS_PATIENCE", 0.0)
     server.fault = lambda handler, body: handler.key.endswith("5.jpg") and handler.refuse(body)
-    with pytest.raises(RemoteError, match="did not answer well"):
+    with pytest.raises(RemoteError, match="the request to the server failed"):
         convert_images("s3://bucket/photos", tmp_path / "out.h5", size=32, workers=1)
     server.fault = None
     convert_images("s3://bucket/photos", tmp_path / "out.h5", size=32, resume=True)

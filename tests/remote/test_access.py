@@ -109,7 +109,7 @@ def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: 
     [
         ("s3://bucket/none", MissingObjectError, "s3://bucket/none: is not there. Check the name."),
         ("s3:///none", UsageError, "names no bucket or host"),
-        ("s3://bucket/a/../b", UsageError, "has an empty part, '.' or '..' in it"),
+        ("s3://bucket/a/../b", UsageError, "has an empty part, '.' or '..'"),
         ("http://user@host/x", UsageError, "holds a user, a query or a fragment"),
         (
             "https://host/x?token=secret",
@@ -123,7 +123,7 @@ def test_objects_are_written_whole(server: ObjectServer, bucket: str, tmp_path: 
         ),
         ("sftp://me:secret@host/x", UsageError, r"^sftp://\*\*\*@host/x: holds a password"),
         ("unheard://x/y", UsageError, "unheard://: cannot be read"),
-        ("http://127.0.0.1:9/x", RemoteError, r"did not answer well \(no connection\)"),
+        ("http://127.0.0.1:9/x", RemoteError, r"request to the server failed \(no connection\)"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(
