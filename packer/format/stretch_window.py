@@ -35,11 +35,13 @@ class StretchWindow(Generic[K]):
         self._renew()
 
     def _renew(self) -> None:
-        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._lock = threading.Lock()
         self._kept: OrderedDict[K, Future[memoryview]] = OrderedDict()
         self._later: deque[K] = deque()
         self._coming = 0
         self._nbytes = 0
+        # Last: another thread of a forked child would wait for what its parent fetches.
+        self._pid = os.getpid()
 
     def get(self, numbers: Iterable[K]) -> dict[K, memoryview]:
         """Return stretches by number; missing ones are fetched concurrently. Raises PackerError."""

@@ -332,6 +332,7 @@ def difference(before: Any, now: Any, what: str = "", words: tuple[str, str] = (
 def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's, which compare number by number
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -86,7 +86,7 @@ class RowOrder:
     lengths: ClassVar[tuple[str, ...]] = ()  # attributes: whole numbers, or None until it is bound
     subset: Subset
     seed: int
-    rows: int | None
+    rows: int | None = None
     chosen: Mapping[str, Callable[[], RowOrder]] = MappingProxyType({})
     drawn: Mapping[str, Any] = MappingProxyType({})
 
@@ -121,8 +121,9 @@ class RowOrder:
 
     @property
     def length(self) -> int:
-        """Number of positions of an epoch: one for each row, or, where rows repeat, as many as asked for; 0 of no rows."""
-        return (self.rows or 0) if self.repeats and self.subset.rows else self.subset.rows
+        """Number of positions of an epoch: one for each row, or, where rows repeat, as many as asked for, if any are."""
+        asked = self.rows if self.repeats and self.subset.rows else None
+        return self.subset.rows if asked is None else asked
 
     @property
     def orders(self) -> tuple[RowOrder, ...]:

@@ -26,6 +26,7 @@ import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack, repack
 from packer.errors import FormatError, MissingObjectError, PackerError, SpaceError, UsageError
 from packer.filling.opening import open_pack as with_cache
+from packer.format import stretch_window
 from packer.format.checksums import Trailer
 from packer.format.header import OFFSETS, Field
 from packer.format.pack_writer import PackWriter
@@ -709,3 +710,12 @@ def test_nothing_is_read_for_no_rows(store: ObjectServer) -> None:
     with contextlib.closing(PackedDataset("s3://bucket/raw.h5")) as rows:
         assert len(rows[5:5].label) == 0
         assert rows[ROWS - 1].label == ROWS - 1
+
+
+def test_a_window_of_a_forked_child_counts_as_its_own_once_it_is_empty(monkeypatch: pytest.MonkeyPatch):
+    window: stretch_window.StretchWindow[int] = stretch_window.StretchWindow(lambda number: memoryview(b"x"))
+    window._pid, seen = -1, []  # as in a child, whose second thread comes while the first renews it
+    monkeypatch.setattr(stretch_window, "OrderedDict", lambda: seen.append(window._pid) or {})
+    window._renew()
+    assert seen == [-1]
+    assert window._pid == os.getpid()

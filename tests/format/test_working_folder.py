@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from packer.errors import PackerError, SpaceError, UsageError
@@ -293,6 +294,8 @@ def test_begin_anew_forgets_all_but_the_plan(tmp_path: Path):
         ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
         ({"a": None}, {}, ""),
         ({"a": [[1, 2], [3]]}, {"a": [(1, 2), (3,)]}, ""),
+        ({"a": np.array([1, 2])}, {"a": [1, 2]}, ""),
+        ({"a": None}, {"a": np.array(["cat", "dog"])}, "a was not given, now it is cat, dog"),
         ({"size": 8}, {"size": 16}, "size was 8, now it is 16"),
         ({"options": {"size": [8, 8]}}, {"options": {"size": (8, 9)}}, "options size was 8x8, now it is 8x9"),
         ({"options": {"fit": "pad"}}, {"options": {}}, "options fit was pad, now it is not given"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.orders.blocks import BLOCK_BYTES, WINDOW_BYTES, BlockEpoch, Blocks
@@ -408,3 +409,14 @@ def test_lengths_below_one_are_refused(wrong: int) -> None:
         with pytest.raises(UsageError) as error:
             make()
         assert str(error.value) == sentence
+
+
+def test_an_order_of_ones_own_that_repeats_rows_need_not_say_how_many():
+    class Twice(RowOrder):
+        name, repeats = "twice", True
+
+        def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+            return positions // 2
+
+    assert Twice().over(5).length == 5
+    assert whole(Twice(), 5) == [0, 0, 1, 1, 2]
