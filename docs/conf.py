@@ -23,6 +23,7 @@ myst_heading_anchors = 4
 exclude_patterns = ["_build"]
 highlight_language = "default"  # Python where it can be, else none
 html_theme = "furo"
+pygments_dark_style = "a11y-high-contrast-dark"  # as the light one, which is furo's
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 # The orange of the charts and of the report, dark enough, or light enough, to be read.
@@ -120,8 +121,16 @@ def sign(
     return signature and re.sub(r"(, )?\b_\w+=[^,)]*", "", signature), returned
 
 
+def color_code(app: Any, page: nodes.document) -> None:
+    """Colour blocks without a language, which MyST leaves black, as all others without one."""
+    for block in page.findall(nodes.literal_block):
+        if block.get("language") == "none":
+            block["language"] = app.config.highlight_language
+
+
 def setup(app: Any) -> None:
     """See Sphinx."""
+    app.connect("doctree-read", color_code)
     app.add_directive("public-names", PublicNames)
     app.connect("source-read", prepare_page)
     app.connect("autodoc-process-docstring", mark_up, priority=100)
