@@ -197,6 +197,7 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
     },
     "packer.doctor": {"packer.bench", "packer.format"},
+    "packer.testing": {"packer.codecs", "packer.format", "packer.orders"},
     "packer.reports": {
         "packer.codecs",
         "packer.format",
@@ -226,7 +227,7 @@ PACKAGES: dict[str, set[str]] = {
     "PIL": {"packer.pixels", "packer.previews", "packer.serving"},
     "click": {"packer.cli"},
     "cv2": {"packer.opencv"},
-    "h5py": {"packer.format"},
+    "h5py": {"packer.format", "packer.testing"},
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},
     "obstore": {"packer.remote"},

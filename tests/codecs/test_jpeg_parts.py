@@ -13,7 +13,7 @@ from PIL import Image
 
 from packer import native
 from packer.codecs import jpeg, jpeg_parts
-from tests.codecs.damage import flipped, noise
+from packer.testing import damaged_copies
 
 pytestmark = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 
@@ -171,7 +171,7 @@ def test_hostile_files(photo: Pixels) -> None:
     plain = with_markers(photo, "422", 0, optimized=1)
     others = with_markers(photo, "440", 5)
     for data in (with_markers(photo, "420"), with_markers(photo, "grey", 24), plain, others):
-        for damaged in (*flipped(data, 500), *noise(100)):
+        for _, damaged in damaged_copies(data):
             cut = jpeg_parts.part(damaged, BOX)
             if cut is not None:
                 assert len(cut[0]) < len(damaged)

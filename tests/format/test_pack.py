@@ -132,12 +132,6 @@ def test_small_fields_lie_in_one_extent_each(tmp_path: Path, rows: int):
         assert file["keypoints"].shape == (rows - 1, 1, 2)
 
 
-def test_numpy_reads_the_directory(tmp_path: Path):
-    write_pack(tmp_path / "p", keep=21)
-    for name, array in rows_of(23).items():
-        assert (np.load(tmp_path / "p" / f"{name}.npy", mmap_mode="r") == array[:21]).all()
-
-
 def test_h5_rows_lie_in_one_extent_a_field(tmp_path: Path):
     header = write_pack(tmp_path / "p.h5", rows=400, block_rows=1)
     assert [len(extents) for extents in header.extents.values()] == [1, 1, 1, 1]

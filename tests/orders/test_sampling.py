@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import time
 from dataclasses import replace
 from typing import Any
@@ -18,8 +17,9 @@ from packer import randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.row_orders import Slices
-from packer.orders.runs import Runs, Subset, one_run
+from packer.orders.runs import Subset, one_run
 from packer.orders.sampling import Balanced, Weighted, permute_each
+from packer.testing import check_order
 
 WEIGHTS = st.lists(st.sampled_from([0.0, 0.1, 1 / 3, 1.0, 2.5, 40.0]), min_size=1, max_size=200).filter(any)
 LABELS = st.lists(st.sampled_from([-1, 0, 0, 0, 1, 2, 7]), min_size=1, max_size=200)
@@ -108,26 +108,9 @@ def test_the_samplers_are_frozen() -> None:
     ]
 
 
-@given(st.one_of(WEIGHTS.map(weighted), LABELS.map(balanced)), st.data())
-@settings(deadline=None)
-def test_any_runs_of_positions_give_what_the_whole_epoch_has_there(
-    order: RowOrder, data: st.DataObject
-) -> None:
-    bound = order.record()["rows"]
-    starts = data.draw(st.lists(st.integers(0, bound - 1), min_size=1, max_size=6))
-    positions = Runs(np.array(starts), np.array([data.draw(st.integers(1, bound - s)) for s in starts]))
-    placed = order.over(bound, 5).within(positions, 2)
-    assert placed.rows().tolist() == whole(order, bound, 5, 2)[positions.rows()].tolist()
-    assert (placed.lengths > 0).all()
-    assert placed.starts.dtype == placed.lengths.dtype == np.int64
-
-
-@pytest.mark.parametrize("order", [weighted(np.arange(100)), balanced(np.arange(100) % 7)])
-def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
-    sequences = [whole(order, 100, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1, -1, 2**70)]
-    assert all(a != b for i, a in enumerate(sequences) for b in sequences[:i])
-    copy = pickle.loads(pickle.dumps(order))
-    assert whole(copy, 100, 0, 1).tolist() == sequences[1]
+@given(st.one_of(WEIGHTS.map(weighted), LABELS.map(balanced)))
+def test_every_sampler_keeps_its_promises(order: RowOrder) -> None:
+    check_order(order, order.subset.rows)
 
 
 @pytest.mark.parametrize(("make", "of"), [(weighted, np.ones(9)), (balanced, np.zeros(9, np.int64))])
