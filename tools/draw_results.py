@@ -89,7 +89,7 @@ TABLES = {
 }
 
 WIDTH, LEFT, ROW = 480, 205, 24
-FULL = WIDTH - LEFT - 115  # pixels of the longest bar
+FULL = WIDTH - LEFT - 130  # pixels of the longest bar
 LETTERS = 60  # of a line of the title
 FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="14" fill="#757d88"'
 COLOURS = {"packer": "#d9480f", "limit": "#c3cad3"}
