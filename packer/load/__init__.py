@@ -1,22 +1,22 @@
-"""From rows of a pack to batches in memory or on the device; never cv2, and torch only where tensors are made.
+"""From rows of a pack to batches in memory or on a device; never imports cv2, torch only for tensors.
 
     batch_dataset.py    PackedBatchDataset: batches, prefetched, for a training loop
-    load_plan.py        LoadPlan: what its arguments mean, checked once, with the reasons; it makes the engine
-    epoch_progress.py   which epoch comes next, how far it is, and the state that another process goes on with
-    batch_engine.py     read requests in, batches out, ahead of the loop: sent to the device, augmented, counted
+    load_plan.py        LoadPlan: the checked arguments of PackedBatchDataset; builds the engine
+    epoch_progress.py   the next epoch, the position in it, and the state to resume from
+    batch_engine.py     read requests to batches, ahead of the loop: sent to the device, augmented, counted
     fillers.py          rows of a store into the slot of a request, by threads or by a transform's processes
-    ragged_rows.py      images that kept their own size: decoded and made alike by the threads that read them
-    padded_batches.py   images that kept their own size: padded to one array a batch
+    ragged_rows.py      images of different sizes: decoded, cropped and resized by the threads that read them
+    padded_batches.py   images of different sizes: padded to one array per batch
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
-    base_dataset.py     opening one pack or several; what both tell of their rows: classes, targets, keys, their description
-    order_choice.py     the order that the arguments mean, or that is chosen for a pack on this machine
+    base_dataset.py     opens packs and chooses rows; classes, targets, keys and repr of both datasets
+    order_choice.py     the order that the arguments mean, or that suits the pack
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
-    sampled_statistics.py  mean and std of a sample, for packs that are made while they are loaded from
-    batch.py            the named tuple that is handed out, the reusable buffers that its arrays lie in, host memory as a device
+    sampled_statistics.py  mean and std of a sample, for packs that are still being filled
+    batch.py            the named tuple of a batch, its reusable buffers, host memory as a device
     device.py           a GPU as the place of batches, by pinned asynchronous copies
-    augmenting.py       what `augment` means, and its pipelines at work on batches
+    augmenting.py       parses `augment`, and runs its pipelines on batches
     ranks.py            rank and world size of this process
-    stats.py            where the time of an epoch goes
+    stats.py            time spent in each stage of an epoch
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 

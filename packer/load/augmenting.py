@@ -1,6 +1,6 @@
 """Augmentation of batches: parses the argument `augment` into pipelines, one for each view, and runs them.
 
-Parameters are drawn by row. The pipelines run on the device and move all fields that belong to the image.
+Parameters are drawn per row. The pipelines run on the device and move all fields that belong to the image.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ if TYPE_CHECKING:
 
 
 class Augmenter:
-    """The pipelines of a dataset: draws parameters for rows, makes each view of their images, and moves masks, boxes and points with them.
+    """The pipelines of a dataset: draw parameters per row, make each view, move masks, boxes and points.
 
-    `draw` is thread-safe. Images that differ in size are made alike as they are read (ragged_rows.py); the rest is done here.
+    `draw` is thread-safe. For images that differ in size the reading threads run the first stage
+    (ragged_rows.py); this class runs the rest.
 
-    views: field name in the batch -> pipeline that makes it from "image"; masks, boxes, points and labels follow the first.
+    views: field name in the batch -> pipeline that makes it from "image"; masks, boxes, points and labels
+        follow the first view.
     masks, soft: names of the masks and soft maps among the fields.
-    fields: fields that are loaded. num_classes: number of classes of mixed labels. rows: most rows in a batch.
+    fields: fields that are loaded. num_classes: number of classes of mixed labels. rows: most rows in a
+        batch.
     spare: free result buffers to keep.
     """
 
@@ -74,7 +77,7 @@ class Augmenter:
         self._moves = {name: moves[kind] for name, kind in kinds.items() if kind in moves}
 
     def read_fields(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields that are read: of images that differ in size, and their masks, what the first stages make of them."""
+        """Return the fields as they are read: for images of different sizes, results of the first stages."""
         if not self.ragged:
             return tuple(fields)
         found: list[Field] = []
@@ -103,8 +106,8 @@ class Augmenter:
     ) -> Draws:
         """Return the parameters of each pipeline for entries start..stop-1 of a request, by default all.
 
-        sizes: int64 [N, 2], (h, w) of images that differ in size. The seed of a pipeline is added to the
-        epoch's. Every view after the first draws with a key made of that sum and its number.
+        sizes: int64 [N, 2], (h, w) of images that differ in size. Draws use the epoch's seed plus the
+        pipeline's; every view after the first uses a hash of that sum and its number.
         """
         rows, counters = request.rows(start, stop).rows(), request.counters(start, stop)
         found = []
@@ -116,11 +119,14 @@ class Augmenter:
         return tuple(found)
 
     def apply(self, batch: Any, draws: Draws, first: int) -> Any:
-        """Return the augmented batch. first: index of the batch's first row in `draws`, which may cover several batches."""
+        """Return the augmented batch.
+
+        first: index of its first row in `draws`, which may cover several batches.
+        """
         images = [getattr(batch, name if self.ragged else "image") for name in self.views]
         at = images[0].rows if isinstance(images[0], IndexedRows) else images[0]
         for drawn in draws:
-            drawn.on(at.device)  # of all batches of a portion in one copy
+            drawn.on(at.device)  # one copy for all batches of the request
         each = [drawn[first : first + len(at)] for drawn in draws]
         made = dict(zip(self.views, map(self._view, self.views, images, each), strict=True))
         for name, move in self._moves.items():
@@ -148,7 +154,7 @@ class Augmenter:
         return pipeline.apply(images, draws, rows=rows, out=out)
 
     def _lend(self, name: str, count: int) -> torch.Tensor:
-        """Return memory for the results of a batch, which is used again: new memory would take twice as long to fill."""
+        """Return a reused result buffer for a batch: filling new memory takes twice as long."""
         import torch
 
         (channels, height, width), dtype = self.views[name].output_shape, self.views[name].output_dtype
@@ -160,10 +166,10 @@ class Augmenter:
 
 
 def follows(field: Field, pipeline: Pipeline) -> str:
-    """Return how a field goes with the images of a pipeline; "" if it does not.
+    """Return how a field follows the images of a pipeline; "" if it does not.
 
-    "mask", "soft" (a soft map), "boxes" (ragged [k, 4]), "with boxes" (ragged, box_..., an entry a box), "points", or "label" where images
-    and labels are mixed.
+    "mask", "soft" (a soft map), "boxes" (ragged [k, 4]), "with boxes" (ragged, box_..., an entry a box),
+    "points", or "label" where images and labels are mixed.
     """
     _, *size = pipeline.shape or (0, 0, 0)
     if is_mask(field, size):
@@ -180,14 +186,15 @@ def follows(field: Field, pipeline: Pipeline) -> str:
 
 
 def seed_of(seed: int, view: int) -> int:
-    """Return the seed of a view's draws: a hash, since with a sum two views of neighbouring seeds would draw the same."""
+    """Return the seed of a view's draws: a hash, since sums would collide between views of adjacent seeds."""
     return randomness.key(seed, "view", view) if view else seed
 
 
 def parse_views(augment: Augment | None, output: str, header: Header) -> dict[str, Pipeline]:
     """Return field name -> pipeline that makes it from "image"; empty if `augment` asks for nothing.
 
-    A single pipeline makes "image" itself. Raises UsageError for anything but pipelines, and MissingDependencyError (torch).
+    A single pipeline makes "image" itself. Raises UsageError for anything but pipelines, and
+    MissingDependencyError (torch).
     """
     if augment is None or (isinstance(augment, list | tuple | dict) and not augment):
         return {}
@@ -197,13 +204,13 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
     for name in views:
         if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
             raise UsageError(
-                f"augment: {name!r} is no name for a view; names such as 'view1' are allowed. Pass such."
+                f"augment: {name!r} is no name for a view; names such as 'view1' are allowed. Rename it."
             )
     return {name: pipeline_of(one, header) for name, one in views.items()}
 
 
 def normalizes(augment: Augment | None) -> bool:
-    """Return True if `augment` has a Normalize that means the pack's mean and std, or a text that may."""
+    """Return True if `augment` may need the pack's mean and std: a Normalize() without numbers, or a text."""
     return any(
         "Normalize" in one
         if isinstance(one, str)
@@ -215,7 +222,8 @@ def normalizes(augment: Augment | None) -> bool:
 def pipeline_of(augment: Any, header: Header) -> Pipeline:
     """Return the pipeline for a list of transforms, a Pipeline, or a text that names transforms.
 
-    header: header of the pack; Normalize() without numbers means its normalization. Raises UsageError and MissingDependencyError.
+    header: header of the pack, whose normalization Normalize() without numbers uses. Raises UsageError and
+    MissingDependencyError.
     """
     try:
         from packer.augment import Normalize, Pipeline
@@ -240,11 +248,12 @@ def fit_views(
     num_classes: int | None,
     ragged: str | None = None,
 ) -> dict[str, Pipeline]:
-    """Return the pipelines bound to the shape of the images. num_classes: number of classes of the labels, None if unknown.
+    """Return the pipelines bound to the shape of the images. num_classes: number of classes, None if unknown.
 
-    ragged: the device, where images that differ in size can be made alike as they are read; None where they cannot. For another
-    device than the CPU their first stage is geometry alone: uint8 is a quarter of float32 to copy, and the device does the rest.
-    Raises UsageError for images that a pipeline cannot take, and for fields that cannot be augmented with them.
+    ragged: the device, where the reading threads can crop images of different sizes; None where they cannot.
+    For a device other than the CPU their first stage is geometry alone: uint8 is a quarter of float32 to
+    copy, and the device does the rest. Raises UsageError for images that a pipeline cannot take, and for
+    fields that cannot be augmented with them.
     """
     import torch
 
@@ -259,15 +268,16 @@ def fit_views(
         alike = pipeline.shape is None or tuple(pipeline.shape) == found
         if not alike or not (whole or pipeline.dtype == dtype):
             raise UsageError(
-                f"augment: the pipeline is for {pipeline.dtype} {pipeline.shape and list(pipeline.shape)} and the images of {path} are"
-                f" {dtype} {list(found)}. Make it without a shape: Pipeline([...], dtype={dtype})."
+                f"augment: the pipeline is for {pipeline.dtype} {pipeline.shape and list(pipeline.shape)} and"
+                f" the images of {path} are {dtype} {list(found)}. Make it without a shape: Pipeline([...],"
+                f" dtype={dtype})."
             )
         split = pipeline.split or ragged not in (None, "cpu")
         made[name] = pipeline = pipeline.at(found, dtype=dtype, split=split)
         if pipeline.mixes and len(views) > 1:
             raise UsageError(
-                f"augment: {name!r} mixes images and labels, and there are {len(views)} views; one list alone may mix. "
-                "Leave MixUp and CutMix out."
+                f"augment: {name!r} mixes images and labels, and there are {len(views)} views; mixing is"
+                " allowed for a single view. Leave MixUp and CutMix out."
             )
         if pipeline.mixes:
             _check_mixing(pipeline, fields, path, num_classes)
@@ -275,37 +285,40 @@ def fit_views(
 
 
 def _images(fields: Sequence[Field], path: str, ragged: bool) -> Field:
-    """Return the field of the images. Raises UsageError for images that no pipeline takes, and for fields that cannot follow them.
+    """Return the field of the images.
 
-    ragged: images that differ in size can be made alike.
+    Raises UsageError for images or accompanying fields that cannot be augmented.
+    ragged: True where images that differ in size are allowed.
     """
     image = next((f for f in fields if f.name == "image"), None)
     if image is None:
         raise UsageError(
-            "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform that returns it."
+            "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform"
+            " that returns it."
         )
     if ragged and is_encoded(image):
         for f in fields:
             own = f.own_size is not None and f.own_size.channels is None
             if f.name != "image" and ("sampling" in f.about or "layout" in f.about) and not own:
                 raise UsageError(
-                    f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes, keypoints, and masks"
-                    " of the images' own sizes can. Name the other fields."
+                    f"augment: the images of {path} differ in size, and {f.name!r} cannot follow them; boxes,"
+                    " keypoints, and masks stored at their images' sizes can. Name the other fields."
                 )
     elif len(image.loaded.shape or ()) != 3 or image.about.get("layout") != "HWC":
         shape = "sizes of their own" if image.loaded.shape is None else list(image.loaded.shape)
         raise UsageError(
-            f"augment: works on images [H, W, C] of one size, a pack's uint8 or uint16; 'image' of {path} is"
+            f"augment: works on uint8 or uint16 images [H, W, C] of one size; 'image' of {path} is"
             f" {np.dtype(image.dtype)} {shape}."
-            f" Pack such (packer repack with {Option('size')}), or have the transform return such."
+            f" Convert the pack (packer repack with {Option('size')}), or have the transform return such"
+            " images."
         )
     return image
 
 
 def check_sizes(views: Mapping[str, Pipeline], pack: Pack, subset: Subset) -> None:
-    """Raise UsageError, naming the row, if an image that kept its own size is too small for a pipeline.
+    """Raise UsageError, naming the row, if an image of a ragged field is too small for a pipeline.
 
-    Reads the heights and widths of all rows where a pipeline can refuse any image at all: 10 to 100 ms a million.
+    Reads heights and widths of all rows if any pipeline has a minimum: 10 to 100 ms a million rows.
     """
     pixel = np.ones((1, 2), np.int64)  # the smallest image
     refusing = [one for one in views.values() if one.ragged and one.first_refused(pixel) is not None]
@@ -328,15 +341,16 @@ def _check_mixing(pipeline: Pipeline, fields: Sequence[Field], path: str, num_cl
         numbered = f.name == "label" and f.shape == () and np.dtype(f.dtype).kind != "f"
         if numbered and (pipeline.num_classes or num_classes or 0) < (num_classes or 1):
             raise UsageError(
-                f"augment: mixes labels, and needs to know how many classes there are; {path} names {num_classes or 0}. Pass"
-                " num_classes to MixUp or CutMix, as many or more."
+                f"augment: mixes labels, and needs the number of classes; {path} names"
+                f" {num_classes or 0}. Pass num_classes to MixUp or CutMix, as many or more."
             )
         if f.name in ("boxes", "keypoints"):
             raise UsageError(
-                f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or leave it out."
+                f"augment: mixes images, and {f.name} of {path} cannot be mixed. Name the other fields, or"
+                " leave MixUp and CutMix out."
             )
         if pipeline.blends and follows(f, pipeline) == "mask":
             raise UsageError(
-                f"augment: MixUp blends images, and between two values of the mask {f.name!r} there is no third. "
+                f"augment: MixUp blends images, and values of the mask {f.name!r} cannot be blended. "
                 "Use CutMix, or name the other fields."
             )

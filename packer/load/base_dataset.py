@@ -1,4 +1,4 @@
-"""BaseDataset: opening a pack, choosing rows and fields, and what both datasets tell of themselves."""
+"""BaseDataset: opens packs, chooses rows and fields, and describes them (classes, targets, keys, repr)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ PackPaths: TypeAlias = PackPath | Sequence[PackPath] | Sequence[tuple[PackPath, 
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """Rows of a pack, or of several that are read as one, and the fields of them that a dataset loads.
+    """Chosen rows of a pack, or of several that are read as one, and the fields that a dataset loads.
 
-    choice: the arguments that chose them, as text. weights: of the packs, where several were given with one each.
-    overlooked: a warning of splits that are loaded without anyone having said so.
+    choice: the arguments that chose them, as text. weights: of the packs, if given.
+    overlooked: a warning about splits that are loaded together because none was named.
     """
 
     pack: Pack
@@ -53,7 +53,7 @@ class ChosenRows:
 
     @classmethod
     def open(cls, path: PackPaths, fields: Sequence[str] | None, **chosen: Any) -> ChosenRows:
-        """Open a pack or several, and choose fields and rows. chosen: split, classes and subset."""
+        """Open the packs, and choose fields and rows. chosen: split, classes and subset."""
         pack, weights = open_packs(path, fields, chosen["split"])
         names, rows = select_fields(pack, fields), select(pack, **chosen)
         overlooked = overlooked_splits(pack, chosen["split"], chosen["subset"])
@@ -61,16 +61,15 @@ class ChosenRows:
 
     def store(self) -> PackStore:
         """Return the store that reads them from the pack's files."""
-        # Rows that have just been made need not be compared with checksums, which there are none of yet; those that come from a
-        # store have been.
+        # Rows of a pack that is being filled have no checksums yet; a remote pack verifies its downloads.
         verify = self.pack.verify and not self.pack.pending
         return PackStore(self.pack, stored(self.fields), self.subset, verify=verify)
 
 
 class BaseDataset:
-    """Base of the datasets: the rows of a pack that were chosen, and what they tell of themselves under torchvision's names.
+    """Base of the datasets: chosen rows of a pack; classes, targets and keys under torchvision's names.
 
-    Classes, targets and keys are read when they are first asked for, in the order of the rows; changing them changes no row.
+    Classes, targets and keys are read on first access, in row order; changing them changes no row.
     """
 
     pack: Pack
@@ -83,9 +82,9 @@ class BaseDataset:
         self._rows, self._store = rows, rows.store()
 
     def _settle(self) -> bool:
-        """Take the whole pack in place of one that was being filled, once it is sealed; return True if its reader is another one, too.
+        """Replace a pack that was being filled by the sealed one; return True if the reader changed too.
 
-        What is open stays: it is the same file, and mapping it anew would cost as much as the first epoch of a pack.
+        Open files stay open: mapping the same file again would cost as much as the first epoch.
         """
         pack = self.pack.settled()
         if pack is self.pack:
@@ -98,7 +97,7 @@ class BaseDataset:
         return True
 
     def _summary(self, **lines: str) -> str:
-        """Return the repr: name and pack, then one line for each property."""
+        """Return the repr: class and pack, then one line for each property."""
         shapes = ", ".join(
             f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
             for f in self.fields
@@ -112,7 +111,7 @@ class BaseDataset:
 
     @cached_property
     def classes(self) -> list[str]:
-        """Names of the classes by number: all of the pack's, also where the dataset loads some of them only."""
+        """Names of the classes by number: all classes of the pack, even if the dataset loads only some."""
         names = class_names(self.pack)
         if not names:
             raise AttributeError(
@@ -127,14 +126,17 @@ class BaseDataset:
 
     @cached_property
     def targets(self) -> list[Any]:
-        """The label of each row: numbers, or lists of numbers where a label holds several. Costs 10 to 100 ms a million."""
+        """Label of each row: a number, or a list where a label holds several.
+
+        Costs 10 to 100 ms a million rows.
+        """
         if all(f.name != "label" or f.ragged for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'label' of one length, so no targets.")
         return list(self._store.column("label").tolist())
 
     @cached_property
     def keys(self) -> list[str]:
-        """The path of each row's input, as its folder, list or archive named it."""
+        """Path of each row's input, as its folder, list or archive named it."""
         self._settle()
         if all(f.name != "key" for f in self.pack.fields):
             raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")
@@ -152,25 +154,26 @@ def _described(chosen: Mapping[str, Any]) -> str:
 def open_packs(
     given: PackPaths, fields: Sequence[str] | None, split: str | None
 ) -> tuple[Pack, tuple[float, ...]]:
-    """Open what a dataset was given as its path. Return it as one pack, and the weights of its members, () if it has none.
+    """Open the packs of the argument `path`.
 
-    fields, split: as the dataset loads them; each of several packs needs them. Raises UsageError for a list that is none of packs,
-    or of packs whose rows do not go together; FormatError.
+    Return them as one pack, and their weights, () if they have none.
+    fields, split: as the dataset loads them; each pack needs them. Raises UsageError for a list of anything
+    but packs, or of packs with incompatible rows; FormatError.
     """
     if isinstance(given, (str, os.PathLike, Pack)):
         return _opened(given), ()
     if not isinstance(given, Sequence):
         raise UsageError(
-            f"path={given!r}: is no path, and no list of them. Pass a pack's path, or a list such as"
+            f"path={given!r}: is no path, and no list of paths. Pass a pack's path, or a list such as"
             " ['a.h5', 'b.h5'] or [('a.h5', 0.7), ('b.h5', 0.3)]."
         )
     if not given:
-        raise UsageError("path=[]: names no pack; one at least is needed. Pass their paths.")
+        raise UsageError("path=[]: names no pack; at least one is needed. Pass their paths.")
     weights = [one[1] for one in given if isinstance(one, (tuple, list)) and len(one) == 2]
     if len(weights) not in (0, len(given)):
         raise UsageError(
-            f"path: {len(weights)} of {len(given)} packs have a weight; all or none have one. Pass one for each, such as"
-            " [('a.h5', 0.7), ('b.h5', 0.3)]."
+            f"path: {len(weights)} of {len(given)} packs have a weight; all or none must have one. Pass a"
+            " weight for each, such as [('a.h5', 0.7), ('b.h5', 0.3)]."
         )
     paths: list[Any] = list(given)
     if weights:
@@ -182,7 +185,8 @@ def open_packs(
         names = {part.path if is_url(part.path) else os.path.realpath(part.path) for part in pack.parts}
         if found & names:
             raise UsageError(
-                f"{pack.path}: is in the list twice; each pack once is allowed. Give it a larger weight instead."
+                f"{pack.path}: is in the list twice; each pack is allowed once. Give it a larger weight"
+                " instead."
             )
         found |= names
     if split is not None:
@@ -192,7 +196,7 @@ def open_packs(
 
 
 def _opened(one: PackPath) -> Pack:
-    """Return an open pack for one dataset alone. Raises UsageError, FormatError."""
+    """Return a pack opened for one dataset alone. Raises UsageError, FormatError."""
     if not isinstance(one, (str, os.PathLike, Pack)):
         raise UsageError(f"path: {one!r} is no path of a pack. Pass paths, or (path, weight) for each.")
     return one.own() if isinstance(one, Pack) else open_pack(one)
@@ -201,6 +205,7 @@ def _opened(one: PackPath) -> Pack:
 def _weight(path: str, weight: Any) -> float:
     if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
         raise UsageError(
-            f"{path}: its weight is {weight!r}; finite numbers above 0 are allowed. Pass its share of the rows, or leave the pack out."
+            f"{path}: its weight is {weight!r}; finite numbers above 0 are allowed. Pass its share of the"
+            " rows, or leave the pack out."
         )
     return float(weight)

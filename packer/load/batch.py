@@ -1,11 +1,12 @@
-"""A batch: the named tuple that is handed out (``batch.image``, or ``images, labels = batch``), and the buffers its arrays lie in.
+"""A batch (``batch.image``, or ``images, labels = batch``): its named tuple, and its buffers.
 
-New memory for every batch costs more than the copy into it (the kernel clears each page first: 9,400 against 36,500
-images/s at 256 px), so buffers are used again; and a batch that is still in use must not be overwritten, so a buffer
-comes back when the last array, tensor or view of it is gone. Nothing waits for one: if all are held, another is made.
+New memory for every batch costs more than the copy into it (the kernel clears each page first: 9,400 against
+36,500 images/s at 256 px), so buffers are reused. A batch in use must not be overwritten, so a buffer is free
+once the last array, tensor or view of it is gone. Nothing waits for a buffer: if all are held, another is
+allocated.
 
-Whoever keeps the labels of an epoch should not keep its images with them: fields that take little of a row are copied
-out of the slot when it is handed out (SlotLayout.small).
+A loop that keeps the labels of an epoch must not hold its images: fields that take a small share of a row are
+copied out of the slot when the batch is handed out (SlotLayout.small).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SMALL_SHARE = 16  # a field of at most this share of a row is small
 
 
 class Batched:
-    """Base of the batches of a PackedBatchDataset, which are not to be collated again (epoch_progress.register)."""
+    """Base of the batches of a PackedBatchDataset, which default_collate refuses (batch_dataset.register)."""
 
     __slots__ = ()
 
@@ -46,8 +47,8 @@ class Batched:
 def batch_type(fields: tuple[str, ...], base: type) -> type[tuple[Any, ...]]:
     """Return the named tuple class with these fields: one class for each tuple of names, picklable.
 
-    Its values are given one by one, as to any named tuple, or several in one iterable, as to ``tuple``: fastai and the Trainer of
-    transformers rebuild a tuple as ``type(batch)(values)``.
+    Its constructor takes values one by one, as any named tuple does, or in one iterable, as ``tuple`` does:
+    fastai and the Trainer of transformers rebuild a tuple as ``type(batch)(values)``.
 
     base: Batched for the batches of a PackedBatchDataset, else object.
     """
@@ -64,7 +65,7 @@ def batch_type(fields: tuple[str, ...], base: type) -> type[tuple[Any, ...]]:
 
 
 def make_batch(fields: tuple[str, ...], values: Iterable[Any], base: type = object) -> Any:
-    """Return a row, or rows together, with these values. Unpickling calls it too."""
+    """Return a row or a batch with these values. Unpickling calls it too."""
     return batch_type(fields, base)._make(values)  # type: ignore[attr-defined]
 
 
@@ -73,7 +74,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def _getitem(self: Any, index: Any) -> Any:
-    """Return a field by its name, or by its number as of any tuple. Raises KeyError, IndexError."""
+    """Return a field by its name, or by its index as any tuple does. Raises KeyError, IndexError."""
     if not isinstance(index, str):
         return tuple.__getitem__(self, index)
     if index not in self._fields:
@@ -86,7 +87,7 @@ def _repr(self: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value in a few words: of an array or a tensor with axes its dtype, shape and device."""
+    """Return a short text for a value: dtype, shape and device of an array or tensor that has axes."""
     if isinstance(value, list) and value:
         return f"list of {len(value):,}, first {_shown(value[0])}"
     if not getattr(value, "shape", ()):
@@ -100,26 +101,29 @@ def _shown(value: Any) -> str:
 def _to(self: Any, device: Any, *, non_blocking: bool = False) -> Any:
     """Return the batch with its tensors on a device, as ``Tensor.to`` puts them there.
 
-    device: "cuda", 0, a torch.device. non_blocking: as torch has it. Lists of tensors move too; texts stay. What is
-    there already is not copied, and shares the memory of this batch, which stays valid as long as either is held.
-    Raises UsageError for a batch of NumPy arrays.
+    device: "cuda", 0, a torch.device. non_blocking: as in ``Tensor.to``. Lists of tensors move; texts stay.
+    Tensors that are on the device already are not copied: they share the memory of this batch, which stays
+    valid as long as either batch is held. Raises UsageError for a batch of NumPy arrays.
     """
     import torch
 
-    where = torch.device(device)  # a dtype, which would change the labels too, is none
+    where = torch.device(device)  # refuses a dtype, which would change the labels too
 
     def moved(value: Any) -> Any:
         if isinstance(value, list):
             return list(map(moved, value))
         if isinstance(value, np.ndarray):
-            raise UsageError("to: the batch holds arrays of NumPy; tensors can move. Pass output='torch'.")
+            raise UsageError("to: the batch holds NumPy arrays; only tensors can move. Pass output='torch'.")
         return value.to(where, non_blocking=non_blocking) if isinstance(value, torch.Tensor) else value
 
     return type(self)(*map(moved, self))
 
 
 def as_tensor(row: Any, field: Field) -> Any:
-    """Convert a decoded row to torch: pixels [h, w, C] become a tensor [C, h, w], other arrays a tensor; str and bytes stay."""
+    """Convert a decoded row to a tensor; pixels [h, w, C] become [C, h, w].
+
+    str and bytes stay as they are.
+    """
     if not isinstance(row, np.ndarray):
         return row
     import torch
@@ -129,7 +133,7 @@ def as_tensor(row: Any, field: Field) -> Any:
 
 
 class IndexedRows(NamedTuple):
-    """Rows of a cached field, not gathered. field: [M, *shape]. rows: int64 [N], on the same device."""
+    """Rows of a cached field, indexed but not gathered. field: [M, *shape]. rows: int64 [N], same device."""
 
     field: torch.Tensor
     rows: torch.Tensor
@@ -141,7 +145,7 @@ class IndexedRows(NamedTuple):
 
 
 class _Lent(weakref.ref[Bytes]):
-    """A weak reference to a lent array that knows the memory behind it."""
+    """A weak reference to a lent array, with the memory behind it."""
 
     __slots__ = ("memory",)
 
@@ -152,20 +156,24 @@ class Slots:
     """Buffers of one size. Thread-safe."""
 
     def __init__(self, nbytes: int, allocate: Callable[[int], Bytes], spare: int) -> None:
-        """nbytes: size of a slot. allocate: returns a new slot, uint8 [nbytes]. spare: most free slots to keep."""
+        """nbytes: size of a slot. allocate: returns a slot, uint8 [nbytes].
+
+        spare: most free slots to keep.
+        """
         self._nbytes, self._allocate, self._spare = nbytes, allocate, spare
         self._free: deque[_Lent] = deque()
-        self._lent: dict[int, _Lent] = {}  # by their ids: a weak reference that is gone calls nobody
+        # By id. It keeps the weak references alive, or their callbacks would not run.
+        self._lent: dict[int, _Lent] = {}
         self.made = 0
 
     def lend(self) -> Bytes:
         """Return an uninitialized buffer, uint8 [nbytes]; it is reused once the last view of it is gone.
 
-        Notes: the returned array is new and based on a memoryview. On a view of an ndarray the finalizer would fire
-        early, since NumPy lets views of views skip their intermediate bases.
+        Notes: the returned array is new and based on a memoryview. On a view of an ndarray the finalizer
+        would fire early, since NumPy lets views of views skip their intermediate bases.
         """
         try:
-            while len(self._free) > self._spare:  # many were held, and are no longer
+            while len(self._free) > self._spare:  # a loop held many, and released them
                 self._lent.pop(id(self._free.popleft()), None)
             back = self._free.pop()
         except IndexError:
@@ -175,9 +183,9 @@ class Slots:
             self._lent.pop(id(back), None)
             memory = back.memory
         array = np.frombuffer(memoryview(memory), np.uint8)
-        # The callback may run inside the garbage collector, on any thread: it only appends, which takes no lock. And it runs once
-        # a batch, between two lines of the loop: were it a function in Python (weakref.finalize is), Ctrl-C would sometimes come
-        # in the middle of it, where Python drops exceptions, and the loop would go on.
+        # The callback may run inside the garbage collector, on any thread: it only appends, which takes no
+        # lock. It runs once a batch, between two lines of the loop, so it is not a Python function
+        # (weakref.finalize is): Ctrl-C inside of one would be dropped by Python, and the loop would go on.
         lent = _Lent(array, self._free.append)
         lent.memory = memory
         self._lent[id(lent)] = lent
@@ -185,7 +193,7 @@ class Slots:
 
 
 def allocate(nbytes: int) -> Bytes:
-    """Allocate host memory, on huge pages where the system has them, which saves a page fault every 4 KiB.
+    """Allocate host memory, on huge pages where the system has them (they save a page fault every 4 KiB).
 
     Raises PackerError if the system or a limit of the process refuses.
     """
@@ -193,17 +201,17 @@ def allocate(nbytes: int) -> Bytes:
         return _allocated(nbytes)
     except (MemoryError, OSError, OverflowError) as error:
         raise PackerError(
-            f"batch: takes {size(nbytes)}, and so much memory cannot be had ({getattr(error, 'strerror', None) or error})."
-            " Pass a smaller batch_size, or fewer fields."
+            f"batch: takes {size(nbytes)}, and the system refuses so much memory"
+            f" ({getattr(error, 'strerror', None) or error}). Pass a smaller batch_size, or fewer fields."
         ) from None
 
 
 def _allocated(nbytes: int) -> Bytes:
     if nbytes < _HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(nbytes, np.uint8)
-    # Private: what a forked child holds, or writes, must not be the parent's next batch.
+    # Private: pages that a forked child holds or writes must not be those of the parent's next batch.
     memory = mmap.mmap(-1, nbytes + _HUGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without them
+    with suppress(OSError):  # kernels without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     first = -whole.ctypes.data % _HUGE_BYTES
@@ -211,15 +219,15 @@ def _allocated(nbytes: int) -> Bytes:
 
 
 def size_of(fields: Sequence[Field], rows: int) -> int:
-    """Return the bytes of `rows` rows as they are loaded, without ragged fields, which stay on the disk."""
+    """Return the bytes of `rows` rows as loaded, without ragged fields (they stay on the disk)."""
     return rows * sum(f.row_bytes for f in fields if not f.ragged)
 
 
 class SlotLayout:
     """The sections of a slot, one for each fixed field of a batch, each aligned.
 
-    nbytes: size of a slot for `rows` rows. row_bytes: bytes of a row, all fields together. small: names of the fields that
-    take at most a 16th of a row.
+    nbytes: size of a slot for `rows` rows. row_bytes: bytes of a row, all fields together. small: names of
+    the fields that take at most a 16th of a row.
     """
 
     def __init__(self, fields: Sequence[Field], rows: int) -> None:
@@ -248,9 +256,9 @@ class SlotLayout:
 
 
 class LentSlot:
-    """A slot for some rows, lent when its memory is first used.
+    """A slot for the rows of a request, lent when its memory is first used.
 
-    arrays: each fixed field as it is handed out, [rows, *shape]. A filler may add arrays, or set others in their place.
+    arrays: each fixed field as the batch has it, [rows, *shape]. A filler may add arrays, or replace them.
     """
 
     def __init__(self, slots: Slots, layout: SlotLayout, rows: int) -> None:
@@ -258,7 +266,7 @@ class LentSlot:
 
     @cached_property
     def memory(self) -> Bytes:
-        """The memory, uint8 [layout.nbytes]."""
+        """The slot's buffer, uint8 [layout.nbytes]."""
         return self._slots.lend()
 
     @property
@@ -273,12 +281,12 @@ class LentSlot:
 
 
 class Scratch(threading.local):
-    """Memory of each thread for what it decodes, used again."""
+    """A reusable decode buffer for each thread."""
 
     _memory: Bytes = np.empty(0, np.uint8)
 
     def memory(self, nbytes: int) -> Bytes:
-        """Return this thread's memory, uint8 [nbytes]."""
+        """Return this thread's buffer, uint8 [nbytes]."""
         if len(self._memory) < nbytes:
             self._memory = np.empty(nbytes, np.uint8)
         return self._memory[:nbytes]
@@ -288,7 +296,7 @@ class Filled(NamedTuple):
     """Result of a task that fills rows of a slot.
 
     ragged: rows of ragged fields by name. The seconds are those of one thread or process.
-    draws: what was drawn for its images, where they were augmented as they were read.
+    draws: augmentation parameters, if the task drew them for its images.
     """
 
     ragged: dict[str, list[Any]]
@@ -298,10 +306,10 @@ class Filled(NamedTuple):
 
 
 class Host:
-    """Host memory as the place of batches, where they share the memory of the slots; base class of the devices.
+    """Host memory as the device of batches, which share the memory of the slots; base class of the devices.
 
-    name: as the user knows it. tensors: batches are tensors, else NumPy arrays. on_host: they share the slots' memory. copy_seconds:
-    seconds spent in copies to the device so far.
+    name: as the user passes it. tensors: True for batches of tensors, False for NumPy arrays. on_host: True
+    if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so far.
     """
 
     name, on_host, copy_seconds = "cpu", True, 0.0
@@ -314,25 +322,25 @@ class Host:
         return allocate(nbytes)
 
     def hold(self, array: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a small array as `send` takes it: in memory that copies are fast from."""
+        """Return a small array in memory that `send` can copy fast."""
         return array
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Prepare memory from elsewhere for use as a slot; the base class does nothing."""
+        """Prepare memory that `allocate` did not return for use as a slot; the base class does nothing."""
         return memory
 
     def send(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """Start to copy the arrays of a filled slot; return at once a handle for `receive`."""
+        """Start to copy the arrays of a filled slot; return a handle for `receive` at once."""
         return arrays
 
     def made(self, tensors: dict[str, Any]) -> Any:
-        """Return a handle for `receive`, for tensors that the current stream has just made on the device."""
+        """Return a handle for `receive`, for tensors that the current stream just computed."""
         return tensors
 
     def receive(self, sent: Any) -> Mapping[str, Any]:
-        """Return the arrays as tensors that the current stream may use; on the host the arrays as they are."""
+        """Return tensors that the current stream may use; on the host, the arrays themselves."""
         received: Mapping[str, Any] = sent
         return received
 
     def finish(self) -> None:
-        """Wait for the copies that were begun."""
+        """Wait for pending copies."""

@@ -1,8 +1,9 @@
-"""BatchEngine: from read requests to batches, which are read ahead of the loop, sent to the device, augmented and counted.
+"""BatchEngine turns read requests into batches: reads ahead of the loop, sends, augments and counts.
 
-A request is a batch, or several where batches are small: reading, slots and copies cost some 100 us each however little they
-move, which would be twice the copy itself for 256 thumbnails. The loop itself asks for the batches to come, so there is no
-producer to stop: when the loop ends, for whatever reason, nothing more is asked for, and what was asked for ends within one read.
+A request is a batch, or several if batches are small: reading, slots and copies have a fixed cost of some 100
+us, which would be twice the copy itself for 256 thumbnails. The loop itself requests the coming batches, so
+no producer has to be stopped: when the loop ends, for whatever reason, nothing more is requested, and pending
+requests end within one read.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ from packer.starting import ForkSafeThreads, interrupt_later
 if TYPE_CHECKING:
     from packer.load.augmenting import Augmenter, Draws
 
-REQUEST_BYTES = 4 << 20  # batches are read together up to here
+REQUEST_BYTES = 4 << 20  # batches are read together up to this size
 REQUEST_BATCHES = 64
 
 
 @dataclass
 class PendingBatches:
-    """A request under way. reads: what fills its slot. sent: its rows on their way to the device, once all have been read."""
+    """A pending request. reads: tasks that fill its slot.
+
+    sent: handle of the copy to the device, once all are read.
+    """
 
     request: ReadRequest
     device: Host
@@ -58,14 +62,14 @@ class PendingBatches:
     sent: Any = None
 
     def cancel(self) -> None:
-        """Drop reads that have not begun."""
+        """Cancel reads that have not begun."""
         for future in self.reads:
             future.cancel()
         if self.draws is not None:
             self.draws.cancel()
 
     def advance(self) -> None:
-        """Start the copies to the device if all rows have been read, without waiting."""
+        """Start the copy to the device if all rows have been read; do not wait."""
         if self.slot is not None and all(
             f.done() and not f.cancelled() and not f.exception() for f in self.reads
         ):
@@ -73,10 +77,10 @@ class PendingBatches:
 
 
 class BatchEngine:
-    """Batches of some rows, made ahead of the loop. For one process; thread-safe.
+    """A producer of batches that reads ahead of the loop. For one process; thread-safe.
 
-    filler: fills slots with the rows of its store. augmenter: augments the images. batch_rows: most rows in a batch. prefetch: number
-    of batches to read ahead.
+    filler: fills slots with the rows of its store. augmenter: augments the images. batch_rows: most rows in a
+    batch. prefetch: number of batches to read ahead.
     """
 
     def __init__(
@@ -85,14 +89,14 @@ class BatchEngine:
         self.pid, self._closed = os.getpid(), False
         self._filler, self._augmenter = filler, augmenter
         self.store, self._device, self._fields = filler.store, filler.device, filler.fields
-        # Apart: a busy disk makes one wait until it has taken the requests.
+        # A separate thread for prefetch hints: they block while the disk is busy.
         self._looking = ForkSafeThreads(1)
         fields, self._numbered = stored(self._fields), ROW in self._fields
         self._type = batch_type(tuple(f.name for f in self._fields), Batched)
         self.batches = max(1, min(REQUEST_BYTES // max(size_of(fields, batch_rows), 1), REQUEST_BATCHES))
         if filler.slow or any(f.ragged for f in fields):  # slow functions, or rows of unknown size
             self.batches = 1
-        # Of small batches a request for each thread, since none of them is read by several.
+        # For small batches a request per thread, since no request is read by several.
         self._depth = -(-max(prefetch, filler.ahead) // self.batches)
         if prefetch and self.batches > 1:
             self._depth = max(self._depth, filler.threads.count)
@@ -125,21 +129,21 @@ class BatchEngine:
                 returned = clock()
                 stats.seconds = returned - began
                 yield batch
-                del batch  # held here, the slot would come back one batch later
+                del batch  # held here, its slot would be free one batch later
                 self._check_open()
                 asked = clock()
                 stats.step_seconds += asked - returned
                 stats.seconds = asked - began
 
     def drop(self) -> None:
-        """Begin no more reads; those under way may be waiting for rows, which others then stop."""
+        """Begin no more reads. Pending ones may wait for rows; the caller then stops their provider."""
         self._closed = True
         if self.pid == os.getpid():
             self._looking.drop()
             self._filler.drop()
 
     def close(self) -> None:
-        """End threads and processes, and free the memory that keeps rows."""
+        """End threads and processes, and free the memory that caches rows."""
         self._closed = True
         if self.pid == os.getpid():
             self._device.finish()
@@ -147,7 +151,7 @@ class BatchEngine:
             self._filler.close()
 
     def _start(self, request: ReadRequest) -> PendingBatches:
-        """Start to fill a slot with the rows of a request, and to draw its augmentation parameters."""
+        """Start to fill a slot with the rows of a request, and to draw their augmentation parameters."""
         self._check_open()
         store, filler = self.store, self._filler
         pending = PendingBatches(request, self._device)
@@ -163,7 +167,7 @@ class BatchEngine:
             pending.reads = filler.tasks(request, pending.slot)
             if self._numbered:
                 pending.slot.arrays[ROW.name] = self._numbers(request)
-        if self._closed:  # by another thread meanwhile: what was started after that ends, too
+        if self._closed:  # by another thread meanwhile: end the reads that were started since
             self.close()
             self._check_open()
         return pending
@@ -173,7 +177,10 @@ class BatchEngine:
         return self._device.hold(request.rows().rows())
 
     def _receive(self, pending: PendingBatches, stats: Stats) -> tuple[list[Any], Draws | None]:
-        """Wait for a request; return its batches, the last one first, and their draws. Re-raises the error of a thread."""
+        """Wait for a request; return its batches, last first, and their draws.
+
+        Re-raises the error of a thread.
+        """
         ragged: dict[str, list[Any]] = {}
         drawn: list[Draws] = []
         reads, pending.reads = deque(pending.reads), ()
@@ -197,7 +204,7 @@ class BatchEngine:
             raise
         pending.advance()
         values, sizes = self._device.receive(pending.sent), pending.request.sizes
-        pending.sent = None  # the loop holds the request longer than it should hold the batch
+        pending.sent = None  # the loop keeps the request longer than it should keep the batch
         columns = [
             self._column(f, values[f.name] if f.name in values else ragged[f.name], sizes)
             for f in self._fields
@@ -208,7 +215,7 @@ class BatchEngine:
         return batches, draws
 
     def _column(self, field: Field, value: Any, sizes: list[int]) -> Sequence[Any]:
-        """Split a field into batches: views of `value`, but copies of fields that are small (SlotLayout.small)."""
+        """Split a field into batches: views of `value`, or copies of small fields (SlotLayout.small)."""
         if isinstance(value, list):
             return _cut([as_tensor(row, field) for row in value] if self._device.tensors else value, sizes)
         channels_last = field.about.get("layout") == "HWC"
@@ -220,7 +227,7 @@ class BatchEngine:
                 value = value.transpose(0, 3, 1, 2)
             import torch
 
-            # Cut by NumPy: torch's own views let go of the GIL, and to get it back from a thread that reads took 70 us.
+            # NumPy splits it: torch's views release the GIL, and taking it back from a reader took 70 us.
             return [torch.from_numpy(array) for array in _cut(value, sizes)]
         if isinstance(value, IndexedRows):
             images = value.field.permute(0, 3, 1, 2)
@@ -231,18 +238,18 @@ class BatchEngine:
         return split
 
     def _check_open(self) -> None:
-        """Raise UsageError for an iterator that outlived its dataset's close(), or that came with a fork."""
+        """Raise UsageError if the dataset was closed or this process is a fork of the iterator's."""
         if self._closed or self.pid != os.getpid():
-            how = "was closed" if self._closed else "is another process's: it came with a fork"
+            how = "was closed" if self._closed else "belongs to another process: it came with a fork"
             raise UsageError(
-                f"{self._filler.files.pack.path}: the dataset of this iterator {how}. Iterate anew."
+                f"{self._filler.files.pack.path}: the dataset of this iterator {how}. Call iter() again."
             )
 
 
 def ahead(works: Iterable[PendingBatches], count: int) -> Iterator[PendingBatches]:
-    """Begin works by asking for them, `count` of them ahead of the one handed out; in order.
+    """Start works in order, `count` of them ahead of the one that is yielded.
 
-    What was begun and never handed out is cancelled when the iterator is closed, collected or fails.
+    Works that were started but not yielded are cancelled when the iterator is closed, collected or fails.
     """
     coming = iter(works)
     pending: deque[PendingBatches] = deque()
@@ -257,7 +264,7 @@ def ahead(works: Iterable[PendingBatches], count: int) -> Iterator[PendingBatche
         try:
             for work in pending:
                 work.cancel()
-        except KeyboardInterrupt:  # after a break this is the iterator's destructor, where Python drops it
+        except KeyboardInterrupt:  # after a break, in the iterator's destructor, Python would drop it
             interrupt_later()
 
 

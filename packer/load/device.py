@@ -1,7 +1,7 @@
-"""Devices that batches are copied to: host memory without a copy, or a GPU by an asynchronous copy from pinned memory.
+"""Devices of batches: host memory without a copy, or a GPU by an asynchronous copy from pinned memory.
 
-A CUDA copy runs on a side stream; the receiving stream waits for its event, and the slot's memory is held until the copy has been
-done, however soon the batch is dropped.
+A CUDA copy runs on a side stream. The receiving stream waits for its event, and the slot is held until the
+copy is done, even if the batch is dropped earlier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
 class CopyingDevice(Host):
-    """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy when a slot is filled."""
+    """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy of each filled slot."""
 
     on_host = False
 
@@ -53,12 +53,12 @@ class CudaDevice(Host):
         self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, torch.Tensor]]] = deque()
         self._lock = threading.Lock()
         self.copy_seconds = 0.0
-        # Memory that copies still read may be someone else's next: its owners go after this.
+        # Copies may still read slots: wait for them before the memory can be reused.
         weakref.finalize(self, _finish, self._copying)
 
     def allocate(self, nbytes: int) -> Bytes:
         """Return pinned memory for a slot, uint8 [nbytes]."""
-        # Pinned for the context of this device, whatever the calling thread's is.
+        # Pinned for this device's context, whichever context the calling thread has.
         with torch.cuda.device(self._device):
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
 
@@ -69,12 +69,12 @@ class CudaDevice(Host):
         return pinned
 
     def adopt(self, memory: Bytes) -> Bytes:
-        """Pin memory until it is freed. Memory that CUDA refuses to pin works too: copies from it are synchronous."""
+        """Pin memory until it is freed. If CUDA refuses, copies from it are synchronous."""
         pin(memory, self._device)
         return memory
 
     def send(self, arrays: Arrays) -> tuple[torch.cuda.Event, Tensors]:
-        """Queue the copies on the side stream. arrays: in pinned memory, not written until the copies are done."""
+        """Queue the copies on the side stream. arrays: pinned, not written before the copies are done."""
         with self._lock:
             while self._copying and self._copying[0][1].query():
                 began, ended, _ = self._copying.popleft()
@@ -89,13 +89,13 @@ class CudaDevice(Host):
         return ended, tensors
 
     def made(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
-        """Return the tensors with an event of the current stream: another stream may be current when the batch is handed out."""
+        """Return the tensors with an event of the current stream: the receiver may run on another stream."""
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self._device))
         return event, tensors
 
     def finish(self) -> None:
-        """Wait for the copies that were begun."""
+        """Wait for pending copies."""
         _finish(self._copying)
 
     def receive(self, sent: tuple[torch.cuda.Event, Tensors]) -> Tensors:
@@ -109,7 +109,10 @@ class CudaDevice(Host):
 
 
 def pin(memory: Bytes, device: torch.device | str) -> int:
-    """Pin memory until its last view is gone; return CUDA's error, 0 if it is pinned. memory: on which views of it are based."""
+    """Pin memory until its last view is gone; return CUDA's error code, 0 for success.
+
+    memory: the array that all views of it are based on.
+    """
     runtime: Any = torch.cuda.cudart()
     with torch.cuda.device(device):
         code = int(runtime.cudaHostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE))
@@ -129,7 +132,7 @@ def _finish(copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, t
 
 
 def device_of(name: str) -> Host:
-    """Return the place for a torch device, or "auto", under its name. Raises UsageError if this machine has no such device."""
+    """Return the device for a torch device's name or "auto". Raises UsageError if this machine lacks it."""
     name = auto_device() if name == "auto" else name
     try:
         wanted = torch.device(name)
@@ -149,10 +152,10 @@ def device_of(name: str) -> Host:
 
 
 def auto_device() -> str:
-    """Return the device that "auto" means: "cuda" where torch sees one, else "cpu".
+    """Return the device that "auto" means: "cuda" if torch sees one, else "cpu".
 
-    "cuda" is torch's current device, where a model goes that is moved to "cuda". A process of torchrun that has not chosen one
-    would share the first with all others: there it is that of LOCAL_RANK.
+    "cuda" is torch's current device, the one that ``model.to("cuda")`` uses. A torchrun process that has not
+    set its current device would share the first GPU with all others: it gets the GPU of its LOCAL_RANK.
     """
     if not torch.cuda.is_available():
         return "cpu"

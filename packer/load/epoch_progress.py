@@ -1,4 +1,4 @@
-"""Which epoch comes next, how far it is, and the state that another process goes on with."""
+"""The next epoch, the position in it, and the state that another process resumes from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATE_VERSION = 1
 
 
 class Mark:
-    """The position of one iterator: `handed` counts the positions of its epoch that it has handed out, without a lock."""
+    """Position of one iterator. handed: positions of its epoch handed out so far, counted without a lock."""
 
     __slots__ = ("epoch", "handed")
 
@@ -26,36 +26,36 @@ class Mark:
 
 
 class EpochProgress:
-    """The epoch of the latest iterator, and the positions of it that were handed out. Thread-safe.
+    """The epoch of the latest iterator, and its positions handed out so far. Thread-safe.
 
-    plan: the plan whose epochs these are; `load` replaces it.
+    plan: the plan of these epochs; `load` replaces it.
     """
 
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
         self._lock = ForkSafeLock()
-        self._start = 0, 0  # epoch and position where the latest iterator began, or the next will
+        self._start = 0, 0  # epoch and position where the latest iterator began, or the next will begin
         self._latest: Mark | None = None
         self._before: tuple[tuple[int, int], Mark | None] = self._start, None
 
     @property
     def epoch(self) -> int:
-        """The epoch that the latest iterator began, or else the next one will."""
+        """Epoch of the latest iterator, or of the next before the first has begun."""
         with self._lock:
             return (self._start if self._latest else self.coming())[0]
 
     def coming(self) -> tuple[int, int]:
-        """Return the epoch of the next iterator, and the positions of it that were handed out before."""
+        """Return the epoch of the next iterator, and its positions handed out before."""
         with self._lock:
             epoch, origin = self._start
-            # Every rank has to say the same: the first one has a batch for as long as any has.
+            # Every rank must decide alike: rank 0 has a batch as long as any rank has.
             ended = origin and not replace(self.plan.share(origin), rank=0).steps
             return (epoch + 1, 0) if self._latest or ended else self._start
 
     def begin(self) -> Mark:
-        """Begin the next epoch, or the rest of one; return the iterator's mark.
+        """Begin the next epoch, or resume one; return the iterator's mark.
 
-        Only what the latest one's mark says counts.
+        Only the latest iterator's mark counts.
         """
         with self._lock:
             self._before = self._start, copy(self._latest)
@@ -64,13 +64,13 @@ class EpochProgress:
             return self._latest
 
     def undo(self, mark: Mark) -> None:
-        """Undo `begin` for the latest iterator if it failed before it handed anything out."""
+        """Undo `begin` for the latest iterator if it failed before its first batch."""
         with self._lock:
             if self._latest is mark and mark.handed == self._start[1]:
                 self._start, self._latest = self._before
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the next one; if the rest of it comes next anyway, keep that."""
+        """Make `epoch` the next epoch; if it is to be resumed anyway, keep its position."""
         with self._lock:
             coming, origin = self.coming()
             self.go_on(epoch, origin if epoch == coming else 0)
@@ -82,7 +82,7 @@ class EpochProgress:
             return self._start if latest is None else (latest.epoch, latest.handed)
 
     def go_on(self, epoch: int, positions: int) -> None:
-        """Make the rest of an epoch come next."""
+        """Resume an epoch at a position with the next iterator."""
         with self._lock:
             self._start, self._latest = (epoch, positions), None
 
@@ -91,7 +91,7 @@ class EpochProgress:
         return self.plan.rows.subset.fingerprint
 
     def state(self) -> dict[str, Any]:
-        """Return where the latest iterator is, as PackedBatchDataset.state_dict does."""
+        """Return the position of the latest iterator, as PackedBatchDataset.state_dict does."""
         plan, (epoch, rows) = self.plan, self.position()
         return {
             "version": STATE_VERSION,
@@ -104,7 +104,10 @@ class EpochProgress:
         } | ({"normalization": plan.normalization} if plan.normalization else {})
 
     def load(self, state: Any) -> None:
-        """Go on where a state was taken. Raises UsageError if it is none, or of other rows or another order."""
+        """Resume from a state.
+
+        Raises UsageError for anything else, or a state of other rows or another order.
+        """
         names = {"seed", "epoch", "rows", "of", "subset", "order"}
         if (
             not isinstance(state, Mapping)
@@ -112,13 +115,14 @@ class EpochProgress:
             or not names <= state.keys()
         ):
             raise UsageError(
-                "load_state_dict: is no state of a PackedBatchDataset of this packer. Pass what state_dict() gave."
+                "load_state_dict: is no state of a PackedBatchDataset of this packer version. Pass the result"
+                " of state_dict()."
             )
         plan, n = self.plan, self.plan.rows.subset.rows
         if (state["of"], state["subset"]) != (n, self._fingerprint):
             raise UsageError(
-                f"load_state_dict: the state is of {state['of']} rows of a pack; this dataset has {n}, or others."
-                " Pass a state of the same pack, split, classes and subset."
+                f"load_state_dict: the state is of {state['of']} rows of a pack; this dataset has {n}, or"
+                " others. Pass a state of the same pack, split, classes and subset."
             )
         seed = whole("load_state_dict: seed", state["seed"])
         order = plan.order.resumed(state["order"], seed)

@@ -1,7 +1,7 @@
-"""Fillers: rows of a store into the slot of a request, in parts, by threads.
+"""Fillers copy rows of a store into the slot of a request, in parts, by threads.
 
-Crops of pictures that kept their own size (ragged_rows.py), padded pictures (padded_batches.py) and the processes of a Python
-transform (processes/workers.py) are fillers of the same form.
+Crops of images that differ in size (ragged_rows.py), padded images (padded_batches.py) and the processes of a
+Python transform (processes/workers.py) are fillers with the same interface.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
 from packer.starting import ForkSafeThreads
 
-SPLIT_BYTES = 4 << 20  # a request larger than this is read by several threads at once
-SPLIT_CODED_BYTES = 64 << 10  # and one larger than this is decoded by several
+SPLIT_BYTES = 4 << 20  # larger requests are read by several threads
+SPLIT_CODED_BYTES = 64 << 10  # larger requests of encoded rows are decoded by several threads
 
 
 class Reading(NamedTuple):
-    """The means to fill slots.
+    """The parts that fill slots.
 
-    files: of the pack, which have the ragged fields. store: has those of one length: the files, or what keeps their rows in memory.
-    threads: that read. device: of the batches, whose memory slots are.
+    files: store of the pack's files, with the ragged fields. store: store of the fixed fields: the files, or
+    a cache of their rows. threads: reading threads. device: device of the batches; it allocates the slots.
     """
 
     files: PackStore
@@ -37,10 +37,12 @@ class Reading(NamedTuple):
 
 
 class RowFiller:
-    """Rows of one length, copied by threads; those of ragged fields are read into lists. Base class of the fillers.
+    """A filler that copies rows of fixed fields by threads, and reads ragged ones into lists.
 
-    fields: of the batches. draws: True if tasks draw for their images.
-    ahead: least number of batches under way; slow: batches are made one by one. processes: that fill slots.
+    Base class of all fillers.
+
+    fields: of the batches. draws: True if tasks draw augmentation parameters. processes: how many fill slots.
+    ahead: least number of pending batches. slow: True for one batch per request.
     """
 
     draws, slow, ahead, processes = False, False, 0, 1
@@ -57,7 +59,7 @@ class RowFiller:
         return self.device.allocate(nbytes)
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> Sequence[Future[Filled]]:
-        """Start to fill a slot, a large one in parts; or set views of rows in memory that are copied to a device anyway."""
+        """Start to fill a slot, a large one in parts; or set its arrays to views of rows in memory."""
         if not self.device.on_host and self.store.viewed:
             views = self.store.views(request.within())
             if views is not None:
@@ -89,6 +91,6 @@ class RowFiller:
         self.store.drop()
 
     def close(self) -> None:
-        """End its threads and processes, and what the store has in memory."""
+        """End its threads and processes, and free the rows that the store caches."""
         self.threads.close()  # first: they read from the store
         self.store.leave()

@@ -1,4 +1,4 @@
-"""LoadPlan: what the arguments of a PackedBatchDataset mean, checked once, with the reasons; it makes the engine that runs it."""
+"""LoadPlan: the checked arguments of a PackedBatchDataset, with reasons for choices; builds the engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class EpochArguments(NamedTuple):
-    """Arguments of a PackedBatchDataset that say which rows its batches have."""
+    """Arguments of a PackedBatchDataset that choose the rows of its batches."""
 
     batch_size: int
     shuffle: bool
@@ -50,7 +50,7 @@ class EpochArguments(NamedTuple):
 
 
 class BatchArguments(NamedTuple):
-    """Arguments of a PackedBatchDataset that say how batches are made of their rows."""
+    """Arguments of a PackedBatchDataset that turn rows into batches."""
 
     output: str
     device: str | int | torch.device
@@ -64,10 +64,10 @@ class BatchArguments(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """The way from the rows of a pack to batches.
+    """The resolved plan from the rows of a pack to batches.
 
-    threads: that read. views: field name -> pipeline that makes it from "image".
-    normalization: mean and std that Normalize() without numbers means, where they are those of a sample. reason: for the placement.
+    threads: number of reading threads. views: field name -> pipeline that makes it from "image".
+    normalization: mean and std for Normalize() without numbers, if sampled. reason: why this placement.
     """
 
     rows: ChosenRows
@@ -89,7 +89,10 @@ class LoadPlan:
 
     @classmethod
     def resolve(cls, rows: ChosenRows, epochs: EpochArguments, batches: BatchArguments) -> LoadPlan:
-        """Return the plan for the arguments of a PackedBatchDataset. Raises UsageError, MissingDependencyError."""
+        """Return the plan for the arguments of a PackedBatchDataset.
+
+        Raises UsageError, MissingDependencyError.
+        """
         pack, shuffle, store = rows.pack, epochs.shuffle, rows.store()
         if not isinstance(shuffle, bool):
             raise UsageError(
@@ -125,13 +128,14 @@ class LoadPlan:
         plan = plan._placed(store, batches.placement)
         if ends == "drop" and not plan.share(0).steps:
             raise UsageError(
-                f"{pack.path}: has {store.rows} rows, fewer than one batch of {batch_size} on {ranks.now()[1]}"
-                " ranks; drop_last=True leaves none. Pass a smaller batch_size, or drop_last=False."
+                f"{pack.path}: has {store.rows} rows, fewer than one batch of {batch_size} on"
+                f" {ranks.now()[1]} ranks; drop_last=True leaves none. Pass a smaller batch_size, or"
+                " drop_last=False."
             )
         return plan
 
     def _placed(self, store: PackStore, placement: str) -> LoadPlan:
-        """Return this plan with a placement; raise what is wrong with the images now."""
+        """Return this plan with a placement. Raises UsageError for images that do not fit the arguments."""
         fields, path = self.rows.fields, store.pack.path
         alone = "" if self.transform is None else "transform"
         if self.padding is not None:
@@ -145,26 +149,26 @@ class LoadPlan:
         return replace(self, placement=chosen, reason=reason)
 
     def slow_order(self) -> Sentence | None:
-        """Return a warning of a chosen order that the pack is slow in, None for others."""
+        """Return a warning if the chosen order reads this pack slowly, else None."""
         header = self.rows.pack.header
         coded = any(header.field(f.name).compressed for f in stored(self.rows.fields))
         by_row = any(one.chosen and isinstance(one, Rows) for one in self.order.orders)
         if not (by_row and coded and self.placement == "disk"):
             return None
         return Sentence(
-            f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not shuffled "
-            "when it was made, so a shuffled epoch decodes a block for almost every row. Convert it "
-            f"again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
+            f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not"
+            " shuffled when it was made, so a shuffled epoch decodes a block for almost every row. Convert it"
+            f" again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
             "speed."
         )
 
     def share(self, origin: int) -> Share:
-        """Return this rank's batches of an epoch of which `origin` positions were handed out before."""
+        """Return this rank's batches of an epoch after its first `origin` positions."""
         rank, world_size = self.ranks.now()
         return Share(self.order.length, self.batch_size, world_size, rank, self.ends, origin)
 
     def lines(self, epoch: int) -> dict[str, str]:
-        """Return what a description of the dataset says of it in an epoch, by subject."""
+        """Return the lines of the dataset's repr in an epoch, by subject."""
         order = f"{self.order!r}, seed {self.order.seed}, epoch {epoch}"
         steps = self.share(0).steps
         return {
@@ -176,7 +180,7 @@ class LoadPlan:
         }
 
     def normalized(self, normalization: Mapping[str, Any] | None) -> LoadPlan:
-        """Return this plan, or one in which Normalize() without numbers means the mean and std of a state."""
+        """Return this plan with the mean and std of a state for Normalize() without numbers."""
         if not normalization or normalization == self.normalization or not normalizes(self.augment):
             return self
         header = replace(self.rows.pack.header, statistics={"image": normalization})
@@ -184,9 +188,9 @@ class LoadPlan:
         return replace(self, views=views, normalization=dict(normalization))
 
     def engine(self, files: PackStore) -> BatchEngine:
-        """Return the threads, processes and memory that make batches of the rows of these files."""
+        """Return the engine: threads, processes and memory that turn rows of these files into batches."""
         batch_rows = self.batch_size
-        if self.ends != "pad":  # whose batches are full even where there are fewer rows
+        if self.ends != "pad":  # its batches are full even if the pack has fewer rows
             batch_rows = max(1, min(batch_rows, self.order.length))
         reading = Reading(
             files, self._kept(files), ForkSafeThreads(self.threads), host_of(self.output, self.device)
@@ -210,7 +214,7 @@ class LoadPlan:
         return BatchEngine(filler, augmenter, batch_rows=batch_rows, prefetch=self.prefetch)
 
     def _kept(self, files: PackStore) -> ArrayStore:
-        """Return the store that keeps rows of the files where the placement says; the files for the disk."""
+        """Return the store that caches rows of the files at the placement; the files for "disk"."""
         if self.placement in ("ram", "pinned"):
             from packer.load.caches.memory_cache import MemoryStore
 
@@ -218,12 +222,12 @@ class LoadPlan:
         if self.placement == "gpu":
             from packer.load.caches.gpu_cache import GpuStore
 
-            # The pass that augments takes images from where they lie: no batch of them is put together before.
+            # The augmenting pass reads cached images in place: no batch of them is gathered before.
             return GpuStore(files, self.rows.fields, self.device, ("image",) if self.views else ())
         return files
 
     def _fitted(self, fields: Sequence[Field]) -> dict[str, Pipeline]:
-        """Return the pipelines for the fields that they get."""
+        """Return the pipelines bound to the fields that they get."""
         ragged = self.device if self.transform is None else None
         return fit_views(self.views, fields, self.rows.pack.path, self._classes, ragged)
 
@@ -235,7 +239,10 @@ class LoadPlan:
 def parse_transform(
     transform: Callable[..., Any] | PythonTransform | None, fields: Sequence[Field]
 ) -> PythonTransform | None:
-    """Return the transform of samples. Raises UsageError if it cannot move what belongs to the image."""
+    """Return the transform of samples.
+
+    Raises UsageError if it cannot move the fields that belong to the image.
+    """
     if transform is None:
         return None
     made = transform if isinstance(transform, PythonTransform) else PythonTransform(transform)
@@ -244,9 +251,9 @@ def parse_transform(
 
 
 def host_of(output: str, device: str | int | torch.device) -> Host:
-    """Return the place of the batches. Raises UsageError if this machine has none of that name, MissingDependencyError.
+    """Return the device of the batches. Raises UsageError if this machine lacks it, MissingDependencyError.
 
-    device: as torch takes it, where a number means a CUDA device; or "auto": this process's CUDA device, or "cpu" without one.
+    device: as torch takes it (a number is a CUDA device), or "auto": this process's CUDA device, else "cpu".
     """
     one_of("output", output, ("torch", "numpy"))
     name = f"cuda:{device}" if isinstance(device, int) else str(device)

@@ -1,4 +1,4 @@
-"""Which order the arguments of a dataset mean, and what shuffle=True chooses, by the pack alone."""
+"""The order that the arguments of a dataset mean; shuffle=True chooses by the pack alone."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from packer.read.array_store import PackStore
 from packer.sentence import Option
 
 _CHOSEN = {name: make for name, make in BY_NAME.items() if name != Sequential.name}
-# Smaller rows are read in runs. Of rows read one by one from a cold disk came 0.1 of what runs of 1 MiB gave at 4 KiB, 0.7 at
-# 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); and in memory a row of 112 bytes costs more to find than to copy.
+# Smaller rows are read in runs. Reading rows one by one from a cold disk gave 0.1 of the rate of 1 MiB runs
+# at 4 KiB, 0.7 at 16 KiB and all of it at 64 KiB (4 threads, a virtual disk); in memory, a row of 112 bytes
+# costs more to locate than to copy.
 SMALL_BYTES = 16 << 10
-# A table above this is not expected in memory where it is read anew each epoch.
+# A larger table, read again each epoch, is not expected to stay in memory.
 LARGE_BYTES = 1 << 30
-# Blocks of a window for each row of a batch, where a block holds one class: the class counts of batches vary 1 + 1 / 32 times as much
-# as in a uniform shuffle.
+# Blocks of a window for each row of a batch, if a block holds one class: class counts of batches then vary
+# 1 + 1 / 32 times as much as in a uniform shuffle.
 MIXING_BLOCKS = 32
 
 
 def context(
     reader: PackStore, subset: Subset, global_batch: int, weights: Sequence[float] = (), seed: int = 0
 ) -> Context:
-    """Return the properties of the pack that an order is bound to. weights: of its members, if they have any."""
+    """Return the properties of the pack that an order is bound to. weights: of its members, if any."""
     pack, fields = reader.pack, reader.fields
 
     def labels(name: str) -> NDArray[np.int64]:
@@ -68,23 +69,24 @@ def context(
 
 
 def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
-    """Return height and width of each row's image, [n, 2]. Raises UsageError if the pack does not hold them."""
+    """Return height and width of each row's image, [n, 2]. Raises UsageError if the pack lacks them."""
     known = {f.name: f for f in pack.fields}
     if (image := known.get("image")) is not None and not image.loaded.ragged:
         raise UsageError(
-            f"Buckets: images of {pack.path} have one size, so there is nothing to sort by. Pass another order."
+            f"Buckets: images of {pack.path} have one size, so there is nothing to sort by. Pass another"
+            " order."
         )
     if not {"height", "width"} <= known.keys():
         raise UsageError(
-            f"Buckets: {pack.path} has no fields 'height' and 'width', which it needs. Convert the "
-            f"images again with a {Option('size', 'max=65500')}, which keeps all of their pixels."
+            f"Buckets: {pack.path} lacks the fields 'height' and 'width', which it needs. Convert the "
+            f"images again with {Option('size', 'max=65500')}, which keeps all of their pixels."
         )
     store = PackStore(pack, (), subset)
     return np.stack([store.column(name) for name in ("height", "width")], axis=1)
 
 
 def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: int) -> Context:
-    """Return what an order of rows of a pack is chosen by."""
+    """Return the properties of a pack that shuffle=True chooses an order by."""
     stored = sum(extent.nbytes for f in fields for name in f.arrays for extent in pack.header.extents[name])
     coded = any(f.compressed for f in fields)
     return Context(
@@ -92,7 +94,8 @@ def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: in
         row_bytes=stored // max(1, pack.rows),
         block_rows=pack.header.block_rows,
         global_batch=global_batch,
-        # Neighbours in a list of packs are rows of one pack. Yet blocks that are decoded whole cannot be read row by row.
+        # A list of packs keeps rows of one pack together, so it is no shuffled pack. Yet blocks that are
+        # decoded as a unit cannot be read row by row.
         shuffled=pack.header.seed is not None and (coded or len(pack.members) < 2),
         coded=coded,
         remote=any(isinstance(one, RemotePack) for one in pack.packs),
@@ -100,7 +103,7 @@ def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: in
 
 
 def _places(pack: Pack, subset: Subset) -> list[Subset]:
-    """Return, for each member of a joined pack, its rows of a subset as numbers 0..subset.rows-1."""
+    """Return, for each member of a joined pack, its rows in a subset, numbered 0..subset.rows-1."""
     firsts = np.cumsum([0, *(member.rows for member in pack.members)])
     runs, owners = cut(firsts, subset.place(one_run(0, subset.rows)))
     ends = np.cumsum(runs.lengths)
@@ -111,8 +114,8 @@ def _places(pack: Pack, subset: Subset) -> list[Subset]:
 def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> RowOrder:
     """Return the order that the arguments of a dataset mean, bound.
 
-    order: a name, an order, or None: "sequential", or with shuffle what the pack decides (`shuffled_order`); of packs that have
-    weights, the order of each.
+    order: a name, an order, or None. None means "sequential"; with shuffle the order that suits the pack
+    (`shuffled_order`); for packs with weights a mixture of the orders of each.
     Raises UsageError for an unknown name, or shuffle=True with "sequential".
     """
     if about.members:
@@ -120,8 +123,8 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         return mixture.of(about, lambda member: parse_order(mixture.order, shuffle, member))
     if isinstance(order, Mixture):
         raise UsageError(
-            "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7), ('b.h5', 0.3)],"
-            " or another order."
+            "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7),"
+            " ('b.h5', 0.3)], or another order."
         )
     if order is None:
         return (
@@ -133,8 +136,8 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         order = BY_NAME[order]()
     if isinstance(order, type) or not isinstance(order, RowOrder):
         raise UsageError(
-            f"order={order!r}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an order such as"
-            " packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack."
+            f"order={order!r}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an order such"
+            " as packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack."
         )
     if shuffle and order.fixed:
         raise UsageError(
@@ -144,15 +147,16 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
 
 
 def shuffled_order(about: Context) -> RowOrder:
-    """Return the order that shuffle=True means: as good as a uniform shuffle, on every machine the same, by the pack alone.
+    """Return the order for shuffle=True: as good as a uniform shuffle.
 
-    A pack that was shuffled when it was made needs blocks: they read a disk as fast as slices, cost no more in memory, and
-    batch-mates part each epoch, which those of a slice do not. Where rows are compressed, whole blocks, each decoded once. A pack
-    at a URL is read in regions, so that each rank fetches its own part of it alone.
+    The pack alone decides, so the order is the same on every machine.
+    A pack that was shuffled when it was written gets "blocks": they read a disk as fast as slices, cost no
+    more in memory, and separate batch-mates each epoch, which slices do not. Compressed blocks are used as a
+    unit, each decoded once. A pack at a URL gets "regions", so that each rank fetches only its own part.
 
-    In any other pack neighbours are alike, often of one class, and a window would have to hold some twenty blocks for each row
-    of a batch: that takes every row by itself. Small rows of a large pack are read from a disk in short runs then, in a
-    window of as many as it takes.
+    In any other pack neighbours are alike, often of one class, and a window would need some twenty blocks for
+    each row of a batch, so every row is drawn by itself. Small rows of a large pack are read from a disk in
+    short runs, in a window of as many runs as needed.
     """
     if about.remote:
         return Regions()
@@ -165,7 +169,10 @@ def shuffled_order(about: Context) -> RowOrder:
 
 
 def parse_ends(ends: str | None, drop_last: bool, *, ordered: bool) -> str:
-    """Return one of ENDS. Default: "even", or "uneven" if `ordered`, so that a sequential pass repeats no row."""
+    """Return one of ENDS.
+
+    Default: "even"; "uneven" if `ordered`, so that a sequential pass repeats no row.
+    """
     if ends is None:
         return "drop" if drop_last else "uneven" if ordered else "even"
     one_of("ends", ends, ENDS)

@@ -1,8 +1,8 @@
-"""Images that differ in size, and their masks, in one array each: every one in the upper left corner, zeros beyond it, as torchvision's
-detection models pad them.
+"""Images that differ in size, and their masks, padded with zeros to one array each, images at the upper left.
 
-The files tell sizes before a pixel is decoded, so the threads that read decode straight into the array where an image is as wide as it.
-torch has no other array for them: its jagged layout (torch.nested) holds one ragged dimension, and images have two.
+torchvision's detection models pad in the same way. The files hold the sizes, so the reading threads decode
+straight into the array if an image is as wide as it. torch has no other array for such images: its jagged
+layout (torch.nested) holds one ragged dimension, and images have two.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ IMAGE_SIZES = Field("image_sizes", "<i8", None, {"is": "height and width of each
 
 @dataclass(frozen=True)
 class Padding:
-    """``collate="pad"``, with sides rounded up.
+    """Options of ``collate="pad"``.
 
     Parameters
     ----------
     multiple : int
         Height and width of a batch are multiples of it: 32 for a network that halves them five times.
     mask_fill : int
-        What masks have beyond their images: 0, or the number that a loss ignores, for example 255. Images and soft maps have 0.
+        Value of masks beyond their images: 0, or the number that a loss ignores, for example 255. Images and
+        soft maps get 0.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Padding:
 
 
 def parse_collate(collate: str | Padding) -> Padding | None:
-    """Return how images of a batch are padded; None for "list". Raises UsageError."""
+    """Return the padding for the argument `collate`; None for "list". Raises UsageError."""
     if isinstance(collate, Padding):
         return collate
     one_of("collate", collate, COLLATES, ", or packer.Padding(multiple=32)")
@@ -72,11 +73,12 @@ def parse_collate(collate: str | Padding) -> Padding | None:
 def check_padded(
     fields: Sequence[Field], path: str, padding: Padding, transformed: bool, augmented: bool
 ) -> None:
-    """Raise UsageError for batches in which nothing can be padded."""
+    """Raise UsageError unless there are images to pad and nothing forbids it."""
     image = next((f for f in fields if f.name == "image"), None)
     if image is None:
         raise UsageError(
-            "collate='pad': pads the field 'image', and there is none. Pass fields with 'image', or collate='list'."
+            "collate='pad': pads the field 'image', and there is none. Pass fields with 'image', or"
+            " collate='list'."
         )
     if not is_encoded(image):
         raise UsageError(
@@ -93,8 +95,8 @@ def check_padded(
         limits = np.iinfo(dtype_of(f)) if np.dtype(dtype_of(f)).kind in "iu" else None
         if limits is not None and not limits.min <= padding.mask_fill <= limits.max:
             raise UsageError(
-                f"Padding: mask_fill is {padding.mask_fill} and {f.name!r} of {path} is {limits.dtype}; {limits.min} to {limits.max} are"
-                " allowed. Pass such."
+                f"Padding: mask_fill is {padding.mask_fill} and {f.name!r} of {path} is {limits.dtype};"
+                f" {limits.min} to {limits.max} are allowed. Change mask_fill."
             )
     for added in (PIXEL_MASK, IMAGE_SIZES):
         if any(f.name == added.name for f in fields):
@@ -104,7 +106,7 @@ def check_padded(
 
 
 class PaddedFiller(RowFiller):
-    """Rows whose images, and their masks, are padded to one array a batch as they are read.
+    """A filler that pads images, and their masks, to one array per batch while it reads them.
 
     fields: of the pack, with "image". spare: free arrays to keep.
     """
@@ -119,7 +121,7 @@ class PaddedFiller(RowFiller):
         self._growing, self._scratch = ForkSafeLock(), Scratch()
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
-        """Start a thread that reads all fields of a batch; its images are one array once they have been read."""
+        """Start a thread that reads all fields of a batch and pads its images."""
         return [self.threads.submit(self._pad_all, request, slot.raw, slot.arrays)]
 
     def _pad_all(
@@ -144,7 +146,7 @@ class PaddedFiller(RowFiller):
         return filled._replace(read_seconds=filled.read_seconds + time.perf_counter() - began)
 
     def _pad(self, rows: EncodedImages, out: NDArray[Any], fill: int) -> None:
-        """Decode pictures into the corners of one array, and fill it up."""
+        """Decode images into the upper left corners of an array, and fill the rest."""
         for i, (h, w) in enumerate(rows.sizes.tolist()):
             if w == out.shape[2]:
                 rows.decode_into(i, out[i, :h])
@@ -156,7 +158,7 @@ class PaddedFiller(RowFiller):
             out[i, :h, w:] = out[i, h:] = fill
 
     def _lend(self, nbytes: int) -> Bytes:
-        """Return memory of at least so many bytes, which is used again once the last view of it is gone."""
+        """Return a buffer of at least `nbytes`, which is reused once its last view is gone."""
         with self._growing:
             if nbytes > self._slot_bytes:
                 self._slot_bytes = max(nbytes, self._slot_bytes * 5 // 4)
@@ -165,7 +167,7 @@ class PaddedFiller(RowFiller):
 
 
 def _padded(field: Field, size: tuple[int, int]) -> Field:
-    """Return a field of pictures as one whose rows are all of a size."""
+    """Return a field of images with all rows padded to one size."""
     own = field.own_size
     return (
         Field(field.name, field.dtype, size)

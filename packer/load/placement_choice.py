@@ -1,6 +1,6 @@
-"""Where rows are kept: as asked, or chosen by size and by the free memory.
+"""The placement of rows: as requested, or chosen by size and free memory.
 
-Of that a share stays free for the model, which may not exist yet, for the page cache and for other processes.
+A share of the memory stays free for a model not yet created, the page cache and other processes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from packer.read.array_store import PackStore
 from packer.units import size
 
 PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
-GPU_SHARE = 8  # of the free device memory: weights, gradients and activations want the rest
-HOST_SHARE = 4  # of the available memory: the pack's own pages may lie in the page cache besides
+GPU_SHARE = 8  # at most 1/8 of the free device memory: weights, gradients and activations need the rest
+HOST_SHARE = 4  # at most 1/4 of the available memory: the page cache may hold the pack's pages as well
 
 
 def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -> tuple[str, str]:
     """Return the placement of a store's rows, "gpu", "pinned", "ram" or "disk", and the reason for it.
 
-    placement: one of PLACEMENTS. device: of the batches. alone: the argument because of which rows are read anew each time, "" if there
-    is none. Raises UsageError for a placement that this machine does not have, or that has no room.
+    placement: one of PLACEMENTS. device: of the batches. alone: the argument that requires rows to be read
+    each time, "" if none. Raises UsageError for a placement that this machine lacks, or has no room for.
     """
     one_of("placement", placement, PLACEMENTS)
     auto, on_gpu, why = placement == "auto", device.startswith("cuda"), "as asked"
@@ -36,17 +36,18 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
             raise UsageError(f"placement={placement!r} with {alone}: {why}. Pass placement='disk'.")
     elif placement in ("gpu", "pinned") and not on_gpu:
         raise UsageError(
-            f"placement={placement!r}: device is {device!r}; it serves CUDA devices. Pass device='cuda', or placement='ram'."
+            f"placement={placement!r}: device is {device!r}; only CUDA devices are allowed. Pass"
+            " device='cuda', or placement='ram'."
         )
     elif placement != "disk" and not nbytes:
         why = "no field has rows of one length"
         if not auto:
             raise UsageError(
-                f"placement={placement!r}: {why}; others stay on the disk. Pass placement='disk'."
+                f"placement={placement!r}: {why}; ragged fields stay on the disk. Pass placement='disk'."
             )
     if alone or placement == "disk" or not nbytes:
         return "disk", why
-    present = in_memory(store)  # a process of this machine has them already, so that they cost no more memory
+    present = in_memory(store)  # another process of this machine has them: they cost no more memory
     rows, host = f"{size(nbytes)} of rows", machine.available_memory()
     free = free_device_memory(device) if on_gpu and placement != "pinned" else 0
     if not auto:

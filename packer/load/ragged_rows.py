@@ -1,7 +1,8 @@
-"""Images that kept their own size, and their masks, decoded and made alike by the threads that read them.
+"""Images that differ in size, and their masks: decoded, cropped and resized by the threads that read them.
 
-A thread decodes a few images at a time, no larger than what was drawn for them needs, and the first pass of each view reads them while
-they still lie in the caches. So a request is what it is for images of one size: rows in a slot.
+A thread decodes a few images at a time, no larger than their drawn parameters need, and the first pass of
+each view reads them while they are in the CPU caches. The result has the form of images of one size: rows in
+a slot.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from packer.augment.pass_stages import PreparedDraws
     from packer.load.augmenting import Augmenter, Draws
 
-# Of pixels and results together: about what a core's caches hold, and the work of one thread.
+# Pixels and results of a group together: about the size of a core's caches, and the work of one thread.
 _GROUP_BYTES = 4 << 20
 
 
 class CropFiller(RowFiller):
-    """Rows whose images are decoded and made alike as they are read.
+    """A filler that decodes images and brings them to one size as it reads them.
 
     fields: of the pack, with "image".
     """
@@ -46,13 +47,13 @@ class CropFiller(RowFiller):
         self._masks = [named[name] for name in own]
         self._made = {*augmenter.views, *own}
         channels = channels_of(image)
-        wider = channels == 3 and image.codec is not None  # raw rows are copied as they are
+        wider = channels == 3 and image.codec is not None  # raw rows are copied unchanged
         wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
         self._pixel, self._dtype = 4 if wider else channels, np.dtype(dtype_of(image))
         self._scratch = Scratch()
 
     def fill(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> Filled:
-        """Read all fields, and make the images of each view, and the masks."""
+        """Read all fields; make the images of each view, and the masks."""
         others = {name: rows for name, rows in out.items() if name not in self._made}
         filled = super().fill(request, start, stop, others)
         began = time.perf_counter()
@@ -82,7 +83,7 @@ class CropFiller(RowFiller):
         return filled._replace(draws=draws, read_seconds=filled.read_seconds + time.perf_counter() - began)
 
     def _make_masks(self, masks: EncodedImages, field: Field, drawn: PreparedDraws, out: Bytes) -> None:
-        """Decode masks or soft maps, at their full size, and make them alike, as the images of the first view."""
+        """Decode masks or soft maps at full size, and move them as the images of the first view."""
         pipeline, dtype = next(iter(self._augmenter.views.values())), np.dtype(dtype_of(field))
         made = torch.from_numpy(out.view(dtype)).view(len(out), *pipeline.first.result.size)
         masks.cut(boxes_seen([drawn.host.numpy()]))
@@ -94,7 +95,7 @@ class CropFiller(RowFiller):
             pipeline.begin_masks(memory, columns[group], made[group], soft=soft)
 
     def _reductions(self, images: EncodedImages, draws: Draws) -> NDArray[np.int64]:
-        """Return how many times smaller each image may be decoded, for all views."""
+        """Return the factor by which each image may be decoded smaller, for all views."""
         by = np.full(len(images.sizes), REDUCTIONS[-1], np.int64)
         for pipeline, drawn in zip(self._augmenter.views.values(), draws, strict=True):
             by = np.minimum(by, reductions(drawn.host.numpy()) if pipeline.first.reducible else 1)
@@ -108,10 +109,10 @@ class CropFiller(RowFiller):
         dtype: np.dtype[Any],
         result_bytes: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Iterator[tuple[slice, torch.Tensor]]]:
-        """Decode the boxes of images, or masks, group after group, into this thread's memory.
+        """Decode the boxes of images or masks, group by group, into this thread's buffer.
 
-        by: how many times smaller. result_bytes: of what is made of one image. Return the boxes as they lie there, the first pixel
-        of each in its group's memory, and the groups: which images they are, and their pixels [P, C].
+        by: reduction factors. result_bytes: of one image's results. Returns the boxes as decoded, the first
+        pixel of each in its group's buffer, and the groups: a slice of images, and their pixels [P, C].
         """
         boxes = -(-images.boxes // by[:, None])
         groups, places = _groups(boxes, channels * dtype.itemsize, result_bytes)
@@ -135,9 +136,9 @@ class CropFiller(RowFiller):
 def _groups(
     boxes: NDArray[np.int64], pixel_bytes: int, result_bytes: int
 ) -> tuple[list[slice], NDArray[np.int64]]:
-    """Return which images are decoded together, and the first pixel of each in the memory of its group.
+    """Return the groups of images to decode together, and each image's first pixel in its group's buffer.
 
-    boxes: int64 [N, 4], as they lie there. result_bytes: of what is made of one.
+    boxes: int64 [N, 4], as decoded. result_bytes: of one image's results.
     """
     pixels = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     groups, places = [], np.zeros(len(pixels), np.int64)

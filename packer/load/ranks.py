@@ -1,4 +1,4 @@
-"""Who am I among the processes that train together?"""
+"""Rank and world size of this process among those that train together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def check_ranks(rank: int | None, world_size: int | None) -> Ranks | None:
     number = None if size is None else as_whole(rank, 0, size - 1)
     if size is None or number is None:
         raise UsageError(
-            f"rank={rank!r}, world_size={world_size!r}: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither."
+            f"rank={rank!r}, world_size={world_size!r}: are not two whole numbers, rank from 0 to world_size"
+            " - 1. Pass both in that range, or neither."
         )
     return Ranks(number, size, "as given")
 
@@ -38,11 +39,12 @@ ALONE = "no process group, Ray Train or torchrun"
 
 
 def found_ranks() -> Ranks:
-    """Return rank and world size of this process now, 0 of 1 if it trains alone, and who said so.
+    """Return rank and world size of this process now, 0 of 1 if it trains alone, and their source.
 
-    In this order: torch.distributed, once it is initialised (Lightning, Fabric, Accelerate and torchrun scripts do that); a Ray
-    Train worker's context; RANK and WORLD_SIZE of a process that torchrun started (it sets TORCHELASTIC_RUN_ID too), before
-    anything is initialised. RANK and WORLD_SIZE alone count for nothing: see `ignored_ranks`. Imports nothing.
+    In this order: torch.distributed, once it is initialised (by Lightning, Fabric, Accelerate or a torchrun
+    script); a Ray Train worker's context; RANK and WORLD_SIZE of a process that torchrun started (it sets
+    TORCHELASTIC_RUN_ID too), before anything is initialised. RANK and WORLD_SIZE alone are ignored: see
+    `ignored_ranks`. Imports nothing.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -51,7 +53,7 @@ def found_ranks() -> Ranks:
     if ray is not None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Ray Train V1 outside of a worker warns, and says 0 of 1
+                warnings.simplefilter("ignore")  # Ray Train V1 warns outside of a worker, and returns 0 of 1
                 context = ray.get_context()
                 found = Ranks(context.get_world_rank(), context.get_world_size(), "Ray Train")
         except RuntimeError:  # V2 outside of a worker
@@ -63,17 +65,17 @@ def found_ranks() -> Ranks:
 
 
 def ignored_ranks() -> tuple[int, int] | None:
-    """Return RANK and WORLD_SIZE of the environment, where nothing vouches for them and they name several processes.
+    """Return the environment's RANK and WORLD_SIZE if ignored and of several processes, else None.
 
-    Batch systems and old launchers set them for whole jobs: a script started by hand in such a shell, or the one process that
-    evaluates, would read a part of the rows without having asked for it.
+    Batch systems and old launchers set them for whole jobs: a script started by hand in such a shell, or the
+    single process that evaluates, would silently read only a part of the rows.
     """
     named = None if _by_torchrun() else _environment()
     return named if named is not None and named[1] > 1 and found_ranks().source == ALONE else None
 
 
 class TrainingRanks:
-    """Rank and world size of a dataset: those passed by the user, or looked up at each call; warns of those that are not used."""
+    """Rank and world size of a dataset, as passed or looked up at each call; warns of ignored ones."""
 
     def __init__(self, path: str, rank: int | None, world_size: int | None) -> None:
         """path: path of the pack, for messages. Raises UsageError for wrong ranks."""
@@ -81,12 +83,15 @@ class TrainingRanks:
         self._warned = False
 
     def __str__(self) -> str:
-        """Return rank, world size and where they come from."""
+        """Return rank, world size and their source."""
         if self._given is not None:
             return "rank {} of {}, {}".format(*self._given)
         rank, world_size, source = found_ranks()
         if (ignored := ignored_ranks()) is not None:
-            return f"rank 0 of 1: RANK={ignored[0]} and WORLD_SIZE={ignored[1]} count for nothing, as there is {source}"
+            return (
+                f"rank 0 of 1: RANK={ignored[0]} and WORLD_SIZE={ignored[1]} are ignored, as there is"
+                f" {source}"
+            )
         found = "" if world_size == 1 else "found in "
         return f"rank {rank} of {world_size}{', ' if found else ': '}{found}{source}"
 
@@ -95,7 +100,7 @@ class TrainingRanks:
         return (self._given or found_ranks())[:2]
 
     def check_own(self, dataset: object) -> None:
-        """Raise UsageError where accelerate has one process read for all of them, and that would read its own share."""
+        """Raise UsageError if accelerate has one process read for all: it would read only its own share."""
         state = _gradient_state()
         if state is None or self.now()[1] == 1:
             return
@@ -104,14 +109,15 @@ class TrainingRanks:
             isinstance(one, dispatcher) and one.dataset is dataset for one in state().dataloader_references
         ):
             raise UsageError(
-                "accelerate's prepare(DataLoader(ds, ...)) over PackedBatchDataset: one process would read for all, and only its own"
-                " share. Iterate over the dataset itself, which needs no prepare, or make it with rank=0, world_size=1."
+                "accelerate's prepare(DataLoader(ds, ...)) over PackedBatchDataset: one process would read"
+                " for all ranks, and only its own share. Iterate over the dataset itself, which needs no"
+                " prepare, or make it with rank=0, world_size=1."
             )
 
     def carried(self) -> TrainingRanks:
-        """Return a copy for pickling that keeps the ranks of this process, which another process cannot look up.
+        """Return a copy for pickling that keeps this process's ranks, which others cannot look up.
 
-        If this process trains alone, the copy looks its ranks up: processes started for training have their own.
+        If this process trains alone, the copy looks its ranks up: processes started for training have others.
         """
         kept = copy(self)
         if self._given is None and (ranks := self.now()) != (0, 1):
@@ -124,15 +130,15 @@ class TrainingRanks:
             self._warned = True
             rank, world_size = ignored
             warnings.warn(
-                f"{self._path}: the environment has RANK={rank} and WORLD_SIZE={world_size}, but there is {ALONE}, so this process"
-                f" reads all {rows:,} rows. Pass rank={rank}, world_size={world_size} to read a share of them, or"
-                " rank=0, world_size=1 for all.",
+                f"{self._path}: the environment has RANK={rank} and WORLD_SIZE={world_size}, but there is"
+                f" {ALONE}, so this process reads all {rows:,} rows. Pass rank={rank},"
+                f" world_size={world_size} to read a share of them, or rank=0, world_size=1 for all.",
                 stacklevel=stacklevel,
             )
 
 
 def local_rank() -> int | None:
-    """Return LOCAL_RANK, this process's number among those that torchrun started on this machine; None without torchrun."""
+    """Return LOCAL_RANK, this process's number among torchrun's on this machine; None without torchrun."""
     try:
         return int(os.environ["LOCAL_RANK"]) if _by_torchrun() else None
     except (KeyError, ValueError):
@@ -152,17 +158,19 @@ def _environment() -> tuple[int, int] | None:
 
 
 def _gradient_state() -> Any:
-    """Return accelerate's GradientState in a process that it trains, else None."""
+    """Return accelerate's GradientState in a process that accelerate trains, else None."""
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     return state if state is not None and state._shared_state else None
 
 
 class AccelerateLoop:
-    """A loop over a rank's batches as accelerate sees it, from the first batch until `end`.
+    """A loop over a rank's batches, reported to accelerate from the first batch until `end`.
 
-    ``gather_for_metrics`` cuts the rows off that were repeated to fill up the last batches, and ``accumulate`` makes a step there.
+    ``gather_for_metrics`` cuts off the rows that were repeated to fill the last batches, and ``accumulate``
+    makes a step there.
 
-    end_of_dataloader: True at the last batch. remainder: rows of all ranks' last batches without repeated ones, 0 if unknown.
+    end_of_dataloader: True at the last batch. remainder: rows in the last batches of all ranks without
+    repeated ones, 0 if unknown.
     """
 
     def __init__(self, remainder: int) -> None:
@@ -172,16 +180,16 @@ class AccelerateLoop:
 
     @classmethod
     def begun(cls, ranks: tuple[int, int], remainder: int, uneven: bool) -> AccelerateLoop | None:
-        """Return the loop of a process that accelerate trains; None for any other, or if these are not its ranks.
+        """Return the loop of a process that accelerate trains; None for other processes, or other ranks.
 
-        uneven: ranks may have unequally many of the remainder's rows. Warns where they have.
+        uneven: ranks may have unequal numbers of the remainder's rows. Warns if they do.
         """
         if _gradient_state() is None or ranks != found_ranks()[:2]:
             return None
         if uneven and remainder % ranks[1]:
             warnings.warn(
-                f"ends='uneven': the last rows are not equally many on the {ranks[1]} ranks, and accelerate's"
-                " gather_for_metrics fails, or waits for ever. Pass ends='even': rows that come twice are cut off.",
+                f"ends='uneven': the {ranks[1]} ranks have unequal numbers of the last rows, and accelerate's"
+                " gather_for_metrics fails, or waits for ever. Pass ends='even': repeated rows are cut off.",
                 stacklevel=3,
             )
         return cls(remainder)

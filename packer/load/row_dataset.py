@@ -24,42 +24,44 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 ARGUMENTS = {"image": "transform", "label": "target_transform"}
-"""The field that each argument's function is for."""
+"""Field -> name of the argument with its function."""
 
 
 class PackedDataset(BaseDataset):
-    """Rows of a pack, a map-style dataset for ``torch.utils.data.DataLoader`` under fork, spawn and forkserver.
+    """Rows of a pack, a map-style dataset for torch's DataLoader under fork, spawn and forkserver.
 
-    ``len(ds)`` is rows. ``ds[i]`` is one row as a named tuple ``(image, label, ...)``: image uint8 [C, H, W] (a view of [H, W, C]
-    bytes), label an int64 scalar, other fields of their shape. ``ds[a:b]`` and ``ds[[i, j, ...]]`` are batches, images [N, C, H, W]
-    with channels_last strides, read in one go into new memory. Keys stand for numbers: ``ds["cat/1.jpg"]``.
+    ``len(ds)`` is the number of rows. ``ds[i]`` is one row as a named tuple ``(image, label, ...)``: image
+    uint8 [C, H, W] (a view of [H, W, C] bytes), label an int64 scalar, other fields in their shape.
+    ``ds[a:b]`` and ``ds[[i, j, ...]]`` are batches, images [N, C, H, W] with channels_last strides, read
+    together into new memory. Keys work as indices too: ``ds["cat/1.jpg"]``.
 
-    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` tell of the rows, in their order. ``transform`` and ``target_transform``
-    can be set later, too; loaders whose workers have started keep the old ones.
+    ``classes``, ``class_to_idx``, ``targets`` and ``keys`` describe the rows, in their order. ``transform``
+    and ``target_transform`` can be set later; DataLoader workers that have started keep the old ones.
 
     Parameters
     ----------
     path : str, path or Pack, or a list of them
-        Pack that ``packer convert`` wrote. Several are one dataset, their rows one after the other; their fields and classes have to
-        be alike.
+        Pack that ``packer convert`` wrote. A list of packs is read as one dataset, their rows one after the
+        other; their fields and classes must be alike.
     fields : sequence of str, optional
-        Names; default: all but "key", which gives str. "row" is each row's number in the pack, int64, unless the pack has
-        a field of that name.
+        Names; default: all but "key", which yields str. "row" is each row's number in the pack, int64, unless
+        the pack has a field of that name.
     split : str, optional
-        Rows of one split; "all" for every row. A pack with splits of which none is named gets a warning.
+        Rows of one split; "all" for every row. Without it, a pack with splits gives a warning.
     classes, subset : optional
-        Some rows only, as PackedBatchDataset takes them.
+        Rows of some classes, or of a selection, as in PackedBatchDataset.
     transform : function, optional
-        Function of an image, uint8 tensor [C, H, W], such as a Compose of torchvision.transforms.v2; what it returns stands
-        for the image. It gets the image alone, so it is refused beside masks, boxes and keypoints, which would not move with it.
+        Function of an image, uint8 tensor [C, H, W], such as a Compose of torchvision.transforms.v2; its
+        result replaces the image. It gets only the image, so it is refused beside masks, boxes and keypoints,
+        which would not move with it.
     target_transform : function, optional
-        Function of a label: a Python number, or a tensor where a label is several numbers. What it returns
-        stands for the label. Batches, ``ds[a:b]``, stack what both return, as torch's default_collate does.
+        Function of a label: a Python number, or a tensor if a label is several numbers. Its result replaces
+        the label. Batches, ``ds[a:b]``, stack the results of both functions as torch's default_collate does.
 
     Raises
     ------
     FormatError
-        The path is not a whole pack.
+        The path is not a complete pack.
     UsageError
         An argument is wrong.
     MissingDependencyError
@@ -75,7 +77,7 @@ class PackedDataset(BaseDataset):
     >>> list(rows[[3, 1, 2]].image.shape)
     [3, 3, 32, 32]
 
-    torch's DataLoader reads whole batches, and collates nothing, with a BatchSampler:
+    With a BatchSampler, torch's DataLoader reads a batch in one call and collates nothing:
 
     >>> from torch.utils.data import BatchSampler, DataLoader, RandomSampler
     >>> sampler = BatchSampler(RandomSampler(rows), batch_size=10, drop_last=False)
@@ -104,8 +106,8 @@ class PackedDataset(BaseDataset):
         rows = ChosenRows.open(path, fields, split=split, classes=classes, subset=subset)
         if rows.weights:
             raise UsageError(
-                "path: its packs have weights, by which batches are drawn; PackedDataset has each row once. Pass a list of paths alone,"
-                " or take PackedBatchDataset."
+                "path: its packs have weights, by which batches are drawn; PackedDataset has each row once."
+                " Pass a list of paths without weights, or take PackedBatchDataset."
             )
         self._keep(rows)
         if rows.overlooked:
@@ -115,7 +117,7 @@ class PackedDataset(BaseDataset):
 
     @property
     def transform(self) -> Callable[[Any], Any] | None:
-        """The function of an image; set it to have another one, as timm's create_loader does, or None."""
+        """Function of an image, or None. Can be set, as timm's create_loader does."""
         return self._functions.get("image")
 
     @transform.setter
@@ -124,7 +126,7 @@ class PackedDataset(BaseDataset):
 
     @property
     def target_transform(self) -> Callable[[Any], Any] | None:
-        """The function of a label; set it to have another one, or None."""
+        """Function of a label, or None. Can be set."""
         return self._functions.get("label")
 
     @target_transform.setter
@@ -140,7 +142,7 @@ class PackedDataset(BaseDataset):
 
     @classmethod
     def of_rows(cls, rows: ChosenRows) -> PackedDataset:
-        """Return the dataset of chosen rows. Needs torch only when rows are read."""
+        """Return the dataset of chosen rows. Imports torch only when rows are read."""
         made = cls.__new__(cls)
         made._keep(rows)
         made._functions = {}
@@ -161,9 +163,10 @@ class PackedDataset(BaseDataset):
         return self._summary(**made, placement="'disk': read when asked for")
 
     def __getitem__(self, index: int | str | slice | Sequence[int] | Sequence[str] | NDArray[Any]) -> Any:
-        """Return a row by its number or key; or a batch for a slice, or a list or an array of row numbers (torch tensors too) or keys.
+        """Return a row for a number or key, or a batch for a slice, list or array of numbers or keys.
 
-        Raises IndexError for numbers, UsageError for keys that no row of the dataset has, or several have.
+        Arrays may be NumPy's or torch's. Raises IndexError for wrong numbers, and UsageError for keys that no
+        row of the dataset has, or several have.
         """
         if isinstance(index, slice):
             return self._batch(np.arange(*index.indices(len(self))))
@@ -184,9 +187,9 @@ class PackedDataset(BaseDataset):
         return list(map(batch_type(self._names, object)._make, every))  # type: ignore[attr-defined]
 
     def _numbers(self, index: Any) -> NDArray[Any]:
-        """Return an index as an array, with row numbers for keys."""
+        """Return an index as an array, keys replaced by row numbers."""
         numbers = np.asarray(index)
-        # As of batches that accelerate's skip_first_batches takes for lists of row numbers.
+        # An array of several axes: accelerate's skip_first_batches mistakes batches for lists of row numbers.
         if numbers.ndim > 1:
             shape = list(numbers.shape)
             raise IndexError(f"rows are picked by a list of whole numbers, not by an array {shape}")
@@ -207,7 +210,7 @@ class PackedDataset(BaseDataset):
         return make_batch(self._names, (columns[name] for name in self._names))
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Apply the user's functions: each of their fields becomes a list of return values."""
+        """Apply the user's functions: each of their fields becomes a list of results."""
         for name, function in self._functions.items():
             if name == "label":
                 columns[name] = [function(_plain(value)) for value in columns[name]]
@@ -216,7 +219,7 @@ class PackedDataset(BaseDataset):
         return columns
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Read all fields of some rows into new memory: arrays [n, ...], ragged fields as lists of n."""
+        """Read all fields of some rows into new memory: arrays [n, ...], ragged fields as lists."""
         n = len(self)
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
@@ -241,22 +244,24 @@ def _keys(reader: PackStore, start: int, stop: int) -> list[bytes]:
 
 
 def _check_function(name: str, function: Any, fields: Sequence[Field], path: str) -> None:
-    """Raise UsageError unless it is a function of one row of a field, and no mask or box would have to move with an image."""
+    """Raise UsageError unless `function` fits a field, and no mask or box must move with the image."""
     argument = ARGUMENTS[name]
     if type(function).__module__.partition(".")[0] == "packer":
         batches = "transform=..." if type(function).__name__ == "PythonTransform" else "augment=[...]"
         raise UsageError(
-            f"{argument}: {type(function).__name__} of packer works on batches; functions of one {name} are allowed."
-            f" Pass it to PackedBatchDataset({batches})."
+            f"{argument}: {type(function).__name__} of packer works on batches; functions of one {name} are"
+            f" allowed. Pass it to PackedBatchDataset({batches})."
         )
     if not callable(function) or (isinstance(function, type) and name == "image"):
         raise UsageError(
-            f"{argument}={function!r}: cannot be called with {'an image' if name == 'image' else 'a label'}. Pass a function."
+            f"{argument}={function!r}: cannot be called with {'an image' if name == 'image' else 'a label'}."
+            " Pass a function."
         )
     names = [f.name for f in fields]
     if name not in names:
         raise UsageError(
-            f"{argument}: works on the field {name!r}, and the fields {', '.join(names)} of {path} have none. Leave it out."
+            f"{argument}: works on the field {name!r}, and the fields {', '.join(names)} of {path} have none."
+            " Leave it out."
         )
     beside = [
         f.name
@@ -265,35 +270,39 @@ def _check_function(name: str, function: Any, fields: Sequence[Field], path: str
     ]
     if beside and name == "image":
         raise UsageError(
-            f"transform: gets the image alone, and {', '.join(beside)} of {path} would not move with it. Name fields without"
-            " these, or take PackedBatchDataset(augment=...), which moves them together."
+            f"transform: gets only the image, and {', '.join(beside)} of {path} would not move with it. Name"
+            " fields without these, or take PackedBatchDataset(augment=...), which moves them together."
         )
 
 
 def _images(function: Callable[[Any], Any], images: Any) -> list[Any]:
-    """Apply a function to each image. Raises UsageError where it fails as functions of Pillow images fail on tensors."""
+    """Apply a function to each image.
+
+    Raises UsageError if it fails as functions of Pillow images fail on tensors.
+    """
     try:
         return [function(image) for image in images]
     except (AttributeError, TypeError) as error:
         raise UsageError(
-            f"transform: raised {type(error).__name__} ({error}) on an image; images are tensors [C, H, W]. If it takes Pillow"
-            " images, put torchvision's ToPILImage() before it: transform=Compose([ToPILImage(), ...])."
+            f"transform: raised {type(error).__name__} ({error}) on an image; images are tensors [C, H, W]."
+            " If it takes Pillow images, put torchvision's ToPILImage() before it:"
+            " transform=Compose([ToPILImage(), ...])."
         ) from error
 
 
 def _plain(label: Any) -> Any:
-    """Return a label as torchvision passes it to a target_transform: a Python number, or a tensor if it holds several."""
+    """Return a label as torchvision passes it to a target_transform: a number, or a tensor of several."""
     return label.item() if getattr(label, "ndim", None) == 0 else label
 
 
 def _stack(values: list[Any], argument: str) -> Any:
-    """Collate the return values of a function into one batch. Raises UsageError if they cannot be collated."""
+    """Collate the results of a function into one batch. Raises UsageError if they cannot be collated."""
     from torch.utils.data import default_collate
 
     try:
         return default_collate(values)
     except (RuntimeError, TypeError) as error:
         raise UsageError(
-            f"{argument}: what it returned for {len(values)} rows makes no batch ({error}); tensors of one shape, or numbers, are"
-            " allowed. Return such, or read rows one by one."
+            f"{argument}: its results for {len(values)} rows cannot be collated ({error}); tensors of one"
+            " shape, or numbers, are allowed. Return these, or read rows one by one."
         ) from None

@@ -1,4 +1,4 @@
-"""Mean and std of a sample of a pack's images, for packs that are made while they are loaded from."""
+"""Mean and std of a sample of a pack's images, for packs that are loaded while they are filled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _AT_ONCE = 64
 
 
 def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
-    """Return mean and std of a sample of a pack's images, as Header.statistics; None if it has none, or others are recorded to be used.
+    """Return mean and std of a sample of a pack's images, as Header.statistics.
 
-    Up to SAMPLE_ROWS rows, drawn from the pack's rows by a fixed key: the same ones on every rank and in every run, whether the pack
-    is whole by then or not.
+    Returns None without images, or if the pack records a normalization to use instead. Samples up to
+    SAMPLE_ROWS rows by a fixed key: the same rows on every rank and in every run, whether the pack is
+    complete or not.
     """
     image = next((f.loaded for f in pack.fields if f.name == "image"), None)
     if image is None or not image.pixels or NORMALIZE in pack.header.provenance.get("options", {}):

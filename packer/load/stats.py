@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from packer import units
 
-_NOTICEABLE = 0.1  # of the time; who waits less waits for nothing
+_NOTICEABLE = 0.1  # share of the time; a shorter wait is no bottleneck
 
 
 @dataclass
 class Stats:
     """Statistics of the batches handed out since an epoch's iteration began. Times in seconds.
 
-    seconds: from the start of the iteration until the last batch was asked for or handed out.
-    wait_seconds: time that the loop waited for batches. step_seconds: time that the loop spent between two batches.
-    read_seconds, transform_seconds: sums over the reading (and decoding) threads and over the transform processes; `readers`
-        and `processes` of them work in parallel. copy_seconds: copies to a GPU. augment_seconds: augmentation on a CPU
-        (on a GPU: launching its kernels).
+    seconds: from the start of the iteration until the last batch was requested or handed out.
+    wait_seconds: time that the loop waited for batches. step_seconds: time of the loop between batches.
+    read_seconds, transform_seconds: sums over the `readers` threads that read (and decode), and over the
+        `processes` that transform, all in parallel. copy_seconds: copies to a GPU. augment_seconds:
+        augmentation on a CPU (on a GPU: launching its kernels).
     nbytes: bytes of the rows as they are read.
     """
 
@@ -63,6 +63,7 @@ class Stats:
         share = self.wait_seconds / self.seconds if self.seconds else 0.0
         return (
             f"epoch {self.epoch}: {units.count(self.batches, 'batch')}, {self.rows:,} rows in"
-            f" {units.duration(self.seconds)} ({self.rows_per_second:,.0f} rows/s, {units.size(self.bytes_per_second)}/s);"
-            f" waited {waited:.2f} ms a batch, {share:.0%} of the time; limited by {self.limit}"
+            f" {units.duration(self.seconds)} ({self.rows_per_second:,.0f} rows/s,"
+            f" {units.size(self.bytes_per_second)}/s); waited {waited:.2f} ms a batch, {share:.0%} of the"
+            f" time; limited by {self.limit}"
         )

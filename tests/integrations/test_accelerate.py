@@ -64,7 +64,7 @@ def test_metrics_of_batches_count_each_row_once(ranks: list[dict[str, Any]]):
 def test_batches_that_cannot_be_gathered_are_warned_of(ranks: list[dict[str, Any]]):
     for found in ranks:
         assert any(
-            said.startswith("ends='uneven': the last rows are not equally many on the 3 ranks")
+            said.startswith("ends='uneven': the 3 ranks have unequal numbers of the last rows")
             for said in found["warned"]
         )
 

@@ -323,7 +323,7 @@ def test_cutmix_mixes_masks_as_the_images(paired: Pack):
 def test_what_cannot_be_mixed_is_refused_at_once(paired: Pack, tmp_path: Path):
     named = make_masked(tmp_path / "p.h5", np.zeros((8, SIDE, SIDE), np.uint8), label=np.zeros(8, "<i8"))
     asks = (
-        f"augment: mixes labels, and needs to know how many classes there are; {paired.path} names 0. Pass num_classes to MixUp or"
+        f"augment: mixes labels, and needs the number of classes; {paired.path} names 0. Pass num_classes to MixUp or"
         " CutMix, as many or more."
     )
     refused: list[tuple[Pack, Any, Any, str]] = [
@@ -332,14 +332,14 @@ def test_what_cannot_be_mixed_is_refused_at_once(paired: Pack, tmp_path: Path):
             named,
             None,
             MixUp(num_classes=3),
-            "augment: MixUp blends images, and between two values of the mask 'mask' there is no third. Use CutMix, or "
+            "augment: MixUp blends images, and values of the mask 'mask' cannot be blended. Use CutMix, or "
             "name the other fields.",
         ),
         (
             paired,
             ["image", "boxes"],
             CutMix(num_classes=4),
-            f"augment: mixes images, and boxes of {paired.path} cannot be mixed. Name the other fields, or leave it out.",
+            f"augment: mixes images, and boxes of {paired.path} cannot be mixed. Name the other fields, or leave MixUp and CutMix out.",
         ),
     ]
     for pack, fields, mix, message in refused:
@@ -395,14 +395,14 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
 @pytest.mark.parametrize(
     ("augment", "message"),
     [
-        ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Pass such."),
+        ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Rename it."),
         (
             {"mask": [], "b": []},
             "augment: 'mask' is the name of another field of the batch. Pass another.",
         ),
         (
             {"a": [], "b": [CutMix(num_classes=4)]},
-            "augment: 'b' mixes images and labels, and there are 2 views; one list alone may mix. Leave MixUp and CutMix out.",
+            "augment: 'b' mixes images and labels, and there are 2 views; mixing is allowed for a single view. Leave MixUp and CutMix out.",
         ),
         (
             {"a": {"b": []}},
@@ -697,6 +697,6 @@ def test_images_of_floats_are_refused_by_the_packs_name(tmp_path: Path):
     with pytest.raises(UsageError) as refused:
         PackedBatchDataset(path, 4, augment=[RandomHorizontalFlip()])
     assert str(refused.value) == (
-        f"augment: works on images [H, W, C] of one size, a pack's uint8 or uint16; 'image' of {path} is float32 [8, 6, 3]."
-        " Pack such (packer repack with size=), or have the transform return such."
+        f"augment: works on uint8 or uint16 images [H, W, C] of one size; 'image' of {path} is float32 [8, 6, 3]."
+        " Convert the pack (packer repack with size=), or have the transform return such images."
     )

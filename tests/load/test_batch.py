@@ -193,5 +193,5 @@ def test_it_moves_to_a_device():
     assert address(slots.lend()) != kept.image.data_ptr()
     with pytest.raises(TypeError, match="dtype"):
         batch.to(torch.float16)
-    with pytest.raises(UsageError, match=r"^to: the batch holds arrays of NumPy; .* Pass output='torch'\.$"):
+    with pytest.raises(UsageError, match=r"^to: the batch holds NumPy arrays; .* Pass output='torch'\.$"):
         make_batch(("image",), [np.ones(2)]).to("cpu")

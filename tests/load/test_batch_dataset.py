@@ -297,11 +297,11 @@ def test_the_same_row_is_augmented_alike_whatever_the_batches(pack: Pack):
         ({"output": "jax"}, "output='jax': is not one of 'torch', 'numpy'. Pass one of them."),
         (
             {"rank": 1},
-            "rank=1, world_size=None: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither.",
+            "rank=1, world_size=None: are not two whole numbers, rank from 0 to world_size - 1. Pass both in that range, or neither.",
         ),
         (
             {"rank": 2, "world_size": 2},
-            "rank=2, world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither.",
+            "rank=2, world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass both in that range, or neither.",
         ),
         (
             {"fields": ["label", "mask"]},

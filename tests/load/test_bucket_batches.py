@@ -76,7 +76,7 @@ def test_packs_without_sizes(pack: str, tmp_path: Path) -> None:
     folder = Path(pack).parent
     kept = written(tmp_path / "keep.h5")
     with pytest.raises(
-        UsageError, match=r"keep\.h5 has no fields 'height' and 'width', which it needs\. Convert"
+        UsageError, match=r"keep\.h5 lacks the fields 'height' and 'width', which it needs\. Convert"
     ):
         PackedBatchDataset(kept, 4, order=Buckets())
     convert_images(folder / "images", tmp_path / "fixed.h5", size=16)

@@ -39,7 +39,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
         ({"fields": "image"}, "fields='image': is one text. Pass a list of names, such as ['image']."),
         (
             {"rank": "0", "world_size": 2},
-            "rank='0', world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass such, or neither.",
+            "rank='0', world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass both in that range, or neither.",
         ),
         ({"ends": "wrap"}, "ends='wrap': is not one of 'even', 'uneven', 'drop', 'pad'. Pass one of them."),
         (

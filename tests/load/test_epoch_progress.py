@@ -181,7 +181,7 @@ def test_iterators_of_a_closed_dataset_say_so(pack: Pack):
     batches = iter(dataset)
     next(batches)
     dataset.close()
-    with pytest.raises(UsageError, match=r"the dataset of this iterator was closed\. Iterate anew\.$"):
+    with pytest.raises(UsageError, match=r"the dataset of this iterator was closed\. Call iter\(\) again\.$"):
         next(batches)
     assert len(list(dataset)) == 11
 

@@ -274,13 +274,13 @@ def test_a_mixture_is_pickled_and_checked_at_first_use(packs: list[Pack]) -> Non
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([], r"path=\[\]: names no pack; one at least is needed."),
-        (7, "path=7: is no path, and no list of them."),
-        ([("a", 0.5), "b"], "path: 1 of 2 packs have a weight; all or none have one."),
+        ([], r"path=\[\]: names no pack; at least one is needed."),
+        (7, "path=7: is no path, and no list of paths."),
+        ([("a", 0.5), "b"], "path: 1 of 2 packs have a weight; all or none must have one."),
         ([("a", 0), ("b", 1)], "a.h5: its weight is 0; finite numbers above 0 are allowed."),
         ([("a", "much"), ("b", 1)], "a.h5: its weight is 'much'; finite numbers above 0 are allowed."),
         ([("a", float("nan")), ("b", 1)], "a.h5: its weight is nan;"),
-        ([("a", 0.5), ("a", 0.5)], "a.h5: is in the list twice; each pack once is allowed."),
+        ([("a", 0.5), ("a", 0.5)], "a.h5: is in the list twice; each pack is allowed once."),
         (["a", 5], "path: 5 is no path of a pack."),
     ],
 )

@@ -127,19 +127,19 @@ def test_what_is_asked_for_is_taken_if_it_fits(wish: str, nbytes: int, options: 
             "gpu",
             1,
             {},
-            "placement='gpu': device is 'cpu'; it serves CUDA devices. Pass device='cuda', or placement='ram'.",
+            "placement='gpu': device is 'cpu'; only CUDA devices are allowed. Pass device='cuda', or placement='ram'.",
         ),
         (
             "pinned",
             1,
             {"device": "mps"},
-            "placement='pinned': device is 'mps'; it serves CUDA devices. Pass device='cuda', or placement='ram'.",
+            "placement='pinned': device is 'mps'; only CUDA devices are allowed. Pass device='cuda', or placement='ram'.",
         ),
         (
             "ram",
             0,
             {},
-            "placement='ram': no field has rows of one length; others stay on the disk. Pass placement='disk'.",
+            "placement='ram': no field has rows of one length; ragged fields stay on the disk. Pass placement='disk'.",
         ),
         (
             "ram",

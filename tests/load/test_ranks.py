@@ -160,7 +160,7 @@ def test_a_bare_environment_shares_nothing_out_and_warns_once(pack: Pack, monkey
         rows = [row for batch in dataset for row in batch.label // 3]
     assert rows == list(range(103))
     assert [(str(one.message), one.filename) for one in said] == [(sentence, __file__)]
-    assert "ranks: rank 0 of 1: RANK=0 and WORLD_SIZE=4 count for nothing" in repr(dataset)
+    assert "ranks: rank 0 of 1: RANK=0 and WORLD_SIZE=4 are ignored" in repr(dataset)
     list(dataset)  # said once
     pickle.loads(pickle.dumps(dataset)).batch(0)
     with pytest.warns(UserWarning, match=r"RANK=0 and WORLD_SIZE=4") as said:

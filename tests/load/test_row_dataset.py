@@ -216,7 +216,7 @@ def test_a_transform_of_the_image_alone_is_refused_beside_a_mask(tmp_path: Path)
     with pytest.raises(UsageError) as error:
         PackedDataset(pack, transform=scaled)
     assert str(error.value) == (
-        f"transform: gets the image alone, and mask of {pack.path} would not move with it. Name fields without these, or take"
+        f"transform: gets only the image, and mask of {pack.path} would not move with it. Name fields without these, or take"
         " PackedBatchDataset(augment=...), which moves them together."
     )
     assert PackedDataset(pack, fields=["image"], transform=scaled)[0].image.dtype == torch.float32
@@ -263,7 +263,7 @@ def test_results_that_make_no_batch_are_a_sentence(pack: Pack):
     assert dataset[0].image.shape == (3, 1, SHAPE[1])
     with pytest.raises(
         UsageError,
-        match=r"^transform: what it returned for 2 rows makes no batch \(.*\); tensors of one shape",
+        match=r"^transform: its results for 2 rows cannot be collated \(.*\); tensors of one shape",
     ):
         dataset[0:2]
 

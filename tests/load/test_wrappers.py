@@ -66,7 +66,7 @@ def test_workers_of_a_dataloader_are_refused(numbered: Path, context: str):
     loader = DataLoader(dataset_of(numbered), batch_size=None, num_workers=2, multiprocessing_context=context)
     with pytest.raises(
         UsageError,
-        match=r"PackedBatchDataset: is iterated in a worker of a DataLoader; it reads ahead with threads of its own, in this process\."
+        match=r"PackedBatchDataset: is iterated in a worker of a DataLoader; it reads ahead with threads in the main process\."
         r" Pass num_workers=0 with batch_size=None, or take PackedDataset, whose items are rows\.",
     ):
         next(iter(loader))

@@ -1,4 +1,4 @@
-"""Cache of rows on the device: batches are gathered there, and only row numbers cross the bus."""
+"""Cache of rows on the device: batches are gathered there, and only row numbers are copied for each batch."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from packer.units import size
 if TYPE_CHECKING:
     from packer.load.device import Tensors
 
-STEP_BYTES = 16 << 20  # of each of the two buffers that rows pass through on their way
+STEP_BYTES = 16 << 20  # size of each of the two upload buffers
 _WIDE = ((8, torch.int64), (4, torch.int32), (2, torch.int16))
 
 
 class GpuStore(KeptStore):
-    """Rows of another store as tensors on a device, gathered there; until all are there, and for host memory, the store below has them.
+    """Rows of another store as tensors on a device, gathered there.
 
-    The tensors are [rows, words] in the widest integer type that divides a row, None where there is no memory for them. A thread fills
-    them on its own CUDA stream.
+    Until all rows are there, and for batches in host memory, the store below is read. The tensors are [rows,
+    words] in the widest integer type that divides a row, None if memory is lacking. A thread fills them on
+    its own CUDA stream.
 
-    filled: rows 0..filled[0]-1 can be used by a stream that has waited for the event; replaced as a whole.
+    filled: rows 0..filled[0]-1 can be used once a stream has waited for its event; replaced as a unit.
     """
 
     gathers = True
@@ -46,13 +47,13 @@ class GpuStore(KeptStore):
         where: torch.device | str,
         leave: Collection[str] = (),
     ) -> None:
-        """fields: of the batches, perhaps with ROW. where: "cuda" or "cuda:i"; "cpu" works too, for tests.
+        """fields: of the batches, perhaps with ROW. where: "cuda" or "cuda:i"; tests use "cpu".
 
         leave: fields whose rows are only indexed, not gathered.
         """
         super().__init__(below)
         self._leave, self._numbered = leave, ROW in fields
-        # Asked of a tensor, the device has its number: "cuda" is another one in each thread.
+        # A tensor's device has its number; "cuda" alone means another device in each thread.
         self.device = device = torch.empty(0, device=where).device
         self._dtypes = {f.name: torch.from_numpy(np.empty(0, f.dtype)).dtype for f in self.fixed}
         self.filled: tuple[int, torch.cuda.Event | None] = 0, None
@@ -64,7 +65,7 @@ class GpuStore(KeptStore):
             self._fail(f"{size(size_of(self.fixed, self.rows))} do not fit {device}")
             return
         if device.type == "cuda":
-            # The memory may have belonged to a tensor that kernels queued on this stream still read.
+            # Kernels queued on this stream may still read the memory's previous tensor.
             self._allocated = torch.cuda.Event()
             self._allocated.record(torch.cuda.current_stream(device))
 
@@ -78,7 +79,10 @@ class GpuStore(KeptStore):
             self._below.prefetch(rows)
 
     def tensors(self, rows: Runs) -> Tensors | None:
-        """See ArrayStore. Fields that are left to be indexed are IndexedRows. Raises IndexError for rows that do not exist."""
+        """See ArrayStore. Fields in `leave` become IndexedRows.
+
+        Raises IndexError for rows that do not exist.
+        """
         filled, event = self.filled
         stop = int((rows.starts + rows.lengths).max(initial=0))
         if stop > self.rows:
@@ -117,7 +121,7 @@ class GpuStore(KeptStore):
         return rows.view(self._dtypes[field.name]).view(-1, *(field.shape or ()))
 
     def _upload(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Copy row numbers to the device, for the current stream; does not wait."""
+        """Copy row numbers to the device for the current stream, without waiting."""
         if self.device.type != "cuda":
             return torch.from_numpy(numbers).to(self.device)
         pinned = torch.empty(len(numbers), dtype=torch.int64, pin_memory=True)  # from torch's cache
@@ -139,7 +143,7 @@ class GpuStore(KeptStore):
         cuda = self.device.type == "cuda"
         stream: torch.cuda.Stream | None = None
         if cuda:
-            torch.cuda.set_device(self.device)  # of this thread
+            torch.cuda.set_device(self.device)  # for this thread
             stream = torch.cuda.Stream(self.device)
             assert self._allocated is not None
             stream.wait_event(self._allocated)

@@ -1,4 +1,4 @@
-"""Rows of another store, which a thread copies to where they are kept: the base of memory_cache.py and gpu_cache.py."""
+"""A store whose rows a thread copies from another store: base of memory_cache.py and gpu_cache.py."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = logging.getLogger("packer.load")
 
 
 class KeptStore(ArrayStore):
-    """Fixed fields of another store's rows, kept elsewhere; rows that are not there are read from the store below.
+    """A cache of another store's fixed fields; rows that are not cached are read from the store below.
 
-    A subclass has `_fill` and `_free`. For one process: it cannot be pickled or used in a forked child.
+    Subclasses define `_fill` and `_free`. For one process: it cannot be pickled or used in a forked child.
 
-    failed: why no more rows are kept, else None. closed: no more are.
+    failed: why no more rows are cached, else None. closed: True once the store was left.
     """
 
-    _lost: ClassVar[str]  # the log's words for rows that stay below
+    _lost: ClassVar[str]  # log text for rows that are not cached
 
     def __init__(self, below: PackStore) -> None:
         super().__init__(below.pack, below.fields, below.rows)
@@ -40,7 +40,7 @@ class KeptStore(ArrayStore):
             self._background.check()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all rows are kept, or no more will be; return True if they are. timeout: seconds."""
+        """Wait until all rows are cached, or no more will be; return True if all are. timeout: seconds."""
         self._settled.wait(timeout)
         self.check()
         return self.ready
@@ -54,10 +54,10 @@ class KeptStore(ArrayStore):
         self.drop()
         if self._background is not None:
             self._background.end()
-        self._free()  # an error may have ended the thread before
+        self._free()  # an error may have ended the thread before it did
 
     def _keep(self, ending: threading.Event) -> None:
-        """Run the thread: keep all rows, and free them once the owner has gone, or the store is left."""
+        """Run the thread: cache all rows; free them once the owner is gone, or the store is left."""
         try:
             self._fill(ending)
             if self.ready:
@@ -70,7 +70,7 @@ class KeptStore(ArrayStore):
         self._free()
 
     def _fail(self, why: str) -> None:
-        """Keep no more rows; say so once."""
+        """Cache no more rows; log it once."""
         with self._lock:
             if self.failed is not None or self.ready or self.closed:
                 return
@@ -78,9 +78,9 @@ class KeptStore(ArrayStore):
         log.warning("%s: %s (%s)", self.pack.path, self._lost, why)
 
     def _fill(self, ending: threading.Event) -> None:
-        """Keep all rows. Raises PackerError."""
+        """Cache all rows. Raises PackerError."""
         raise NotImplementedError
 
     def _free(self) -> None:
-        """Free what is kept."""
+        """Free the cached rows."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Rows in memory, decoded, shared by all processes of a user on a machine; pinned for copies to a GPU, if need be.
+"""Decoded rows in memory, shared by all processes of a user on a machine, and pinned if requested.
 
-Threads of each process make what is missing, and batches what they need of it, so that each row is made once, by whoever comes
-first. What cannot be kept is read from the pack's own files.
+Threads of each process load missing rows, and batches load the missing rows that they need, so that each row
+is loaded once, by the first process that needs it. Rows that cannot be kept are read from the pack's files.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from packer.units import size
 if TYPE_CHECKING:
     import torch
 
-_STEP_UNITS = 8  # that a thread makes at once
-_LOOK_SECONDS = 0.002  # between looks at whether what others make is there
-_PATIENCE_SECONDS = 1.0  # with others, who may have died
+_STEP_UNITS = 8  # units that a thread loads at once
+_LOOK_SECONDS = 0.002  # between checks for units that other processes load
+_PATIENCE_SECONDS = 1.0  # before loading units of other processes, which may have died
 
 
 class MemoryStore(KeptStore):
-    """Rows of another store in memory, decoded: what is missing is made of it by threads, and by who needs it first.
+    """Decoded rows of another store in memory; threads, and batches that need them, load missing rows.
 
-    memory: None until it is opened, and once it is left.
+    memory: None before it is opened, and after it is left.
     """
 
     _lost = "not all rows are kept in memory, the others are read from the disk"
 
     def __init__(self, below: PackStore, *, pinned: torch.device | str | None = None) -> None:
-        """pinned: a CUDA device, with which the full memory is registered, so that copies from views of it are asynchronous."""
+        """pinned: CUDA device to register the full memory with, to make copies from it asynchronous."""
         super().__init__(below)
-        self._source, self._pinned = copy(below), pinned  # with decoded blocks of its own
+        self._source, self._pinned = copy(below), pinned  # with its own decoded blocks
         self.memory: RowMemory | None = None
         self._next = 0
 
     def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
-        """See ArrayStore. Rows that are missing are made."""
+        """See ArrayStore. Loads missing rows."""
         memory = self.memory
         if memory is None or not (self.ready or self._bring(memory, memory.units_of(rows))):
             self._below.copy(rows, out)
@@ -79,7 +79,7 @@ class MemoryStore(KeptStore):
         with ThreadPool(threads := max(1, machine.cores() // memory.holders)) as pool:
             for made in [pool.submit(self._make_missing, memory, ending) for _ in range(threads)]:
                 made.result()
-        # What is left is what others are making.
+        # The remaining units are being loaded by other processes.
         self.ready = not ending.is_set() and self._bring(memory, np.arange(memory.units))
         self.viewed = self.ready and (self._pinned is None or self._pin(memory.bytes))
 
@@ -98,7 +98,7 @@ class MemoryStore(KeptStore):
                 self._fail(str(error))
 
     def _bring(self, memory: RowMemory, units: NDArray[np.int64]) -> bool:
-        """Have units there; return False if some cannot be made, or no more are."""
+        """Load units, or wait for others to load them; return False if not all will be loaded."""
         patience = time.monotonic() + _PATIENCE_SECONDS
         while len(units := units[memory.states[units] != THERE]):
             if self.closed or self.failed is not None:
@@ -108,14 +108,14 @@ class MemoryStore(KeptStore):
                 some = (missing if len(missing) else units)[:_STEP_UNITS]
                 try:
                     memory.make(np.unique(some), self._source)
-                except PackerError as error:  # the loop's concern once the files cannot give them either
+                except PackerError as error:  # the loop fails too if the files cannot be read
                     self._fail(str(error))
             else:
                 time.sleep(_LOOK_SECONDS)
         return True
 
     def _pin(self, memory: Bytes) -> bool:
-        """Pin the full memory, whose pages exist already, so that none has to be cleared; return True if CUDA does."""
+        """Pin the full memory (its pages exist, so none has to be cleared); return True if CUDA agrees."""
         from packer.load.device import pin
 
         assert self._pinned is not None

@@ -1,8 +1,9 @@
-"""Memory that holds rows of a pack as they are loaded, shared by all processes of a user that load the same.
+"""Memory for loaded rows of a pack, shared by all processes of a user that load the same rows.
 
-It is a memfd: no file system limits it (Docker gives /dev/shm 64 MB), and however its holders end, kill -9 included, the kernel
-frees it after the last. A file in the user's own folder says which processes have it open; another one gets it from them, by
-/proc. Where the system has no memfd (macOS), each process has memory of its own.
+It is a memfd: no file system limits its size (Docker gives /dev/shm 64 MB), and the kernel frees it after its
+last holder, however that ends (kill -9 included). A file in the user's private folder lists the processes
+that have it open; another process opens it through /proc. Without memfd (macOS), each process has its own
+memory.
 """
 
 from __future__ import annotations
@@ -29,21 +30,22 @@ from packer.read.gather import COLD, DONE, copy_rows, read_rows
 from packer.units import size
 
 MISSING, MAKING, THERE = 0, 1, 2
-_COPIED_BYTES = 256 << 10  # of a unit
-_DECODED_BYTES = 16 << 10  # of one whose rows are JPEG files
+_COPIED_BYTES = 256 << 10  # size of a unit
+_DECODED_BYTES = 16 << 10  # size of a unit of JPEG rows
 _PAGE = 4096
 
 
 class RowMemory:
-    """Rows 0..n-1 of a subset of a pack, as they are loaded. Arrays of it stay valid when this object is gone.
+    """Loaded rows 0..n-1 of a subset of a pack. Arrays of it stay valid when this object is gone.
 
-    states: uint8 [units], of each MISSING, MAKING (some process is about to write it) or THERE; units: how many there are, of
-    unit_rows rows each but the last. All processes write: who writes what another one has written writes the same bytes.
-    holders: processes that have it, when it was opened.
+    states: uint8 [units], MISSING, MAKING (a process is about to write it) or THERE for each unit. units:
+    their number; each has unit_rows rows, the last perhaps fewer. All processes write, and write the same
+    bytes.
+    holders: number of processes that had it open when it was opened here.
     """
 
     def __init__(self, store: PackStore) -> None:
-        """store: whose fixed fields it will hold. Raises PackerError if there is no memory."""
+        """store: its fixed fields will be held. Raises PackerError if memory is lacking."""
         fields = store.fixed
         self.rows, self.unit_rows = store.rows, _unit_rows(store)
         self.units = -(-self.rows // self.unit_rows)
@@ -56,16 +58,15 @@ class RowMemory:
         try:
             self.path = _listing(store)
             self.fd, self.holders = _shared(self.path, nbytes)
-            weakref.finalize(
-                self, os.close, self.fd
-            ).atexit = False  # threads may read until the process ends
+            # Without atexit: threads may read until the process ends.
+            weakref.finalize(self, os.close, self.fd).atexit = False
             weakref.finalize(self, _leave, self.path, self.fd, os.getpid())
             reserve(self.fd, 0, self.units)
             mapped = mmap.mmap(self.fd, nbytes)
         except (OSError, OverflowError) as error:
             raise self._refused(nbytes, error) from None
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            # Refused where the kernel knows none. Gathering 192 KiB rows: 1.0 to 1.15 of the rate on small pages.
+            # Some kernels refuse. Gathering 192 KiB rows: 1.0 to 1.15 of the rate on small pages.
             with contextlib.suppress(OSError):
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         self.bytes: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
@@ -74,17 +75,23 @@ class RowMemory:
         self._extents = {n: np.array([[0, 0, at], [self.rows, 0, 0]]) for n, at in self._offsets.items()}
 
     def units_of(self, runs: Runs) -> NDArray[np.int64]:
-        """Return the units that hold these rows."""
+        """Return the units that contain these rows."""
         rows = runs.rows()
         return rows if self.unit_rows == 1 else np.unique(rows // self.unit_rows)
 
     def view(self, name: str, start: int, stop: int) -> NDArray[np.uint8]:
-        """Return a view of rows of a field, uint8 [rows, row bytes]. Only who makes them writes to it."""
+        """Return a view of rows of a field, uint8 [rows, row bytes].
+
+        Only the process that loads them writes to it.
+        """
         at, row_bytes = self._offsets[name], self._row_bytes[name]
         return self.bytes[at + start * row_bytes : at + stop * row_bytes].reshape(stop - start, row_bytes)
 
     def read(self, name: str, runs: Runs, out: NDArray[np.uint8]) -> None:
-        """Copy runs of rows that are there. out: C-contiguous uint8 [sum of lengths, row bytes]. Raises SpaceError."""
+        """Copy runs of loaded rows. out: C-contiguous uint8 [sum of lengths, row bytes].
+
+        Raises SpaceError.
+        """
         starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
         asked = self._extents[name], self._files, starts, lengths, self._row_bytes[name], out
         found = copy_rows(*asked)
@@ -94,7 +101,7 @@ class RowMemory:
             raise SpaceError("memory for rows: cannot be read. Pass placement='disk'.")
 
     def make(self, units: NDArray[np.int64], store: PackStore) -> None:
-        """Read units out of the store. Raises PackerError: then those that have not come are missing."""
+        """Read units from the store. Raises PackerError; units that could not be read are MISSING then."""
         self.states[units] = MAKING
         try:
             for part in np.split(units, np.flatnonzero(np.diff(units) != 1) + 1) if len(units) else ():
@@ -109,14 +116,17 @@ class RowMemory:
                 store.copy(one_run(start, stop), made)
                 for name, rows in made.items():
                     self._reserve(self._offsets[name] + start * self._row_bytes[name], rows.nbytes)
-                    # At once: others may read what is made twice, as who began it was slow.
+                    # One assignment: others may read a unit that is loaded again after a slow first loader.
                     self.view(name, start, stop)[:] = rows
                 self.states[part] = THERE
         finally:
             self.states[units[self.states[units] == MAKING]] = MISSING
 
     def _reserve(self, offset: int, nbytes: int) -> None:
-        """Allocate pages: touching one that the system cannot provide would kill the process. Raises SpaceError."""
+        """Allocate pages: the kernel kills a process that touches a page it cannot provide.
+
+        Raises SpaceError.
+        """
         try:
             reserve(self.fd, offset, nbytes)
         except OSError as error:
@@ -124,11 +134,13 @@ class RowMemory:
 
     def _refused(self, nbytes: int, error: Exception) -> SpaceError:
         reason = getattr(error, "strerror", None) or error
-        return SpaceError(f"memory for rows: {size(nbytes)} cannot be had ({reason}). Pass placement='disk'.")
+        return SpaceError(
+            f"memory for rows: {size(nbytes)} are not available ({reason}). Pass placement='disk'."
+        )
 
 
 def in_memory(store: PackStore) -> bool:
-    """Return True if a process of this user has these rows in memory already, so that another one needs no more of it."""
+    """Return True if a process of this user has these rows in memory, so that sharing costs nothing."""
     try:
         with _holders(_listing(store)) as links:
             return bool(links)
@@ -137,9 +149,10 @@ def in_memory(store: PackStore) -> bool:
 
 
 def _listing(store: PackStore) -> str:
-    """Return the file that lists who has these rows: by the pack's files as they are now, fields, subset, and `verify`.
+    """Return the file that lists the holders of these rows.
 
-    Raises PackerError where there is no folder for temporary files, or this user's is not safe.
+    Its name is a hash of the pack's files as they are now, fields, subset and `verify`.
+    Raises PackerError if there is no folder for temporary files, or this user's folder is not safe.
     """
     content = hashlib.blake2b(digest_size=16)
     for part in (part for pack in store.pack.packs for part in pack.parts):
@@ -162,18 +175,18 @@ def _unit_rows(store: PackStore) -> int:
 
 
 def _files(pack: Pack) -> list[tuple[int, ...]]:
-    """Return device, inode, size and modification time of the files that hold a pack's rows; none of one in a store.
+    """Return (device, inode, size, modification time) of each file of a pack's rows; [] for a remote pack.
 
-    Of files that are still being filled device and inode.
+    For files that are still being filled only device and inode.
     """
-    if isinstance(pack, RemotePack):  # its seal is that of the version that was opened, wherever its rows are
+    if isinstance(pack, RemotePack):  # its seal identifies the opened version, wherever its rows are
         return []
     one_each = {e.file: e for es in pack.header.extents.values() for e in es}
     found = []
     for _, extent in sorted(one_each.items()):
         try:
             status = os.stat(pack.place(extent))
-        except OSError:  # the reader will say so
+        except OSError:  # the reader will report it
             continue
         changed = () if pack.pending else (status.st_size, status.st_mtime_ns)
         found.append((status.st_dev, status.st_ino, *changed))
@@ -181,20 +194,23 @@ def _files(pack: Pack) -> list[tuple[int, ...]]:
 
 
 def _shared(path: str, nbytes: int) -> tuple[int, int]:
-    """Return a descriptor of the memory that a file lists, another process's or new, all zero; and how many have it. Raises OSError."""
+    """Return a descriptor of the listed memory, or of new zeroed memory, and its number of holders.
+
+    Raises OSError.
+    """
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile(buffering=0) as file:
             os.ftruncate(file.fileno(), nbytes)
             return os.dup(file.fileno()), 1
     with _holders(path) as links:
         for link in links:
-            with contextlib.suppress(OSError):  # its process has ended in this moment
+            with contextlib.suppress(OSError):  # its process has just ended
                 fd = os.open(link, os.O_RDWR | os.O_CLOEXEC)
                 break
         else:
             fd = os.memfd_create(os.path.basename(path), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, nbytes)
-            # Nobody can shorten it under those who have mapped it.
+            # Nobody can shorten it while others have it mapped.
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         links.append(f"/proc/{os.getpid()}/fd/{fd}")
         return fd, len(links)
@@ -208,7 +224,10 @@ def _leave(path: str, fd: int, pid: int) -> None:
 
 @contextlib.contextmanager
 def _holders(path: str) -> Iterator[list[str]]:
-    """Give the descriptors of a memory that processes have open; what becomes of the list is written. Raises OSError."""
+    """Yield the descriptors of a memory that processes have open; write the changed list back.
+
+    Raises OSError.
+    """
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -217,21 +236,21 @@ def _holders(path: str) -> Iterator[list[str]]:
             lines = file.read().split()
         links = [line for line in lines if _named(line) == f"/memfd:{os.path.basename(path)} (deleted)"]
         yield links
-        with contextlib.suppress(OSError):  # of a full disk: then others do not find it, and have their own
+        with contextlib.suppress(OSError):  # a full disk: others do not find the memory, and use their own
             if links:
                 with open(path, "w", encoding="ascii") as file:
                     file.write("\n".join(links))
             else:
                 remove(path)
     finally:
-        fcntl.flock(folder, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
+        fcntl.flock(folder, fcntl.LOCK_UN)  # a child forked meanwhile holds the lock too
         os.close(folder)
 
 
 def _named(link: str) -> str:
     try:
         return os.readlink(link)
-    except OSError:  # its process has ended, or is another user's by now
+    except OSError:  # its process has ended, or the number belongs to another user's process now
         return ""
 
 

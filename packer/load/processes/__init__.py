@@ -1,10 +1,10 @@
 """A user's Python function as a step of loading, run by processes.
 
     transforms.py        PythonTransform: the function, and how torchvision's are called
-    workers.py           the parent's side: hands out rows, and notices what dies
-    workerproc.py        a process's side: reads rows, calls, writes what comes back into shared slots
-    calling.py           how the function is called: seeds, and what it may return
-    shared_slots.py      memory that all of the processes see alike
+    workers.py           parent side: hands out rows, and notices processes that die
+    workerproc.py        child side: reads rows, calls the function, writes results into shared slots
+    calling.py           calls the function: seeds, and checks of its results
+    shared_slots.py      memory that all processes share
 
 Start with transforms.py. Imports: format, load, orders, randomness, read.
 """

@@ -1,4 +1,4 @@
-"""How a user's transform is called, and what it may return."""
+"""Calls a user's transform with seeded generators, and checks its results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class WrongReturn(Exception):
-    """The part of an error that says what a transform returned and what is allowed: the middle of a sentence that begins with the row."""
+    """The middle of an error sentence that begins with the row: the returned value, and what is allowed."""
 
 
 class TransformCall:
     """A callable around fn that seeds the random generators by row.
 
-    fields: of the samples. ragged: names of fields that keep a length of their own in each row.
+    fields: of the samples. ragged: names of fields with a length per row.
     """
 
     def __init__(self, transform: PythonTransform, fields: Sequence[Field] = ()) -> None:
@@ -40,12 +40,15 @@ class TransformCall:
         self._limited: set[str] = set()
 
     def key(self, seed: int, epoch: int, counters: NDArray[np.int64]) -> None:
-        """Set what keys the draws of the next calls, int64 [k]: rows, or places in the epoch where an order repeats rows."""
+        """Set the draw keys of the next calls, int64 [k]: rows, or positions if an order repeats rows."""
         self._key, self._counters = randomness.key(seed, epoch, "transform"), counters.tolist()
         self._seeds = randomness.integers(counters, self._key, 1 << 32).tolist()
 
     def __call__(self, i: int, sample: dict[str, Any]) -> dict[str, Any]:
-        """Call fn for a sample; return its result as a dict. i: index of the sample's first row in `key`'s counters. Raises WrongReturn."""
+        """Return the result of fn for a sample as a dict. i: index of the row in `key`'s counters.
+
+        Raises WrongReturn.
+        """
         result = self._fn(sample, self._seeded(i))
         if isinstance(result, dict):
             return result
@@ -57,11 +60,11 @@ class TransformCall:
         )
 
     def unlimited(self) -> bool:
-        """Return True if the last call imported torch or OpenCV: their generators were not seeded yet, so call fn again."""
+        """Return True if the last call imported torch or OpenCV, unseeded: fn has to be called again."""
         return any(sys.modules.get(name) and name not in self._limited for name in ("torch", "cv2"))
 
     def _seeded(self, i: int) -> np.random.Generator:
-        """Seed the global generators and return the row's own. Takes 12 us, most of it in `random`."""
+        """Seed the global generators and return the row's generator. Takes 12 us, most of it in `random`."""
         state, seed = self._state, self._seeds[i]
         state["state"]["key"][:] = self._key, self._counters[i]
         self._bits.state = state
@@ -70,7 +73,8 @@ class TransformCall:
         modules = sys.modules
         if torch := modules.get("torch"):
             if "torch" not in self._limited:
-                # Processes are there to use the cores; and OpenMP's threads, which do not survive a fork, hang whoever waits for them.
+                # The processes use the cores already; and OpenMP's threads do not survive a fork: waiting for
+                # them would hang.
                 torch.set_num_threads(1)
                 self._limited.add("torch")
             torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 200 us
@@ -83,7 +87,7 @@ class TransformCall:
 
 
 class Outputs:
-    """A place for the results of fn: arrays of fixed fields, and `ragged`, lists of rows by field name."""
+    """A buffer for results of fn: arrays of fixed fields, and `ragged`, lists of rows by field name."""
 
     def __init__(self, fields: tuple[Field, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
         """arrays: [rows, *shape] of each fixed field."""
@@ -94,11 +98,11 @@ class Outputs:
         self._names = {f.name for f in fields}
 
     def put(self, at: int, result: Mapping[str, Any]) -> None:
-        """Store one call's result at a row. Raises WrongReturn."""
+        """Store the result of one call at a row. Raises WrongReturn."""
         if result.keys() != self._names:
             raise WrongReturn(
-                f"returned {_names(result)}; for the first row it returned {_names(self._names)}, and these are"
-                " allowed. Return the same for every row"
+                f"returned {_names(result)}; for the first row it returned {_names(self._names)}, and only"
+                " these are allowed. Return the same names for every row"
             )
         for name, target, shape, dtype in self._fixed:
             value = result[name]
@@ -106,8 +110,9 @@ class Outputs:
                 value = _as_array(value)
             if value.shape != shape or value.dtype != dtype:
                 raise WrongReturn(
-                    f"returned {name!r} as {value.dtype} {list(value.shape)}; {dtype} {list(shape)}, as for the first row,"
-                    f" is allowed. Return one dtype and shape, or pass PythonTransform(fn, ragged=[{name!r}])"
+                    f"returned {name!r} as {value.dtype} {list(value.shape)}; {dtype} {list(shape)}, as for"
+                    " the first row, is allowed. Return one dtype and shape, or pass PythonTransform(fn,"
+                    f" ragged=[{name!r}])"
                 )
             target[at] = value
         for name, values in self.ragged.items():
@@ -125,13 +130,14 @@ def described(
 
     fields: the input's. ragged: names besides the transform's.
 
-    Masks stay masks and boxes stay boxes, for whatever augments the batch after that.
+    Masks stay masks and boxes stay boxes, so that later augmentation of the batch moves them.
     """
     given = {f.name: f for f in fields}
     missing = set(transform.ragged) - result.keys()
     if missing or not result:
         raise WrongReturn(
-            f"returned {_names(result)}, but not {_names(missing)} of ragged=. Return it, or do not name it"
+            f"returned {_names(result)}, but not {_names(missing)} of ragged=. Return it, or remove it from"
+            " ragged="
             if missing
             else "returned an empty dict; a dict of arrays and numbers is allowed. Return some"
         )
@@ -144,10 +150,10 @@ def described(
             and not keyword.iskeyword(name)
         ):
             raise WrongReturn(
-                f"returned a field named {name!r}; names that Python allows for attributes are. Rename it"
+                f"returned a field named {name!r}; only attribute names of Python are allowed. Rename it"
             )
         source = given.get(name)
-        # Torch batches permute it.
+        # Torch batches permute such fields.
         hwc = {"layout": "HWC"} if source and source.about.get("layout") == "HWC" else {}
         unchanged = source is not None and source.ragged and value is sample[name]
         if unchanged or name in transform.ragged or name in ragged or isinstance(value, (str, bytes)):
@@ -158,8 +164,9 @@ def described(
         shape = array.shape
         if array.dtype.str not in DTYPES or 0 in shape:
             raise WrongReturn(
-                f"returned {name!r} as {array.dtype} {list(array.shape)}; texts, numbers, and arrays of numbers in this"
-                f" machine's byte order are allowed. Leave it out, or pass PythonTransform(fn, ragged=[{name!r}])"
+                f"returned {name!r} as {array.dtype} {list(array.shape)}; texts, numbers, and arrays of"
+                " numbers in this machine's byte order are allowed. Leave it out, or pass PythonTransform(fn,"
+                f" ragged=[{name!r}])"
             )
         pixels = hwc if len(shape) == 3 and not _is_tensor(value) else {}
         sampling = source.about.get("sampling") if source and (pixels or len(shape) == 2) else None
@@ -170,7 +177,7 @@ def described(
 
 
 def _with_rng(fn: Any) -> Callable[[dict[str, Any], np.random.Generator], Any]:
-    """Return fn as a function of a sample and a generator, which it is given as its second argument, as `rng`, or not at all."""
+    """Wrap fn to take a sample and a generator; pass that as second argument, as `rng`, or not at all."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some functions in C
@@ -193,7 +200,7 @@ def _as_array(value: Any) -> NDArray[Any]:
 
 
 def _copied(name: str, value: Any) -> Any:
-    """Return a deep copy of a row of a ragged field: the next rows overwrite the arrays that fn was given.
+    """Return a deep copy of a row of a ragged field: the next rows overwrite the input arrays of fn.
 
     Raises WrongReturn if it cannot be pickled.
     """
@@ -207,8 +214,8 @@ def _copied(name: str, value: Any) -> Any:
         return pickle.loads(pickle.dumps(value))
     except Exception as error:
         raise WrongReturn(
-            f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({said(error)}); arrays, numbers, texts,"
-            " and lists and dicts of them are allowed. Return such"
+            f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({said(error)}); arrays,"
+            " numbers, texts, and lists and dicts of them are allowed. Return one of these"
         ) from None
 
 

@@ -1,10 +1,10 @@
 """Memory shared by a process and its children, allocated in pieces.
 
-One sparse file without a name, as large as the machine's memory, is mapped once by each process: a piece is a place in it, so
-nothing needs to be sent when one is made or given back, and there is one descriptor however many pieces are held. Where
-processes may not have that much address space (``ulimit -v``), it is smaller. Pages
-come into being when they are written, and go back to the system, for all processes at once, when a piece is let go.
-Unlike POSIX shared memory it is not limited by the size of /dev/shm, which is 64 MB in most containers.
+Each process maps one sparse unnamed file, as large as the machine's memory, once. A piece is an offset in it,
+so nothing has to be sent when a piece is allocated or freed, and one descriptor serves all pieces. Where a
+process may not have that much address space (``ulimit -v``), the file is smaller. Pages are allocated when
+they are written, and return to the system, for all processes at once, when their piece is freed. Unlike POSIX
+shared memory it is not limited by the size of /dev/shm, which is 64 MB in most containers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _LEAST = 1 << 20
 class SharedSlots:
     """Memory for slots that a process shares with its children.
 
-    Its first page is for the owner's own use; thread-safe, but only the process that made it allocates.
+    Its first page is reserved for the owner; thread-safe, but only the process that created it allocates.
 
-    Raises UsageError where the process may map next to nothing.
+    Raises UsageError if the process may map next to nothing.
     """
 
     def __init__(self, descriptor: int | None = None, nbytes: int = 0) -> None:
-        """descriptor: of the file that another process made, of nbytes; it becomes this object's."""
+        """descriptor: of a file of nbytes that another process created; this object closes it."""
         if descriptor is None:
             nbytes = _mappable(memory())
             descriptor = _sparse_file()
@@ -49,7 +49,7 @@ class SharedSlots:
         self._mapping = mmap.mmap(descriptor, nbytes)
         self._base = self.at(0, _PAGE).ctypes.data
         self._next, self._nbytes = _PAGE, nbytes
-        # Offsets of pieces given back, by their size.
+        # Offsets of free pieces, by size.
         self._free: defaultdict[int, deque[int]] = defaultdict(deque)
         self._lock = threading.Lock()
 
@@ -65,7 +65,7 @@ class SharedSlots:
     def allocate(self, nbytes: int) -> Bytes:
         """Allocate a page-aligned, uninitialized piece, uint8 [nbytes]; freed when its last view is gone.
 
-        Raises MemoryError when pieces as large as the whole are held.
+        Raises MemoryError if the held pieces fill the file.
         """
         size = -(-max(nbytes, 1) // _PAGE) * _PAGE
         with self._lock:
@@ -76,16 +76,17 @@ class SharedSlots:
                 offset, self._next = self._next, self._next + size
             else:
                 raise MemoryError(
-                    f"transform: the batches held take {self._next:,} bytes of shared memory, all there is. Hold fewer."
+                    f"transform: the batches held take {self._next:,} bytes of shared memory, all there is."
+                    " Hold fewer."
                 )
-        # Based on a memoryview, so that every view of the piece keeps this very array (see batch.py).
+        # Based on a memoryview, so that every view of the piece keeps this array alive (see batch.py).
         piece = np.frombuffer(memoryview(self._mapping)[offset : offset + nbytes], np.uint8)
-        # It may run inside the garbage collector, on any thread: it takes no lock.
+        # The callback may run inside the garbage collector, on any thread: it takes no lock.
         weakref.finalize(piece, _give_back, self._mapping, free, os.getpid(), offset, size).atexit = False
         return piece
 
     def offset(self, piece: Bytes) -> int:
-        """Return the offset of a piece, or of an array over the whole of it."""
+        """Return the offset of a piece, or of an array over a full piece."""
         offset = piece.ctypes.data - self._base
         if not _PAGE <= offset <= self._nbytes - len(piece):
             raise ValueError("not a piece of this shared memory")
@@ -94,8 +95,8 @@ class SharedSlots:
 
 def _give_back(mapping: mmap.mmap, free: deque[int], owner: int, offset: int, size: int) -> None:
     if os.getpid() != owner:
-        return  # a forked child's copy of the array: the memory is still the parent's
-    with suppress(OSError, AttributeError):  # where pages cannot be freed, they are used again
+        return  # a forked child's copy of the array: the parent still owns the memory
+    with suppress(OSError, AttributeError):  # pages that cannot be freed are reused
         mapping.madvise(mmap.MADV_REMOVE, offset, size)
     free.append(offset)
 
@@ -105,18 +106,18 @@ def _attached(descriptor: Any, nbytes: int) -> SharedSlots:
 
 
 def _mappable(nbytes: int) -> int:
-    """Return nbytes in whole pages, or half of what this process can map: it needs address space for other things too."""
+    """Return nbytes in full pages, or half of the address space left: other code needs some too."""
     wanted = nbytes = -(-nbytes // _PAGE) * _PAGE
     while True:
         try:
-            mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ).close()  # which reserves no memory
+            mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ).close()  # reserves no memory
             return nbytes if nbytes == wanted else nbytes // 2 // _PAGE * _PAGE
         except OSError:
             nbytes = nbytes // 2 // _PAGE * _PAGE
             if nbytes < 2 * _LEAST:
                 raise UsageError(
-                    f"transform: this process cannot map even {units.size(2 * _LEAST)} of shared memory, which batches lie in."
-                    " Raise the limit of its address space (ulimit -v), or do without a transform."
+                    f"transform: this process cannot map even {units.size(2 * _LEAST)} of shared memory for"
+                    " its batches. Raise its address space limit (ulimit -v), or do without a transform."
                 ) from None
 
 

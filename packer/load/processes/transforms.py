@@ -1,4 +1,4 @@
-"""A Python function, or a transform of torchvision, as a step of loading: the value of ``transform=``."""
+"""PythonTransform: a Python function, or a transform of torchvision, for the argument ``transform=``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packer.format.header import Field
 from packer.machine import cores
 
 CONTEXTS = ("fork", "spawn", "forkserver")
-MAX_PROCESSES = 512  # each has eight bytes of one page (see workers.py)
+MAX_PROCESSES = 512  # each has eight bytes of one shared page (see workers.py)
 _DEFAULT_PROCESSES = 8
 V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 
@@ -29,28 +29,31 @@ class PythonTransform:
 
     ``transform=fn`` is short for ``transform=PythonTransform(fn)``.
 
-    fn: ``fn(sample)`` or ``fn(sample, rng)``. sample: a dict of the row's fields: ``image`` uint8 [H, W, C], ``label`` an int64
-        scalar, ``key`` a str, others as the dataset gives them in NumPy. They lie in memory that the next rows overwrite: change
-        them in place, but copy what you keep. Returns a dict of arrays, torch tensors and numbers, of the same names, shapes and
-        dtypes for every row; or an array alone, which takes the place of the image. Arrays of ``image`` stay [H, W, C] and reach
-        torch batches as [C, H, W]; tensors are handed out in the shape they have. Transforms of torchvision.transforms.v2,
-        and nn.Sequential of them, are passed as they are: they get tv_tensors, and masks, boxes and keypoints move with the image
-        (docs/python.md). Call transforms of other libraries in a function. The processes share out the rows of a batch.
-    ragged: names of the fields that fn returns in a shape of their own for each row, such as boxes: batches hold them as lists.
-        Texts, and ragged fields of the pack that fn passes on unchanged, need not be named.
-    processes: default: the cores at hand, at most 8.
-    context: how they are started: "fork" (the default on Linux: fn may be a lambda or come from a notebook), "spawn" or
-        "forkserver" (fn must be importable: give it a module).
+    fn: ``fn(sample)`` or ``fn(sample, rng)``. sample: a dict of the row's fields: ``image`` uint8 [H, W, C],
+        ``label`` an int64 scalar, ``key`` a str, others as NumPy batches have them. The next rows overwrite
+        their memory: modify them in place, but copy what you keep. Returns a dict of arrays, torch tensors
+        and numbers, with the same names, shapes and dtypes for every row; or an array alone, which replaces
+        the image. Arrays of ``image`` stay [H, W, C] and torch batches hold them as [C, H, W]; tensors keep
+        their shape. Pass transforms of torchvision.transforms.v2, and nn.Sequential of them, directly: they
+        get tv_tensors, and masks, boxes and keypoints move with the image (docs/python.md). Call transforms
+        of other libraries in a function. The processes divide the rows of a batch.
+    ragged: names of the fields that fn returns in a different shape for each row, such as boxes: batches hold
+        them as lists. Texts, and ragged fields of the pack that fn passes on unchanged, need not be named.
+    processes: default: the available cores, at most 8.
+    context: start method: "fork" (the default on Linux: fn may be a lambda or defined in a notebook), "spawn"
+        or "forkserver" (fn must be importable from a module).
 
-    rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack, or, where an order repeats
-    rows, its place in the epoch.
-    The generators of ``random``, ``numpy.random``, torch's CPU and OpenCV are seeded likewise before each call, so that what fn
-    draws depends neither on the batch, nor on the number of processes, nor on a restart. A Compose of albumentations has
-    its own generators: ``compose.set_random_state(rng, random.Random(int(rng.integers(2**32))))`` ties them to the row.
+    rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack, or,
+    if an order repeats rows, the position in the epoch.
+    The generators of ``random``, ``numpy.random``, torch's CPU and OpenCV are seeded in the same way before
+    each call, so that the draws of fn do not depend on the batch, the number of processes or a restart. A
+    Compose of albumentations has its own generators: ``compose.set_random_state(rng,
+    random.Random(int(rng.integers(2**32))))`` ties them to the row.
 
-    OpenCV and torch run one thread a process; fn is called again for the row whose call imported one of them, since it could not
-    be seeded before. In a forked child of the training process the parent's batches are the same memory, not a copy: one held
-    across a fork may change. Raises UsageError for arguments out of range.
+    OpenCV and torch run one thread a process; if a call of fn imports one of them, fn is called again for
+    that row, since the library could not be seeded before. In a forked child of the training process the
+    parent's batches are the same memory, not a copy: a batch held across a fork may change. Raises UsageError
+    for arguments out of range.
     """
 
     fn: Callable[..., Any]
@@ -61,7 +64,7 @@ class PythonTransform:
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise UsageError(
-                f"transform: {self.fn!r} is no function. Pass one that takes a sample, or PythonTransform(fn, ...)."
+                f"transform: {self.fn!r} is no function. Pass a function of a sample, or a PythonTransform."
             )
         if self.processes is not None:
             whole("transform: processes", self.processes, 1, MAX_PROCESSES)
@@ -74,7 +77,7 @@ class PythonTransform:
 
     @property
     def count(self) -> int:
-        """Number of processes that run it."""
+        """Number of processes that run the function."""
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
 
 
@@ -82,10 +85,11 @@ PythonTransform.__init__ = refuses_foreign_words(PythonTransform.__init__)  # ty
 
 
 class Roles:
-    """Fields that torchvision moves with an image, by the rules of ``augment=``, and two kinds that it cannot place.
+    """Fields that torchvision moves with an image, by the rules of ``augment=``, and fields it cannot move.
 
-    masks: values for each pixel; True for layers [H, W, K]; soft maps too, since what moves images recolours them.
-    unplaced: fields of the image's size that are no masks of ``pairs=``. lists: ragged arrays, boxes among them.
+    masks: fields with a value for each pixel; True for layers [H, W, K]. Soft maps count too: as images,
+    torchvision would recolour them. unplaced: fields of the image's size that are no masks of ``pairs=``.
+    lists: ragged arrays, boxes among them.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -102,7 +106,7 @@ class Roles:
                 continue
             if f.own_size is not None or ("sampling" in f.about and (len(shape) == 2 or layered)):
                 self.masks[f.name] = layered
-            elif size and len(shape) == 2 and shape == size:  # of a file that packer did not write
+            elif size and len(shape) == 2 and shape == size:  # a file that packer did not write
                 self.masks[f.name] = False
             elif size and len(shape) == 3 and shape[:2] == size:
                 self.unplaced.append(f.name)
@@ -119,7 +123,7 @@ def library_of(one: Any) -> str | None:
 
 
 def leaves(one: Any) -> Iterator[Any]:
-    """Return the transforms of a Compose, Sequential or similar container; a single transform as one."""
+    """Return the transforms of a Compose, Sequential or similar container; a single transform as itself."""
     torch = sys.modules.get("torch")
     members = getattr(one, "transforms", None)
     if torch is not None and isinstance(one, (torch.nn.Sequential, torch.nn.ModuleList)):
@@ -136,8 +140,8 @@ def leaves(one: Any) -> Iterator[Any]:
 def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall | None:
     """Return the call of a v2 transform of torchvision; None for any other function.
 
-    fields: the fields of a sample. Raises UsageError if the transform could not move all fields that belong to the
-    image, or is one of albumentations.
+    fields: the fields of a sample. Raises UsageError if the transform could not move all fields that belong
+    to the image, or belongs to albumentations.
     """
     fn, name = transform.fn, name_of(transform.fn)
     if any(cls.__module__.partition(".")[0] == "albumentations" for cls in type(fn).__mro__):
@@ -151,36 +155,39 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall |
     found = {library_of(leaf): name_of(leaf) for leaf in leaves(fn)}
     if V1 in found:
         raise UsageError(
-            f"transform: {found[V1]} is one of torchvision's v1 transforms, which take an image alone. Take that of"
-            " torchvision.transforms.v2, or call it in a function of the sample."
+            f"transform: {found[V1]} is one of torchvision's v1 transforms, which take only an image. Take"
+            " the one of torchvision.transforms.v2, or call it in a function of the sample."
         )
-    if V2 not in found:  # a Compose of a user's functions takes what they take
+    if V2 not in found:  # a Compose of a user's functions is a function as well
         return None
     known = Roles(fields)
     if known.unplaced:
         raise UsageError(
-            f"transform: {name} would leave {', '.join(map(repr, known.unplaced))} where it is; the image and masks, boxes and keypoints"
-            f" of packer convert are moved. {leave_out(known.unplaced, known)}"
+            f"transform: {name} would leave {', '.join(map(repr, known.unplaced))} where it is; only the"
+            " image and masks, boxes and keypoints of packer convert can move."
+            f" {leave_out(known.unplaced, known)}"
         )
     return SampleCall(fn, known)
 
 
 def name_of(fn: Any) -> str:
-    """Return a function's own name, or that of its class."""
+    """Return the name of a function, or of its class."""
     return getattr(fn, "__qualname__", None) or type(fn).__name__
 
 
 def leave_out(names: Sequence[str], known: Roles) -> str:
-    """Return the remedy for an error message: the other fields by name."""
+    """Return the remedy of an error message: `fields=` with the other names."""
     rest = [name for name in known.names if name not in names]
     return f"Leave it out: fields={rest!r}." if len(names) == 1 else f"Leave them out: fields={rest!r}."
 
 
 class SampleCall:
-    """A v2 transform, given a sample of tv_tensors: Image [C, H, W], Mask, BoundingBoxes (XYXY), KeyPoints.
+    """A v2 transform, called with a sample of tv_tensors: Image [C, H, W], Mask, BoundingBoxes (XYXY),
+    KeyPoints.
 
-    Labels are ``label``, and ``labels`` for those of boxes, as SanitizeBoundingBoxes expects them; other arrays are plain
-    tensors, which v2 leaves alone where there is an image. What it returns goes back to the pack's names and [H, W, C].
+    Labels are ``label``, and ``labels`` for those of boxes, as SanitizeBoundingBoxes expects them; other
+    arrays are plain tensors, which v2 ignores if there is an image. Results get the pack's names and [H, W,
+    C] again.
     """
 
     def __init__(self, fn: Any, known: Roles) -> None:
@@ -191,14 +198,14 @@ class SampleCall:
         self._tv: Any = importlib.import_module("torchvision.tv_tensors")
         if not known.image and (known.boxes or known.keypoints or not known.masks):
             raise UsageError(
-                f"transform: {name} works on images, and moves boxes and keypoints within one; there is none among"
-                f" {', '.join(known.names)}. Pass fields with 'image'."
+                f"transform: {name} works on images, and moves boxes and keypoints within one; there is no"
+                f" image among {', '.join(known.names)}. Pass fields with 'image'."
             )
         if known.keypoints and not hasattr(self._tv, "KeyPoints"):
             version = getattr(sys.modules["torchvision"], "__version__", "")
             raise UsageError(
-                f"transform: torchvision {version} has no KeyPoints, so {name} would leave 'keypoints' where they are; 0.23 or newer"
-                f" is allowed. Upgrade torchvision. {leave_out(['keypoints'], known)}"
+                f"transform: torchvision {version} has no KeyPoints, so {name} would leave 'keypoints' where"
+                f" they are; 0.23 or newer is allowed. Upgrade torchvision. {leave_out(['keypoints'], known)}"
             )
 
     def __call__(self, sample: dict[str, Any]) -> Any:
@@ -213,12 +220,14 @@ class SampleCall:
 
         made = {ours(name): self._array(ours(name), value) for name, value in result.items()}
         names = {ours(name) for name in given}
-        # The order is the pack's, and what v2 was not given goes along.
+        # In the pack's order, with the fields that v2 did not get.
         order = [name for name in sample if name in made or name not in names]
         return {name: made.get(name, sample.get(name)) for name in order} | made
 
     def _wrapped(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Convert the sample to tv_tensors; leave out lists, and arrays if there is no image, which v2 would treat as images."""
+        """Convert the sample to tv_tensors, without lists, and without arrays that v2 would take for
+        images.
+        """
         tv, known = self._tv, self._known
         wrapped: dict[str, Any] = {}
         size: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
-"""Main loop of a process that runs a user's transform. It ends when its parent tells it to, or has ended.
+"""Main loop of a process that runs a user's transform; it ends on a message, or with its parent.
 
-It reads its rows itself, calls the user's function, and copies what that returns into the slot: what goes back through the
-connection is a few numbers, and the rows of ragged fields.
+The process reads its rows itself, calls the user's function and copies the results into the slot; the
+connection carries only a few numbers, and the rows of ragged fields.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ Work = tuple[PythonTransform, PackStore, tuple[Field, ...]]
 
 READY = "ready"
 NO_ROW = -1
-# Of rows read at once: so few that they are still in the processor's cache when fn sees them.
+# Bytes of rows read at once: few enough to be in the CPU cache when fn gets them.
 _CHUNK_BYTES = 1 << 20
 _CHUNK_ROWS = 1024
-_LOOK_SECONDS = 5.0  # between looks at whether the parent is gone
+_LOOK_SECONDS = 5.0  # between checks that the parent lives
 _TRACEBACK = 20_000  # characters
-_OURS = (__file__, calling.__file__)  # whose frames tell a user nothing
+_OURS = (__file__, calling.__file__)  # frames that are left out of a user's traceback
 
 
 class TransformJob(NamedTuple):
     """A request to a process: rows of the store to transform.
 
-    counters: what keys the draws in place of the rows' numbers, where an order repeats rows. slot: (offset, bytes) in the shared memory;
-    None where only the output fields are asked for, of the first row. form: pickled (SlotLayout, output fields). first: row of the slot
-    where the rows begin.
+    counters: draw keys in place of the rows' numbers, if an order repeats rows. slot: (offset, bytes) in the
+    shared memory; None to ask for the output fields, by the first row. form: pickled (SlotLayout, output
+    fields). first: row of the slot where the rows begin.
     """
 
     rows: Runs
@@ -62,39 +62,39 @@ class TransformJob(NamedTuple):
 
 
 def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work: Work | bytes) -> None:
-    """Serve jobs until the parent says None, or is gone.
+    """Serve jobs until the parent sends None, or has ended.
 
-    place: of this process in the first page of the memory, where it notes the row that fn is called for, for the parent to read
-    when the process dies. work: pickled where the process was not forked.
+    place: index of this process in the first page of the memory, where it notes the row in fn; the parent
+    reads it if the process dies. work: pickled if the process was not forked.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    gc.freeze()  # what was inherited is the parent's: collecting it here would copy its pages and run its finalizers
+    gc.freeze()  # collecting inherited objects would copy the parent's pages and run its finalizers
     try:
         work = pickle.loads(work) if isinstance(work, bytes) else work
     except Exception as error:
         sentence = (
-            f"transform: a new process cannot load the function ({type(error).__name__}: {said(error)}); one that can be imported"
-            " there is allowed. Move it into a module, or pass context='fork'."
+            f"transform: a new process cannot load the function ({type(error).__name__}: {said(error)}); only"
+            " importable functions are allowed. Move it into a module, or pass context='fork'."
         )
         connection.send_bytes(pickle.dumps(TransformError(sentence)))
         return
     maker = _Maker(work, memory, memory.at(8 * place, 8).view(np.int64))
-    connection.send_bytes(pickle.dumps(READY))  # send() pickles in a way that torch changes, to share memory
+    connection.send_bytes(pickle.dumps(READY))  # torch changes the pickling of send(), to share memory
     for job in _jobs(connection):
         try:
             reply = pickle.dumps(maker.make(job))
-        except BaseException as error:  # SystemExit too: nothing that fn does may end the process unheard
+        except BaseException as error:  # SystemExit too: fn must not end the process without a report
             reply = pickle.dumps(maker.blamed(error, job))
-        with suppress(OSError):  # the parent is gone
+        with suppress(OSError):  # the parent has ended
             connection.send_bytes(reply)
 
 
 def _jobs(connection: Connection[Any, Any]) -> Iterator[TransformJob]:
     parent, home = multiprocessing.parent_process(), os.getppid()
     gone = parent.sentinel if parent else -1
-    # Other children may hold the other ends of both open, so that neither tells that the parent is gone.
+    # Other children may hold the other ends of both pipes open, so neither shows that the parent has ended.
     while os.getppid() == home and gone not in (ready := wait([connection, gone], _LOOK_SECONDS)):
         if not ready:
             continue
@@ -108,10 +108,10 @@ def _jobs(connection: Connection[Any, Any]) -> Iterator[TransformJob]:
 
 
 class _Maker:
-    """A reader of input rows that calls fn and stores its results."""
+    """Reads input rows, calls fn and stores its results."""
 
     def __init__(self, work: Work, memory: SharedSlots, at: NDArray[np.int64]) -> None:
-        """at: int64 [1], where the row is noted that fn is called for."""
+        """at: int64 [1], note of the row that fn is called for."""
         self._transform, self._store, self._fields = work
         self._slots, self._at = memory, at
         self._call = TransformCall(self._transform, self._fields)
@@ -122,7 +122,7 @@ class _Maker:
         self._forms: dict[bytes, tuple[SlotLayout, tuple[Field, ...]]] = {}
 
     def make(self, job: TransformJob) -> Filled | tuple[Field, ...]:
-        """Fill a job's rows of a slot; without a slot, return the output fields, by a call of fn with the first row."""
+        """Fill a job's rows of a slot; without a slot, return the output fields of fn for the first row."""
         outputs, total = self._outputs(job), job.rows.total
         read_seconds = transform_seconds = 0.0
         for begin in range(0, total, self._chunk_rows):
@@ -152,10 +152,10 @@ class _Maker:
         return Filled(outputs.ragged if outputs else {}, read_seconds, transform_seconds)
 
     def blamed(self, error: BaseException, job: TransformJob) -> Exception:
-        """Return the error of a job for the parent: what fn raised names the row."""
+        """Return the error of a job for the parent; errors of fn name the row."""
         row = int(self._at[0])
         self._at[0] = NO_ROW
-        if row == NO_ROW and isinstance(error, FormatError):  # reading failed, which is none of fn's doing
+        if row == NO_ROW and isinstance(error, FormatError):  # reading failed, not fn
             return error
         where = (
             "" if row == NO_ROW else f"row {row}{key_in_brackets(self._store.pack, row)} in epoch {job.epoch}"
@@ -173,7 +173,7 @@ class _Maker:
         )
 
     def _outputs(self, job: TransformJob) -> Outputs | None:
-        """Return the place for the results of a job, None if its output fields are asked for."""
+        """Return the buffer for the results of a job; None if it asks for the output fields."""
         if job.slot is None:
             return None
         if job.form not in self._forms:

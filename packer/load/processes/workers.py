@@ -1,11 +1,11 @@
-"""Processes that run a user's transform and write what it returns into shared slots: the parent's side.
+"""Processes that run a user's transform and write its results into shared slots: the parent side.
 
-Batches are not pickled: a job names rows and a place in the shared memory, and is answered with a few numbers. Each process has a
-thread here that sends it one job after the other, and notices its death at once; nothing else touches the connection, so that
-neither Ctrl-C nor the garbage collector can leave half a message behind.
+Batches are not pickled: a job names rows and an offset in the shared memory; the reply is a few numbers. Each
+process has a thread here that sends it one job after the other and notices its death at once. Only that
+thread uses the connection, so neither Ctrl-C nor the garbage collector can leave half a message behind.
 
-concurrent.futures.ProcessPoolExecutor would serve but for the end: at exit, and to close, it waits for functions that hang; its
-processes outlive a parent that was killed; and it does not tell which process died, of what.
+concurrent.futures.ProcessPoolExecutor is no substitute: at exit and on close it waits for functions that
+hang; its processes outlive a killed parent; and it does not report which process died, and why.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from packer.starting import held_back, start, start_process
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
-_LOOK_SECONDS = 0.5  # between looks at whether one that was told to end does not
+_LOOK_SECONDS = 0.5  # between checks of a process that was asked to end
 _REMEDIES = {
     "SIGKILL": " The system does that when memory runs out: pass fewer processes, or smaller batches.",
     "SIGSEGV": " Compiled code that it calls has crashed.",
@@ -56,18 +56,19 @@ _REMEDIES = {
 
 
 class TransformFiller(RowFiller):
-    """Rows that the processes of a Python transform make and write into slots; the store is asked to look ahead for them.
+    """A filler whose rows the processes of a Python transform compute and write into slots.
 
-    Processes are made when first used, again after close, and after the death of one, which ends them all. For one process;
-    thread-safe. They end with close(), when this object is collected, and when this process ends, however it does.
+    Processes start when first used, again after close, and after the death of one, which ends all of them.
+    They end with close(), when this object is collected, and when this process ends, for whatever reason. For
+    one process; thread-safe.
     """
 
-    slow, ahead = True, 2  # under way, so that a late process holds nobody up
+    slow, ahead = True, 2  # pending batches, so that a late process delays no other
 
     def __init__(self, reading: Reading, fields: Sequence[Field], transform: PythonTransform) -> None:
-        """fields: the input fields as they are loaded, ragged ones too; after `probe` they are those of the batches.
+        """fields: the input fields as loaded, ragged ones too; after `probe` those of the batches.
 
-        Raises UsageError where processes cannot share memory.
+        Raises UsageError if processes cannot share memory.
         """
         super().__init__(reading, fields)
         self._work: Work = transform, self.files, stored(fields)
@@ -75,14 +76,15 @@ class TransformFiller(RowFiller):
         self._lock = threading.Lock()
         self._memory = SharedSlots()
         self._pool: _ProcessPool | None = None
-        self._ended: Any = None  # calls the pool's stop when this object goes
+        self._ended: Any = None  # stops the pool when this object is collected
         self._outputs: tuple[Field, ...] = ()
         self._form: tuple[SlotLayout | None, bytes] = None, b""
 
     def probe(self, rows: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
-        """Run fn on the first of these rows; return the fields of the batches.
+        """Return the fields of the batches, from fn of the first of these rows.
 
-        Ragged ones have shape None. Raises what the Futures of `tasks` raise, and UsageError where processes cannot be started.
+        Ragged ones have shape None. Raises the errors of the Futures of `tasks`, and UsageError if processes
+        cannot be started.
         """
         made = self._outputs = self._started([TransformJob(rows.part(0, 1), seed, epoch)])[0].result()
         numbered = ROW in self.fields and all(f.name != ROW.name for f in made)
@@ -90,19 +92,21 @@ class TransformFiller(RowFiller):
         return self.fields
 
     def allocate(self, nbytes: int) -> Bytes:
-        """Allocate a page-aligned slot, uint8 [nbytes], in memory shared with the processes; freed when its last view is gone.
+        """Allocate a page-aligned slot, uint8 [nbytes], shared with the processes; freed when its last view
+        is gone.
 
-        Raises MemoryError when slots as large as the machine's memory, or as what this process may map of it, are held.
+        Raises MemoryError if the held slots fill the machine's memory, or what this process may map of it.
         """
         return self.device.adopt(self._memory.allocate(nbytes))
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Fill a slot with the rows of a request, after probe: a part by each process.
 
-        slot: of memory that allocate gave, held until the processes are done with it, and of the output fields. Draws are keyed by the
-        order's seed, the epoch and each row's number, or what the request's `counters` have in its place.
-        A Future can be cancelled until a process begins. It raises TransformError (fn raised, or returned something else than
-        for the first row; its process died; close was called) and FormatError (the pack cannot be read).
+        slot: from `allocate`, with the output fields, held until the processes are done with it. Draws are
+        keyed by the order's seed, the epoch and each row's number, or the request's `counters`.
+        A Future can be cancelled until a process begins. It raises TransformError (fn raised, or returned
+        something else than for the first row; its process died; close was called) and FormatError (the pack
+        cannot be read).
         """
         layout, rows, counters = slot.layout, request.within(), request.counters()
         if self._form[0] is not layout:
@@ -133,7 +137,7 @@ class TransformFiller(RowFiller):
             pool.join()
 
     def _started(self, jobs: list[TransformJob], memory: Bytes | None = None) -> list[Future[Any]]:
-        """Hand jobs to the processes; start these if there are none."""
+        """Pass jobs to the processes; start the processes first if there are none."""
         tasks = [_Task(Future(), pickle.dumps(job), memory) for job in jobs]
         with self._lock:
             if self._pool is None or not self._pool.submit(tasks):
@@ -145,7 +149,7 @@ class TransformFiller(RowFiller):
 
 
 class _Task(NamedTuple):
-    """A job, as it is sent, and the memory that its process writes to meanwhile."""
+    """A job as it is sent, and the memory that its process writes to."""
 
     future: Future[Any]
     message: bytes
@@ -153,27 +157,30 @@ class _Task(NamedTuple):
 
 
 class _ProcessPool:
-    """Processes, and for each a thread that talks to it. Methods without an underscore may be called by any thread."""
+    """Processes, and a thread for each that talks to it.
+
+    Any thread may call methods without an underscore.
+    """
 
     def __init__(self, work: Work, memory: SharedSlots, tasks: list[_Task]) -> None:
         self._owner, self._lock, self._stopping = os.getpid(), threading.Lock(), False
         self._error: Exception = TransformError("transform: it was closed while batches were being made.")
         self._notes = memory.at(0, 8 * work[0].count).view(np.int64)
-        self._notes[:] = NO_ROW  # before they start: one that dies at its start has called nothing
+        self._notes[:] = NO_ROW  # before they start: a process that dies at its start has called nothing
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        for task in tasks:  # before the processes start: those that are left when one dies are failed
+        for task in tasks:  # before the processes start: if one dies, the tasks left in the queue fail
             self._tasks.put(task)
         self._workers: list[_TransformProcess] = []
         self._threads: list[threading.Thread] = []
         try:
-            with held_back():  # else it is dropped where it comes during a fork, and the loop goes on
+            with held_back():  # Ctrl-C during a fork would be dropped, and the loop would go on
                 self._start(work, memory)
                 for worker in self._workers:
                     name = "packer-transform"
                     thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
                     start(thread)
                     self._threads.append(thread)
-        except BaseException:  # nobody will know of this pool
+        except BaseException:  # nobody else has a reference to this pool
             self.stop()
             for worker in self._workers[len(self._threads) :]:
                 worker.end()
@@ -185,15 +192,15 @@ class _ProcessPool:
             if self._stopping:
                 return False
             if dead := [worker for worker in self._workers if worker.process.exitcode is not None]:
-                _LOG.warning("%s", self._death(dead[0]))  # it was idle, and others are started
+                _LOG.warning("%s", self._death(dead[0]))  # it was idle; others are started
                 return False
             for task in tasks:
                 self._tasks.put(task)
         return True
 
     def stop(self) -> None:
-        """Have everything end; takes no lock, since the garbage collector calls it."""
-        if self._owner != os.getpid() or self._stopping:  # a forked child has them not
+        """Ask everything to end; takes no lock, since the garbage collector calls it."""
+        if self._owner != os.getpid() or self._stopping:  # a forked child does not have them
             return
         self._stopping = True
         for worker in self._workers:
@@ -203,7 +210,7 @@ class _ProcessPool:
             self._tasks.put(None)
 
     def join(self) -> None:
-        """Wait until all has ended."""
+        """Wait until all threads and processes have ended."""
         for thread in self._threads:
             thread.join()
 
@@ -211,8 +218,8 @@ class _ProcessPool:
         transform = work[0]
         if multiprocessing.current_process().daemon:
             raise UsageError(
-                "transform: this is a process, such as a DataLoader's, that may not start others; the transform needs some."
-                " Pass num_workers=0: the dataset brings its own."
+                "transform: this is a process, such as a DataLoader's, that may not start others; the"
+                " transform needs some. Pass num_workers=0: the dataset starts its own."
             )
         method = transform.context or ("fork" if sys.platform == "linux" else "spawn")
         context: Any = multiprocessing.get_context(method)
@@ -222,8 +229,8 @@ class _ProcessPool:
                 given = pickle.dumps(work)
             except Exception as error:
                 raise UsageError(
-                    f"transform: {transform.fn!r} cannot be pickled ({said(error)}), which context={method!r} needs."
-                    " Define it in a module, without a lambda, or pass context='fork'."
+                    f"transform: {transform.fn!r} cannot be pickled ({said(error)}), which context={method!r}"
+                    " needs. Define it in a module, without a lambda, or pass context='fork'."
                 ) from None
         for place in range(transform.count):
             ours, theirs = context.Pipe()
@@ -231,7 +238,7 @@ class _ProcessPool:
             process = context.Process(target=run, args=(theirs, memory, place, given), name=name, daemon=True)
             try:
                 with warnings.catch_warnings():
-                    # The child runs the transform only, with one thread for OpenCV and torch.
+                    # The child runs only the transform, with one thread for OpenCV and torch.
                     warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
                     start_process(process)
                 self._workers.append(_TransformProcess(process, ours))
@@ -239,30 +246,34 @@ class _ProcessPool:
                 theirs.close()
 
     def _serve(self, worker: _TransformProcess) -> None:
-        """Run a thread: hand tasks to a process until it is told to end; once one has died, fail those that are left."""
+        """Run a thread: pass tasks to a process until both are to end; after a death, fail the remaining
+        tasks.
+        """
         if (reply := worker.answer()) != READY:
             self._fail(reply or self._death(worker))
         worker.busy = False
         while (task := self._tasks.get()) is not None:
             if not task.future.set_running_or_notify_cancel():
                 continue
-            worker.busy = True  # first: stop() looks at it after it has said that it stops
+            worker.busy = True  # before the check: stop() reads it after it has set its flag
             try:
                 reply = self._error if self._stopping else worker.answer(task.message)
                 if reply is None:
                     reply = self._fail(self._death(worker))
-            except Exception as error:  # there is no memory for an answer, or this process cannot unpickle it
+            except Exception as error:  # no memory for a reply, or this process cannot unpickle it
                 reply = self._fail(error)
             worker.busy = False
             if isinstance(reply, Exception):
                 task.future.set_exception(reply)
             else:
                 task.future.set_result(reply)
-            del task, reply  # which hold the slot, while this waits for the next
+            del task, reply  # they hold the slot while this thread waits for the next task
         worker.end()
 
     def _fail(self, error: Exception) -> Exception:
-        """End all processes as one has failed, unless they are ending; return the error of the tasks that are left."""
+        """End all processes because one has failed, unless they are ending; return the error of remaining
+        tasks.
+        """
         with self._lock:
             if not self._stopping:
                 self._error = error
@@ -270,9 +281,9 @@ class _ProcessPool:
         return self._error
 
     def _death(self, worker: _TransformProcess) -> TransformError:
-        """Return the error for a process that has died."""
+        """Return the error for a dead process."""
         until = time.monotonic() + _PATIENCE
-        # Again and again: another thread may have been told the exit code, and be about to note it.
+        # In a loop: another thread may have received the exit code without having stored it yet.
         while (code := worker.process.exitcode) is None and time.monotonic() < until:
             worker.process.join(0.01)
         how, remedy = "closed its connection", ""
@@ -287,17 +298,20 @@ class _ProcessPool:
 
 
 class _TransformProcess:
-    """A process, and the connection to it. busy: it has to be terminated to end at once; until: and then, to be killed."""
+    """A process, and its connection. busy: terminate it to end it at once.
+
+    until: time to kill it after that.
+    """
 
     def __init__(self, process: Any, connection: Connection[Any, Any]) -> None:
         self.process, self._connection, self.busy, self.until = process, connection, True, math.inf
 
     def answer(self, message: bytes = b"") -> Any:
-        """Send a message, if there is one, and return the answer to it; None if the process has died."""
+        """Send a message, if any, and return the reply; None if the process has died."""
         with suppress(EOFError, OSError):
             if message:
                 self._connection.send_bytes(message)
-            # The connection's end is no sure sign of death, since children that others fork hold it open.
+            # A closed connection is no sure sign of death: children that others fork hold it open.
             while not (ready := wait([self._connection, self.process.sentinel], _LOOK_SECONDS)):
                 if time.monotonic() > self.until:
                     self.process.kill()
@@ -306,7 +320,7 @@ class _TransformProcess:
         return None
 
     def end(self) -> None:
-        """End the process, by a message if it waits for one."""
+        """End the process, by a message if it is waiting for one."""
         with suppress(OSError):
             self._connection.send_bytes(pickle.dumps(None))
         self.process.join(_PATIENCE)

@@ -151,7 +151,7 @@ def test_fields_are_described_by_what_is_returned():
         (lambda s: {}, "returned an empty dict; a dict of arrays and numbers is allowed. Return some"),
         (
             lambda s: {"class": 1},
-            "returned a field named 'class'; names that Python allows for attributes are. Rename it",
+            "returned a field named 'class'; only attribute names of Python are allowed. Rename it",
         ),
         (
             lambda s: {"x": object()},
@@ -201,8 +201,8 @@ def test_rows_are_stored_where_they_belong():
         ({"n": 0.5}, "returned 'n' as float64 []; int64 [], as for the first row, is allowed."),
         (
             {"y": 1},
-            "returned 'n', 't', 'x', 'y'; for the first row it returned 'n', 't', 'x', and these are allowed."
-            " Return the same for every row",
+            "returned 'n', 't', 'x', 'y'; for the first row it returned 'n', 't', 'x', and only these are allowed."
+            " Return the same names for every row",
         ),
     ],
 )

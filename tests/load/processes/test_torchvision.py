@@ -192,14 +192,14 @@ def test_what_cannot_be_mapped_is_refused(pack: Pack):
     refused(
         pack,
         flip,
-        "transform: RandomHorizontalFlip works on images, and moves boxes and keypoints within one; there is none among"
+        "transform: RandomHorizontalFlip works on images, and moves boxes and keypoints within one; there is no image among"
         " label, weight. Pass fields with 'image'.",
         fields=["label", "weight"],
     )
     refused(
         pack,
         flip,
-        "transform: RandomHorizontalFlip works on images, and moves boxes and keypoints within one; there is none among"
+        "transform: RandomHorizontalFlip works on images, and moves boxes and keypoints within one; there is no image among"
         " seg, boxes. Pass fields with 'image'.",
         fields=["seg", "boxes"],
     )
@@ -207,7 +207,7 @@ def test_what_cannot_be_mapped_is_refused(pack: Pack):
         refused(
             pack,
             old,
-            "transform: ToTensor is one of torchvision's v1 transforms, which take an image alone. Take that of"
+            "transform: ToTensor is one of torchvision's v1 transforms, which take only an image. Take the one of"
             " torchvision.transforms.v2, or call it in a function of the sample.",
             fields=["image"],
         )
