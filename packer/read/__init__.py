@@ -1,10 +1,10 @@
-"""Rows of a pack into given memory, however they are stored; never torch.
+"""Rows of a pack into caller-supplied memory, however they are stored; never imports torch.
 
-    array_store.py    ArrayStore: rows 0..n-1 of a dataset, whoever has them; PackStore: read from the pack's files
-    field_rows.py     one field of a pack, opened: fixed, ragged or in compressed blocks; checksums compared at first use
-    gather.py         FileArray: rows out of one file, or of thousands that are opened when they are needed, by calls or from mappings, in C
-    encoded_images.py images that kept their own size, undecoded: their sizes, then pixels
-    row_selection.py  which rows and which fields are loaded
+    array_store.py    ArrayStore: rows 0..n-1 of a dataset; PackStore: reads them from the pack's files
+    field_rows.py     one opened field: fixed, ragged or in compressed blocks; verifies checksums
+    gather.py         FileArray: rows of one file or thousands, by system calls or mappings, in C
+    encoded_images.py images of different sizes, encoded: their sizes, then pixels
+    row_selection.py  selects rows and fields of a pack
 
 Start with array_store.py. Imports: codecs, format, orders.
 """

@@ -1,4 +1,4 @@
-"""Rows of a dataset, whoever has them: the pack's files, or a memory that keeps what it copied of them."""
+"""Stores of a dataset's rows: the pack's files, or a memory that caches them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from packer.read.encoded_images import EncodedImages
 from packer.read.field_rows import FieldRows, open_rows
 from packer.read.gather import Bytes
 
-_MOST_AHEAD = 1 << 18  # rows that are asked for before they are read
-_PIECE_BYTES = 32 << 20  # of a field that is read whole
+_MOST_AHEAD = 1 << 18  # most rows to prefetch
+_PIECE_BYTES = 32 << 20  # read at once by `pieces`
 
 
 class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
-    pack, fields: that they are of, as it stores them. fixed: fields that are loaded as arrays, as they are loaded. ready: True once all
-    rows are kept in memory, or on the device. viewed: True once `views` has some; gathers: True if `tensors` may have some.
+    pack, fields: the stored rows. fixed: fields that are loaded as arrays, in their loaded form. ready: True
+    once all rows are cached in memory or on the device. viewed: True once `views` returns views. gathers:
+    True if `tensors` may return tensors.
     """
 
     ready = viewed = gathers = False
@@ -38,24 +39,24 @@ class ArrayStore:
 
     @property
     def ahead_rows(self) -> int | None:
-        """Rows to be asked for before they are read, where they have yet to come; None if all are there."""
+        """Rows to prefetch before they are read, if rows still have to arrive; None if all are there."""
         if self.pack.ahead_bytes is None:
             return None
         return min(self.pack.ahead_bytes * self.pack.rows // max(1, self.pack.nbytes), _MOST_AHEAD)
 
     def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
-        """Copy rows of fields that are loaded as arrays, once they are there.
+        """Copy rows of fields that are loaded as arrays; wait until they have arrived.
 
         out: C-contiguous uint8 [sum of lengths, row bytes] by field, overwritten.
         """
         raise NotImplementedError
 
     def prefetch(self, rows: Runs) -> None:
-        """Have rows of all fields brought near that are not; do not wait for them, but for a busy disk."""
+        """Prefetch rows of all fields; do not wait for them (a busy disk may block)."""
         raise NotImplementedError
 
     def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
-        """Return rows of all fixed fields, [rows, *shape], as views of memory; None if there are none."""
+        """Return rows of all fixed fields, [rows, *shape], as views of memory; None if not possible."""
         return None
 
     def tensors(self, rows: Runs) -> dict[str, Any] | None:
@@ -63,20 +64,20 @@ class ArrayStore:
         return None
 
     def begin(self, owner: object) -> None:
-        """Begin what it does in the background, until `leave` or until its owner has gone."""
+        """Start background work, until `leave` or until the owner is gone."""
 
     def check(self) -> None:
         """Re-raise the error of a thread that fills the store, if any."""
 
     def drop(self) -> None:
-        """Begin nothing more in the background."""
+        """Start no more background work."""
 
     def leave(self) -> None:
-        """End the threads that fill it, and free what it keeps; the files stay open."""
+        """End the threads that fill the store, and free cached rows; the files stay open."""
 
 
 class PackStore(ArrayStore):
-    """Rows of some fields of a pack, read from its files, or brought by who makes or fetches them.
+    """Rows of some fields of a pack, read from its files (filled or downloaded first, if necessary).
 
     Works again after fork and after unpickling. Raises FormatError when a file is shorter than it was when
     the pack was opened, cannot be read, or holds rows that cannot be decoded.
@@ -85,10 +86,10 @@ class PackStore(ArrayStore):
     def __init__(
         self, pack: Pack, fields: Sequence[Field], subset: Subset | None = None, *, verify: bool = False
     ) -> None:
-        """fields: as the pack stores them, or as they are loaded; others are opened when they are first read.
+        """fields: as stored or as loaded; other fields are opened when they are first read.
 
-        subset: the dataset's rows, None: all of the pack's. verify: compare each block with its checksum
-        when it is first touched.
+        subset: the dataset's rows; None for all of the pack. verify: compare each block with its checksum at
+        first use.
         """
         self.subset = Subset([(0, pack.rows)]) if subset is None else subset
         super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
@@ -110,7 +111,7 @@ class PackStore(ArrayStore):
         return self._pid == os.getpid() and all(f.name in self._open for f in self.fields)
 
     def place(self, rows: Runs) -> Runs:
-        """Return the rows of the pack that rows of the dataset are."""
+        """Return the pack's rows for rows of the dataset."""
         return self.subset.place(rows)
 
     def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
@@ -128,13 +129,13 @@ class PackStore(ArrayStore):
         return out.view(field.dtype).reshape(-1, *(field.shape or ()))
 
     def pieces(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield a fixed field of all rows, some at a time, in new memory."""
+        """Yield all rows of a fixed field, some at a time, in new memory."""
         step = max(1, _PIECE_BYTES // self.pack.header.field(name).loaded.row_bytes)
         for start in range(0, max(self.rows, 1), step):
             yield self.array(name, one_run(start, min(start + step, self.rows)))
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a fixed field of all rows, [rows, *shape] of its dtype, in new memory."""
+        """Return all rows of a fixed field, [rows, *shape] of its dtype, in new memory."""
         pieces = list(self.pieces(name))
         return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
 
@@ -143,17 +144,17 @@ class PackStore(ArrayStore):
         return list(map(bytes, self._field(name).encoded(self.place(rows))))
 
     def decoded(self, name: str, rows: Runs) -> Iterator[Any]:
-        """Yield rows of a ragged field as a user gets them, by what the field says of itself, one by one.
+        """Yield rows of a ragged field, one by one, in the form that the field's header describes.
 
-        Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays
-        [n, *row_shape]. Pictures of sizes of their own: arrays [h, w, C] or [h, w]. Else the bytes.
+        Text: str, undecodable bytes as surrogate escapes. ``dtype`` and ``row_shape``: arrays [n,
+        *row_shape]. Images that differ in size: arrays [h, w, C] or [h, w]. Else bytes.
         """
         field = self.pack.header.field(name)
         own = field.own_size
         if field.codec is not None and (own is None or own.codec not in ("jpeg", "png")):
             raise FormatError(
-                f"{self.pack.path}: {name!r} is stored in a way that this packer does not know"
-                f" (codec {field.codec.get('name')!r}). Upgrade packer."
+                f"{self.pack.path}: {name!r} is stored with codec {field.codec.get('name')!r}, which this"
+                " packer does not know. Upgrade packer."
             )
         if own is not None:
             yield from map(self.pictures(name, rows).decode, range(rows.total))
@@ -164,13 +165,13 @@ class PackStore(ArrayStore):
         )
 
     def pictures(self, name: str, rows: Runs, *, shared: bool = False) -> EncodedImages:
-        """Return rows of pictures of sizes of their own, undecoded.
+        """Return rows of images that differ in size, still encoded.
 
-        shared: as views of memory that all of them share, which are cut before they are decoded: to decode
-            whole files they would be copied twice.
+        shared: as views of one shared buffer. For images that are cut before decoding: decoding full files
+            would copy them a second time.
         """
         field, placed = self.pack.header.field(name), self.place(rows)
-        # PNG files say how large they are: to be compared, if blocks are.
+        # PNG files contain their size: compare it if blocks are verified.
         checked = self.verify and field.own_size is not None and field.own_size.codec == "png"
         known = field.codec is None or (checked and any(f.measures for f in self.pack.fields))
         sizes = self.sizes(rows) if known else None
@@ -185,11 +186,11 @@ class PackStore(ArrayStore):
     def prefetch(self, rows: Runs) -> None:
         """See ArrayStore."""
         placed = self.place(rows)
-        for f in sorted(self.fields, key=lambda f: f.row_bytes):  # labels need not wait for images
+        for f in sorted(self.fields, key=lambda f: f.row_bytes):  # labels do not wait for images
             self._field(f.name).willneed(placed)
 
     def keep(self, rows: int) -> None:
-        """Keep decoded blocks of compressed fields: those that so many mixed rows come from, twice."""
+        """Cache decoded blocks of compressed fields: twice those of a window of `rows` mixed rows."""
         self._keep = rows
         # In a forked child the locks of the parent's fields may be held for ever.
         if self._pid == os.getpid():
@@ -197,11 +198,11 @@ class PackStore(ArrayStore):
                 field.keep(rows)
 
     def close(self) -> None:
-        """Close the files, each when the calls that read it now have ended; reading opens them again."""
+        """Close each file once pending reads have ended; reading opens it again."""
         self._open = {}
 
     def _field(self, name: str) -> FieldRows:
-        """Return a field, opened if it is not."""
+        """Return a field; open it if necessary."""
         if self._pid != os.getpid():  # in a forked child the parent's lock may be held for ever
             self._lock, self._open, self._pid = threading.Lock(), {}, os.getpid()
         rows = self._open.get(name)
@@ -210,7 +211,7 @@ class PackStore(ArrayStore):
                 rows = self._open.get(name)
                 if rows is None:
                     rows = self._opened(name)
-                    self.pack.check_same()  # after opening: what is open now stays the same file
+                    self.pack.check_same()  # after opening: an open file cannot be replaced
                     self._open[name] = rows
         return rows
 
@@ -222,7 +223,7 @@ class PackStore(ArrayStore):
             again = pack.settled()
             if again is pack:
                 raise
-            rows = open_rows(again, name, self.verify)  # it got its name in this moment
+            rows = open_rows(again, name, self.verify)  # it was renamed just now
         rows.keep(self._keep)
         return rows
 
@@ -231,7 +232,7 @@ def key_in_brackets(pack: Pack, row: int) -> str:
     """Return a row's key for a message, as " ('a/1.png')"; "" if there is none, or it cannot be read."""
     for f in pack.fields:
         if f.name == "key" and "encoding" in f.about:
-            with suppress(Exception):  # it only adorns the message of another error
+            with suppress(Exception):  # it is only a detail in another error's message
                 return f" ({next(PackStore(pack, (f,)).decoded('key', one_run(row, row + 1)))!r})"
     return ""
 
@@ -239,7 +240,7 @@ def key_in_brackets(pack: Pack, row: int) -> str:
 def plain_rows(
     path: str, field: Field, rows: Sequence[bytes | memoryview], numbers: Sequence[int]
 ) -> Iterator[Any]:
-    """Yield rows of a ragged field that are no pictures, as `PackStore.decoded` does.
+    """Yield rows of a ragged field that are not images, as `PackStore.decoded` does.
 
     path, numbers: for messages. Raises FormatError.
     """

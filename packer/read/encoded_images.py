@@ -1,6 +1,6 @@
-"""Pictures that kept their own size, and their masks, as a pack stores them: JPEG and PNG files, or raw bytes beside heights and widths.
+"""Images that differ in size, and their masks, as a pack stores them: JPEG or PNG files, or raw bytes.
 
-Their sizes are known before a pixel is decoded.
+Their sizes are known before a pixel is decoded; for raw bytes the fields height and width hold them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 
 MAX_PIXELS = 1 << 30
-"""Of a row that is a picture of a size of its own: more is damage, not a picture."""
+"""Most pixels of a row: more means a damaged header."""
 _LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
 
 
@@ -29,21 +29,21 @@ def is_encoded(field: Field) -> bool:
 
 
 def channels_of(field: Field) -> int:
-    """Return the channels of such images."""
+    """Return the number of channels of images that differ in size."""
     return (field.own_size and field.own_size.channels) or 1
 
 
 def dtype_of(field: Field) -> str:
-    """Return NumPy's type string of the numbers of such images, or of their masks; of other fields, their own."""
+    """Return NumPy's type string of the pixels of such images or masks; of other fields, their dtype."""
     return field.dtype if field.own_size is None else field.own_size.dtype
 
 
 class EncodedImages:
-    """Rows of such a field, or of the masks or soft maps of one.
+    """Rows of images that differ in size, or of their masks or soft maps.
 
-    rows: their bytes. numbers: of the rows, for messages. known: heights and widths that the pack says they have, int [N, 2], which raw
-    rows need. sizes: int64 [N, 2], heights and widths, upright. boxes: int64 [N, 4], left, top, right and bottom of what is decoded of
-    each: all of it, until they were cut.
+    rows: their bytes. numbers: row numbers, for messages. known: heights and widths from the pack, int [N,
+    2], needed for raw rows. sizes: int64 [N, 2], heights and widths, upright. boxes: int64 [N, 4], left, top,
+    right and bottom of the part of each image to decode: all of it before `cut`.
     Raises FormatError for damaged rows.
     """
 
@@ -75,7 +75,8 @@ class EncodedImages:
                     raise ValueError(f"a picture of {width:,} x {height:,} pixels")
                 if known is not None and [height, width] != said and own.codec != "jpeg":
                     raise ValueError(
-                        f"a PNG file of {width:,} x {height:,} pixels; its height and width are {said[0]:,} and {said[1]:,}"
+                        f"a PNG file of {width:,} x {height:,} pixels; its height and width are {said[0]:,}"
+                        f" and {said[1]:,}"
                     )
             except ValueError as error:
                 raise self._damaged(i, error) from None
@@ -86,7 +87,10 @@ class EncodedImages:
 
     @cached_property
     def reducible(self) -> NDArray[np.bool_]:
-        """Bool [N], whether an image may be decoded smaller: of a turned one the smaller pixels would begin at the other edge."""
+        """Bool [N], True for images that may be decoded smaller.
+
+        Not for turned ones: their smaller pixels would begin at the opposite edge.
+        """
         able = self.sizes.min(axis=1) >= _LEAST_SIDE
         if self._own.codec != "jpeg":
             return np.zeros(len(able), np.bool_)
@@ -102,7 +106,7 @@ class EncodedImages:
         return out
 
     def check_sizes(self, sizes: NDArray[np.int64]) -> None:
-        """See that these are the masks of images of such sizes, int64 [N, 2]. Raises FormatError."""
+        """Raise FormatError unless these are masks of images of the given sizes, int64 [N, 2]."""
         for i in np.flatnonzero((self.sizes != sizes).any(axis=1)).tolist():
             (height, width), (rows, columns) = self.sizes[i].tolist(), sizes[i].tolist()
             raise self._damaged(
@@ -110,9 +114,10 @@ class EncodedImages:
             )
 
     def cut(self, seen: NDArray[np.int64]) -> None:
-        """Keep of each image a box that holds the pixels seen, int64 [N, 4] as `boxes`; of reducible ones its edges are multiples of 8.
+        """Restrict each image to a box around the pixels seen, int64 [N, 4] as `boxes`.
 
-        JPEG files keep the tiles around those pixels, or all where they are turned or have none.
+        Boxes of reducible images have edges at multiples of 8. JPEG files keep the tiles around those pixels,
+        or everything if they are turned or have no tiles.
         """
         if self._own.codec != "jpeg":
             self.boxes = seen
@@ -124,10 +129,10 @@ class EncodedImages:
         self.boxes = np.array(boxes, np.int64).reshape(-1, 4)
 
     def decode_into(self, number: int, out: NDArray[Any], by: int = 1) -> None:
-        """Decode the box of an image, upright, or one `by` times smaller, 2, 4 or 8, where it is reducible.
+        """Decode the box of an image, upright; `by` times smaller (2, 4 or 8) if it is reducible.
 
-        out: uint8 [h, w, C], C-contiguous; of masks [h, w] of their dtype. Sides that do not divide are rounded up. C may be 4 for 3
-            in JPEG, which is faster: the last means nothing.
+        out: uint8 [h, w, C], C-contiguous; of masks [h, w] of their dtype. Sides that do not divide are
+            rounded up. C may be 4 for JPEG images of 3 channels, which is faster; the fourth has no meaning.
         """
         data = self._rows[number]
         try:

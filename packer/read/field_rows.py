@@ -1,4 +1,4 @@
-"""One field of a pack, opened: rows as they lie in the files, of any length (perhaps JPEG files), or in compressed blocks."""
+"""One opened field of a pack: fixed rows, ragged rows (perhaps JPEG files), or compressed blocks."""
 
 from __future__ import annotations
 
@@ -27,26 +27,32 @@ _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
 
 class FieldRows:
-    """One field of a pack, opened; closed when nobody has it any more. Thread-safe."""
+    """One opened field of a pack; closed once nobody holds it. Thread-safe."""
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """Read runs of rows of the pack as they are loaded. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
+        """Read runs of rows in their loaded form.
+
+        out: C-contiguous uint8 [sum of lengths, row bytes], overwritten.
+        """
         raise NotImplementedError
 
     def encoded(self, runs: Runs) -> list[memoryview]:
-        """Read the bytes of each row of a ragged field into memory that all rows share. Raises TypeError for others."""
+        """Read the bytes of each row of a ragged field into one shared buffer.
+
+        Raises TypeError for other fields.
+        """
         raise TypeError("rows of one length have no encoded form")
 
     def willneed(self, runs: Runs) -> None:
-        """Tell the system that these rows will be read soon, if they seem to be on the disk still; does not wait for them."""
+        """Ask the system to read these rows ahead unless they seem to be cached; do not wait for them."""
         raise NotImplementedError
 
     def keep(self, rows: int) -> None:
-        """Keep decoded blocks, if there are any: those that so many mixed rows come from, twice."""
+        """Cache decoded blocks, if there are any: twice those of a window of `rows` mixed rows."""
 
 
 class JoinedRows(FieldRows):
-    """A field of packs that are read as one, each by itself: rows of each may come in another way."""
+    """A field of packs that are read as one; each pack may store its rows in another form."""
 
     def __init__(self, rows: Sequence[FieldRows], packs: Sequence[Pack]) -> None:
         self._rows, self._firsts = rows, np.cumsum([0, *(pack.rows for pack in packs)])
@@ -77,7 +83,7 @@ class JoinedRows(FieldRows):
 
 
 class MatchedRows(FieldRows):
-    """A field of a pack whose rows stand in another order than those that they are joined with."""
+    """A field of a joined pack whose rows are in another order than the main pack's."""
 
     def __init__(self, rows: FieldRows, places: Subset) -> None:
         self._rows, self._places, self.keep = rows, places, rows.keep  # type: ignore[method-assign]
@@ -100,7 +106,7 @@ class MatchedRows(FieldRows):
 
 
 class FixedRows(FieldRows):
-    """A fixed field whose rows lie in the files as they are loaded."""
+    """A fixed field that is stored in its loaded form."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
         array = open_array(pack, field.name)
@@ -108,7 +114,7 @@ class FixedRows(FieldRows):
 
 
 class RaggedRows(FieldRows):
-    """Rows of any length: in each part of the pack a blob, and offsets in it. Where they are JPEG files, read() decodes them."""
+    """A ragged field: in each part of the pack a blob, and offsets in it. read() decodes JPEG rows."""
 
     def __init__(self, pack: Pack, field: Field) -> None:
         self._pack, self._field = pack, field
@@ -119,11 +125,11 @@ class RaggedRows(FieldRows):
             (part.rows, *(sum(e.rows for e in part.header.extents[field.name + of]) for of in (OFFSETS, "")))
             for part in pack.parts
         ]
-        # Where each part's rows, offsets and bytes begin among those of all parts; at the end, how many there are.
+        # First row, offset and byte of each part among those of all parts; the totals at the end.
         self._firsts, self._offset_firsts, self._blob_firsts = np.cumsum([(0, 0, 0), *sizes], axis=0).T
 
     def read(self, runs: Runs, out: Bytes) -> None:
-        """See FieldRows; the rows are JPEG files of one shape."""
+        """See FieldRows; the rows must be JPEG files of one shape."""
         assert self._shape is not None
         pixels = out.reshape(-1, *self._shape)
         for i, data in enumerate(self.encoded(runs)):
@@ -133,7 +139,7 @@ class RaggedRows(FieldRows):
                 raise damaged_rows(self._pack.path, self._field.name, error, runs.rows()[i]) from None
 
     def willneed(self, runs: Runs) -> None:
-        """See FieldRows. Their offsets are read."""
+        """See FieldRows. Reads their offsets."""
         self._blob.willneed(self._stretches(runs)[0])
 
     def encoded(self, runs: Runs) -> list[memoryview]:
@@ -145,7 +151,7 @@ class RaggedRows(FieldRows):
         return [view[a:b] for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
 
     def _stretches(self, runs: Runs) -> tuple[Runs, NDArray[np.int64]]:
-        """Return where the bytes of these rows lie in the blobs, and the size of each row."""
+        """Return the positions of these rows' bytes in the blobs, and the size of each row."""
         check_range(runs, int(self._firsts[-1]))
         runs, parts = cut(self._firsts, runs)
         raw = np.empty((runs.total + len(parts), 8), np.uint8)
@@ -155,7 +161,7 @@ class RaggedRows(FieldRows):
         bounds, lasts = raw.view("<i8")[:, 0], np.cumsum(runs.lengths + 1) - 1
         first, last = bounds[lasts - runs.lengths], bounds[lasts]
         limits = np.repeat(np.diff(self._blob_firsts)[parts], runs.lengths + 1)
-        inside = bool(((bounds >= 0) & (bounds <= limits)).all())  # else differences might overflow
+        inside = bool(((bounds >= 0) & (bounds <= limits)).all())  # otherwise differences might overflow
         sizes = np.delete(np.diff(bounds), lasts[:-1]) if inside else bounds[:0]
         if not inside or (sizes < 0).any():
             raise damaged(self._pack.path, f"offsets of {self._field.name!r} are damaged")
@@ -163,10 +169,10 @@ class RaggedRows(FieldRows):
 
 
 class CompressedRows(FieldRows):
-    """A fixed field in compressed blocks. A block is decoded whole, so contiguous rows are far cheaper than scattered ones.
+    """A fixed field in compressed blocks. A block is decoded as a unit, so contiguous rows are far cheaper.
 
-    A call decodes each block that it touches once, in the order of the file; each thread keeps the block it decoded last. Where
-    rows of a few blocks come mixed, all threads keep the blocks that were used last (`keep`).
+    A call decodes each block that it needs once, in file order; each thread keeps its last decoded block. If
+    the order mixes rows of a few blocks, all threads share a cache of the last used blocks (`keep`).
     """
 
     def __init__(self, pack: Pack, field: Field) -> None:
@@ -174,11 +180,12 @@ class CompressedRows(FieldRows):
             self._codec = codec_from_record(dict(field.codec or {}))
         except ValueError as error:
             raise FormatError(
-                f"{pack.path}: {field.name!r} is stored in a way that this packer does not know ({error}). Upgrade packer."
+                f"{pack.path}: {field.name!r} is stored in a form that this packer does not know ({error})."
+                " Upgrade packer."
             ) from None
         self._pack, self._field = pack, field
         blocks = pack.header.extents[field.name]
-        # One extent a file, as each call of the C loops looks through all of them; and where each block lies among their bytes.
+        # One extent per file, since each call of the C loops searches all; and each block's position.
         ends: dict[str, int] = {}
         for extent in blocks:
             ends[extent.file] = max(extent.end, ends.get(extent.file, 0))
@@ -197,10 +204,13 @@ class CompressedRows(FieldRows):
         self._most, self._keeping = 0, threading.Lock()
 
     def keep(self, rows: int) -> None:
-        """See FieldRows. For all threads, those used last: twice, as they read ahead of the loop; 0: none."""
+        """See FieldRows.
+
+        The cache is shared by all threads, which read ahead, so it is doubled; 0 disables it.
+        """
         blocks = -(-rows // max(self._decodes, default=1))
         with self._keeping:
-            self._most = 2 * blocks + bool(blocks)  # a split may begin inside of a block
+            self._most = 2 * blocks + bool(blocks)  # a split may begin within a block
             self._let_go()
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -209,7 +219,7 @@ class CompressedRows(FieldRows):
         runs, blocks = cut(self._firsts, runs)
         if len(blocks) > 1:
             self._ask(blocks)
-        if self._most and len(blocks) == len(out):  # rows one by one, of blocks that are kept
+        if self._most and len(blocks) == len(out):  # single rows of cached blocks
             order = np.argsort(blocks, kind="stable")
             inside, blocks = (runs.starts - self._firsts[blocks])[order], blocks[order]
             for a, b in pairwise([0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(blocks)]):
@@ -235,7 +245,7 @@ class CompressedRows(FieldRows):
         self._stored.willneed(Runs(self._bytes.starts[blocks], self._bytes.lengths[blocks]))
 
     def _decoded(self, block: int) -> Bytes:
-        """Return a block's rows, uint8 [rows, row bytes]: those that are kept, or in this thread's memory."""
+        """Return a block's rows, uint8 [rows, row bytes], from the cache or in this thread's buffer."""
         if self._most:
             return self._shared(block)
         local = self._local
@@ -287,7 +297,7 @@ class CompressedRows(FieldRows):
 
 
 class VerifiedRows(FieldRows):
-    """Any of the others, whose blocks are compared with their checksums when they are first touched."""
+    """A wrapper that compares blocks with their checksums at first use."""
 
     def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
         self._rows, self._field = rows, field
@@ -307,10 +317,10 @@ class VerifiedRows(FieldRows):
         return self._rows.encoded(runs)
 
     def _check(self, runs: Runs) -> None:
-        """Compare the blocks of these rows that were not compared yet. Raises FormatError."""
+        """Compare the blocks of these rows that have not been compared. Raises FormatError."""
         for number, own, _ in by_part(self._firsts, runs):
             part = self._packs[number]
-            if isinstance(part, RemotePack):  # it was compared on its way
+            if isinstance(part, RemotePack):  # verified when it was downloaded
                 continue
             if number not in self._parts:
                 self._parts[number] = part.checksums(), np.zeros(part.header.blocks, bool)
@@ -330,9 +340,9 @@ class VerifiedRows(FieldRows):
 
 
 def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
-    """Open a field of a pack, wherever its rows come from. Raises FormatError.
+    """Open a field of a pack, whatever provides its rows. Raises FormatError.
 
-    verify: compare each block with its checksum when it is first touched.
+    verify: compare each block with its checksum at first use.
     """
     if isinstance(pack, FieldsPack):
         source, own, places = pack.source(name)

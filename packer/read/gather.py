@@ -1,25 +1,27 @@
-"""Rows out of files into given memory, a whole batch a call, without HDF5's lock and without the GIL.
+"""Reads rows of files into caller-supplied memory, one call a batch, without HDF5's lock or the GIL.
 
-Two ways, each one call for all runs of a batch:
+One call reads all runs of a batch, in one of two ways:
 
-* A copy from mappings of the files, for what is in the page cache: no system call a row. Of memcpy's rate, 2 threads, 256 px:
-  slices 0.95 against 0.8 by calls, rows 0.94 against 0.6 to 0.87; rows of 112 bytes at 15 times the rate of calls.
-* Calls, for what is not: they keep the resident set flat, and all rows are asked for before the first is waited for.
+* A copy from mappings of the files, for pages in the page cache: no system call per row. Rates relative to
+  memcpy, 2 threads, 256 px: slices 0.95 (0.8 by system calls), rows 0.94 (0.6 to 0.87); rows of 112 bytes at
+  15 times the rate of system calls.
+* System calls, for other pages: they keep the resident set flat, and request all rows before the first wait.
 
-Mapped pages count as resident memory although they are the page cache's. An array of up to MAPPED_BYTES stays mapped; of larger
-ones only small rows are copied from mappings, whose pages are let go now and then.
+Mapped pages count as resident memory although they belong to the page cache. An array of up to MAPPED_BYTES
+stays mapped; of larger ones only small rows are copied from mappings, whose pages are released now and then.
 
-Both are loops in C (``native/gather.c``): one call for any number of rows and files, without the GIL; a file that is cut short during a
-copy from its mapping is an error. Where that was not compiled, Python makes the calls, one a run, and nothing is copied from mappings.
-Each of these loops takes the same five arguments that say which rows:
+Both are loops in C (``native/gather.c``): one call for any number of rows and files, without the GIL; a file
+that is truncated during a copy from its mapping raises an error. Without the compiled form Python makes the
+system calls, one a run, and copies nothing from mappings. Each loop takes the same five arguments for the
+rows:
 
-    extents    int64 [n + 1, 3]: the first row of each extent, its file's number, its byte offset there; at the end all rows
-    files      int64 [m, 3]: descriptor, address of the mapped file's first byte (0: not mapped), bytes it must have
-    starts, lengths    int64 [k]: the runs, in any order
-    row_bytes  of each row, at least 1
+    extents    int64 [n + 1, 3]: first row of each extent, its file's number, its byte offset; total rows at
+    the end files      int64 [m, 3]: descriptor, address of the mapped file's first byte (0: not mapped),
+    bytes it must have starts, lengths    int64 [k]: the runs, in any order
+    row_bytes  bytes per row, at least 1
 
-and raises IndexError for rows that are not there, ValueError for an ``out`` of another size than the rows take. The C form
-raises ValueError too for tables that do not go together, or are of another dtype.
+and raises IndexError for rows that do not exist, ValueError for an ``out`` of another size than the rows. The
+C form also raises ValueError for inconsistent tables, or tables of another dtype.
 """
 
 from __future__ import annotations
@@ -51,26 +53,29 @@ Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
 
 DONE, COLD, UNWRITABLE = -1, -2, -3
-_ADVICE = 128 << 10  # bytes: of more at once, Linux forgets what exceeds a device's reading ahead
+_ADVICE = 128 << 10  # bytes: of a larger request, Linux drops what exceeds the device's read-ahead
 
-SMALL_RUN_BYTES = 16 << 10  # up to here, on average, runs are copied from mappings of huge files too
-# An array this large stays mapped (a quarter of the memory); pages of larger ones are let go, and faulting them in again would
-# cost what the mapping saves (0.60 of memcpy for 256 px rows where the page cache is made of single pages).
+SMALL_RUN_BYTES = 16 << 10  # runs up to this average size are copied from mappings of huge files too
+# An array up to this size stays mapped (a quarter of the memory). Pages of larger ones are released, and
+# faulting them in again would cost what the mapping saves (0.60 of memcpy for 256 px rows if the page cache
+# has single pages).
 MAPPED_BYTES = memory() // 4
-GROWTH_BYTES = 64 << 20  # of the resident mappings of the process, before those of a larger array are let go
-_RUNS_AT_ONCE = 64  # of such an array: a fault may bring in 2 MiB, in each of several threads
-_FAULT_BYTES = 64 << 10  # that it brings in at least, where the system does not say
+GROWTH_BYTES = (
+    64 << 20
+)  # growth of the process's resident mappings before those of a larger array are released
+_RUNS_AT_ONCE = 64  # of a larger array: a fault may map 2 MiB, in each of several threads
+_FAULT_BYTES = 64 << 10  # assumed bytes per fault if the system does not report them
 _SPARE_FILES = 64
 FEW_FILES = 64
-"""Up to so many are opened at once, in a millisecond or two."""
-_LEFT_FILES = 256  # to the rest of the process, where an array has more
-_LEAST_FILES = 8  # stay open, however few there may be
-_ARRAYS = 8  # of a pack share the descriptors that are left, each with files of its own
-_MACOS_FILES = 10_240  # OPEN_MAX: where there is no hard limit, macOS still refuses more
+"""Up to this number of files are opened at once, in a millisecond or two."""
+_LEFT_FILES = 256  # descriptors left to the rest of the process, if an array has more
+_LEAST_FILES = 8  # least number of open files of an array
+_ARRAYS = 8  # arrays of a pack that share the remaining descriptors, each with its own files
+_MACOS_FILES = 10_240  # OPEN_MAX: even without a hard limit, macOS refuses more
 
 
 def check_range(runs: Runs, rows: int) -> None:
-    """See that runs of rows are within [0, rows). Raises IndexError."""
+    """Raise IndexError unless runs of rows are within [0, rows)."""
     starts, lengths = runs
     bad = np.flatnonzero((starts < 0) | (lengths < 0) | (starts > rows) | (lengths > rows - starts))
     if len(bad):
@@ -79,7 +84,9 @@ def check_range(runs: Runs, rows: int) -> None:
 
 
 def allow_files(count: int) -> None:
-    """Let this process open so many files more, and map them, as far as the system allows: packs may have many shards."""
+    """Raise this process's limits by `count` open and mapped files (for many shards), if the system
+    allows.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/dev/fd")) if count > 16 and os.path.isdir("/dev/fd") else 0
     wanted = used + 2 * count + _SPARE_FILES
@@ -92,7 +99,7 @@ def allow_files(count: int) -> None:
 
 
 class OpenFile:
-    """A file that is open for reading, until nobody has this any more. fd: its descriptor."""
+    """A file open for reading, closed once nobody holds this object. fd: its descriptor."""
 
     def __init__(self, path: str) -> None:
         """Open it. Raises FormatError."""
@@ -105,7 +112,9 @@ class OpenFile:
 
 
 class _Opened(NamedTuple):
-    """Some of an array's files, as the loops in C take them (see above); they stay open as long as anyone has this."""
+    """Tables of some of an array's files for the loops in C (see above); holding them keeps the files
+    open.
+    """
 
     extents: Table
     files: Table
@@ -115,17 +124,19 @@ class _Opened(NamedTuple):
 class FileArray:
     """The rows of one array, in one file or in thousands. Thread-safe.
 
-    Up to FEW_FILES files are opened at once, so that what is wrong with one of them is told before any row is read; of more, each when
-    rows of it are needed. Where the system lets the process have all of them (ulimit -n), they stay open, and once the last one has been
-    opened one call reads all rows of a batch; else those stay open that were read last. A file is closed when nobody has the array, and no
-    thread that reads it has it any more: closed earlier, a descriptor may become another file's while a thread still reads by its number.
+    Up to FEW_FILES files are opened at once, so that a bad file is reported before any row is read; of more,
+    each is opened when its rows are needed. If the process may have all of them open (ulimit -n), they stay
+    open, and after the last one was opened a single call reads all rows of a batch; else the most recently
+    read ones stay open. A file is closed once neither the array nor any reading thread holds it: closed
+    earlier, its descriptor might become another file's while a thread still reads.
 
-    rows; row_bytes: of each. The bytes of a ragged field are an array whose rows are bytes. most: files that stay open; maps: copies come
-    from mappings where that is faster.
+    rows: their number. row_bytes: bytes per row. The bytes of a ragged field are an array with rows of one
+    byte. most: number of files that stay open. maps: True if rows are copied from mappings where that is
+    faster.
     """
 
     def __init__(self, pack: Pack, extents: Sequence[Extent], *, arrival: Arrival | None = None) -> None:
-        """arrival: how its rows come into the files, None if all are there. Raises FormatError."""
+        """arrival: how its rows get into the files; None if all are there. Raises FormatError."""
         if not native.COMPILED:
             native.warn("gather")
         extents = [e for e in extents if e.rows]
@@ -138,15 +149,15 @@ class FileArray:
         self._extents = np.array([firsts, [*owners, 0], [*offsets, 0]], np.int64).T.copy()
         self._ends = np.zeros(len(numbers), np.int64)
         np.maximum.at(self._ends, owners, np.array([e.end for e in extents], np.int64))
-        # Runs of extents that follow each other in one file; of more files than a few, each is opened by itself.
+        # Runs of consecutive extents in one file; of more than FEW_FILES files, each is opened by itself.
         self._runs = np.flatnonzero(np.diff([-1, *owners, -1]))
         self._lock = threading.Lock()
-        # By the number of the run; those read last at the end.
+        # By run number; the most recently read at the end.
         self._open: OrderedDict[int, _Opened] = OrderedDict()
         self._maps: list[mmap.mmap] = []
-        self._mapped: Table | None = None  # the files of all, with addresses
-        self._floor = shared_bytes() or 0  # when this array's pages were let go
-        self._touched = 0  # since then, where the system does not say how much is resident
+        self._mapped: Table | None = None  # all files, with addresses
+        self._floor = shared_bytes() or 0  # resident bytes when this array's pages were last released
+        self._touched = 0  # bytes since then, if the system does not report resident bytes
         count = len(numbers)
         room = count * 2
         if count <= FEW_FILES:
@@ -155,7 +166,7 @@ class FileArray:
         else:
             room, self._whole = _room(count), None
         self.most = max(_LEAST_FILES, min(count, room))
-        self.maps = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor of its own
+        self.maps = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor too
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""
@@ -169,7 +180,7 @@ class FileArray:
         self._join()
 
     def willneed(self, runs: Runs) -> None:
-        """Have the system begin to read runs of rows, if it can; does not wait for them."""
+        """Ask the system to read runs of rows ahead, if it can; do not wait for them."""
         if self._arrival is not None:
             self._arrival.ahead(runs.starts, runs.lengths)
         elif self._whole is not None:
@@ -196,7 +207,7 @@ class FileArray:
         willneed_rows(at.extents, at.files, starts, lengths, self.row_bytes)
 
     def _part(self, number: int) -> _Opened:
-        """Return a run of extents of one file, opened if it is not. Raises FormatError."""
+        """Return a run of extents of one file; open it if necessary. Raises FormatError."""
         with self._lock:
             part = self._open.get(number)
             if part is not None:
@@ -205,7 +216,7 @@ class FileArray:
         extents = self._extents[self._runs[number] : self._runs[number + 1] + 1].copy()
         owner = int(extents[0, 1])
         file = OpenFile(self._pack.file(self._places[owner]))
-        self._pack.check_part(self._places[owner].file)  # after opening: what is open now stays the same file
+        self._pack.check_part(self._places[owner].file)  # after opening: an open file cannot be replaced
         extents[:, 0] -= extents[0, 0]
         extents[:, 1] = 0
         part = _Opened(extents, np.array([[file.fd, 0, self._ends[owner]]], np.int64), (file,))
@@ -216,7 +227,7 @@ class FileArray:
         return part
 
     def _join(self) -> None:
-        """Read all files by one call from now on, if all are open."""
+        """Read all files by a single call from now on, if all are open."""
         with self._lock:
             if self._whole is None and len(self._open) == len(self._runs) - 1:
                 opened = {
@@ -239,7 +250,7 @@ class FileArray:
         return copy_rows(self._extents, files, starts, lengths, self.row_bytes, out)
 
     def _copy_some(self, starts: Table, lengths: Table, out: Bytes) -> int:
-        """Copy a few runs at a time, letting pages go before they are many."""
+        """Copy a few runs at a time, and release pages before they become many."""
         ends, at = np.cumsum(lengths), 0
         for first in range(0, len(starts), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
@@ -252,13 +263,13 @@ class FileArray:
             if (self._touched if shared is None else shared - self._floor) > GROWTH_BYTES:
                 for mapped in self._maps:
                     mapped.madvise(mmap.MADV_DONTNEED)
-                # Another thread may have faulted pages in meanwhile: what other arrays hold is let in slowly.
+                # Another thread may have faulted pages in meanwhile: account for other arrays' pages slowly.
                 self._touched = 0
                 self._floor = min(shared_bytes() or 0, self._floor + GROWTH_BYTES // 8)
         return DONE
 
     def _map(self) -> Table:
-        """Return the files with the addresses of their mappings; without, where the system does not map them."""
+        """Return the files with the addresses of their mappings; 0 if the system refuses to map."""
         assert self._whole is not None
         files, firsts = self._whole.files.copy(), np.full(len(self._ends), np.iinfo(np.int64).max)
         np.minimum.at(firsts, self._extents[:-1, 1], self._extents[:-1, 2])
@@ -267,11 +278,11 @@ class FileArray:
             first = int(firsts[number])
             try:
                 mapped = mmap.mmap(fd, end - first, access=mmap.ACCESS_READ, offset=first)
-            except (OSError, ValueError):  # ValueError: the file is shorter; reading it will tell
+            except (OSError, ValueError):  # ValueError: the file is shorter; reading it will report that
                 self._maps = []
                 return self._whole.files
             if self.rows * self.row_bytes > MAPPED_BYTES and hasattr(mmap, "MADV_RANDOM"):
-                mapped.madvise(mmap.MADV_RANDOM)  # or a row that is missing brings in megabytes around it
+                mapped.madvise(mmap.MADV_RANDOM)  # else a missing row would bring in megabytes around it
             self._maps.append(mapped)
             files[number, 1] = np.frombuffer(mapped, np.uint8).ctypes.data - first
         return files
@@ -280,17 +291,18 @@ class FileArray:
 def open_array(pack: Pack, array: str, extents: Sequence[Extent] | None = None) -> FileArray:
     """Open an array of a pack.
 
-    extents: where its elements lie, if they are not rows but the bytes of compressed blocks (see Arrival).
+    extents: of its elements, if they are not rows but the bytes of compressed blocks (see Arrival).
     """
     extents = pack.header.extents[array] if extents is None else extents
     return FileArray(pack, extents, arrival=pack.arrival(array))
 
 
 def _failure(at: _Opened, number: int, reason: int) -> Exception:
-    """Return the error for a file that could not be read; or, with EFAULT, for memory that could not be written."""
+    """Return the error of a failed read: of the file, or, for EFAULT, of the memory that is written."""
     if reason == errno.EFAULT:
         return SpaceError(
-            "shared memory: a batch did not fit; it is full, or was cut short. Give it more room (docker run --shm-size)."
+            "shared memory: a batch does not fit; it is full, or was truncated. Make it larger (docker run"
+            " --shm-size)."
         )
     file, end = at.opened[number], int(at.files[number, 2])
     with suppress(OSError):
@@ -301,7 +313,7 @@ def _failure(at: _Opened, number: int, reason: int) -> Exception:
 
 
 def _room(count: int) -> int:
-    """Return how many descriptors an array of so many files may hold, having asked the system for enough for all arrays of a pack."""
+    """Raise the limit for all arrays of a pack; return how many descriptors one of `count` files may hold."""
     allow_files(_ARRAYS * count)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -311,7 +323,7 @@ def _room(count: int) -> int:
 
 
 def shared_bytes() -> int | None:
-    """Return the bytes of files that this process has mapped and that are resident; None where the system does not say."""
+    """Return the resident bytes of files mapped by this process; None if the system does not report them."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read(100).split()[2]) * mmap.PAGESIZE
@@ -322,9 +334,9 @@ def shared_bytes() -> int | None:
 def copy_rows(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes) -> int:
     """Copy runs of rows of mapped files, if they are in the page cache.
 
-    out: C-contiguous uint8, overwritten; nobody else reads it meanwhile.
-    Returns: DONE; COLD (nothing was copied; always, without the compiled form); UNWRITABLE (out lies in a file that was cut short); or
-    the number of a file that is too short, or whose page could not be read.
+    out: C-contiguous uint8, overwritten; nobody else may read it meanwhile.
+    Returns: DONE; COLD (nothing was copied; always without the compiled form); UNWRITABLE (out lies in a
+    truncated file); or the number of a file that is too short, or whose page could not be read.
     """
     if not native.COMPILED:
         return COLD
@@ -334,17 +346,17 @@ def copy_rows(extents: Table, files: Table, starts: Table, lengths: Table, row_b
 def read_rows(
     extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes
 ) -> tuple[int, int]:
-    """Read runs of rows by a system call each, having asked for all that is not in the page cache before.
+    """Read runs of rows by a system call each, after requesting everything that is not in the page cache.
 
     out: C-contiguous uint8, overwritten.
-    Returns: DONE and 0; or the number of a file and the errno of what failed, 0 if the file ended.
+    Returns: DONE and 0; or the number of a file and its errno, 0 if the file ended.
     """
     form = native.loops.read_rows if native.COMPILED else read_numpy
     return form(extents, files, starts, lengths, row_bytes, out)
 
 
 def willneed_rows(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
-    """Ask the system to read runs of rows ahead, unless they seem to be in the page cache; do not wait for them."""
+    """Ask the system to read runs of rows ahead, unless they seem to be cached; do not wait for them."""
     form = native.loops.willneed_rows if native.COMPILED else willneed_numpy
     form(extents, files, starts, lengths, row_bytes)
 
@@ -352,7 +364,7 @@ def willneed_rows(extents: Table, files: Table, starts: Table, lengths: Table, r
 def read_numpy(
     extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int, out: Bytes
 ) -> tuple[int, int]:
-    """Do what ``read_rows`` does, without the compiled form."""
+    """Read as ``read_rows`` does, without the compiled form."""
     check_range(Runs(starts, lengths), int(extents[-1, 0]))
     if out.nbytes != int(lengths.sum()) * row_bytes or not out.flags.c_contiguous:
         raise ValueError("out: is not as large as the rows in the runs.")
@@ -370,7 +382,7 @@ def read_numpy(
 
 
 def willneed_numpy(extents: Table, files: Table, starts: Table, lengths: Table, row_bytes: int) -> None:
-    """Do what ``willneed_rows`` does, without the compiled form."""
+    """Ask as ``willneed_rows`` does, without the compiled form."""
     check_range(Runs(starts, lengths), int(extents[-1, 0]))
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
@@ -381,7 +393,7 @@ def willneed_numpy(extents: Table, files: Table, starts: Table, lengths: Table, 
 
 
 def by_part(firsts: Table, runs: Runs) -> Iterator[tuple[int, Runs, Table]]:
-    """Yield each part that has some of these rows, its runs, counted from its own first row, and where each begins among all rows.
+    """Yield each part with some of these rows, its runs counted from its first row, and their positions.
 
     firsts: see `cut`. Raises IndexError.
     """
@@ -393,7 +405,7 @@ def by_part(firsts: Table, runs: Runs) -> Iterator[tuple[int, Runs, Table]]:
 
 
 def read_part(read: Callable[[Runs, Bytes], None], runs: Runs, places: Table, out: Bytes) -> None:
-    """Read the rows of one part into their places among all. out: as of FileArray.read."""
+    """Read the rows of one part into their places in `out`, which is as FileArray.read takes it."""
     total, row_bytes = runs.total, out.shape[-1]
     if total == len(out):
         read(runs, out)
@@ -406,7 +418,7 @@ def read_part(read: Callable[[Runs, Bytes], None], runs: Runs, places: Table, ou
 
 
 def _groups(owners: Table) -> Iterator[tuple[int, Table | slice]]:
-    """Yield each owner, and where among ``owners`` it is."""
+    """Yield each owner, and its positions in ``owners``."""
     if (owners == owners[0]).all():
         yield int(owners[0]), slice(None)
         return
@@ -416,7 +428,7 @@ def _groups(owners: Table) -> Iterator[tuple[int, Table | slice]]:
 
 
 def _pieces(extents: Table, starts: Table, lengths: Table, row_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each piece's file, byte offset and bytes; none is empty."""
+    """Yield file, byte offset and bytes of each piece; none is empty."""
     (starts, lengths), owners = cut(extents[:, 0], Runs(starts, lengths))
     offsets = extents[owners, 2] + (starts - extents[owners, 0]) * row_bytes
     yield from zip(extents[owners, 1].tolist(), offsets.tolist(), (lengths * row_bytes).tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Which fields are loaded, and which rows: those of a split, of some classes, of a list."""
+"""Selects the fields to load, and the rows: those of a split, of some classes, or of a list."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 ALL = "all"
-"""Stands for every row where a split is named, unless a split has that name."""
+"""Selects every row in place of a split's name, unless a split has that name."""
 _NAMED = 12
-"""Classes that a message lists."""
+"""Most classes that a message lists."""
 
 
 def select(
@@ -32,19 +32,20 @@ def select(
     classes: str | int | Sequence[str | int] | None = None,
     subset: ArrayLike | slice | range | None = None,
 ) -> Subset:
-    """Return the rows that all of split, classes and subset take; None takes every row.
+    """Return the rows that split, classes and subset all select; None selects every row.
 
-    split: as the header names them, or "all" for every row, unless a split has that name.
-    classes: one or several, by name or number, of the field "label"; of labels that hold several classes
-        a row (uint8 [N, C]) the rows that have any of these.
-    subset: rows of the pack, counted over all of it whatever the split, in one of these forms:
+    split: a name from the header, or "all" for every row, unless a split has that name.
+    classes: one or several, by name or number, of the field "label"; if labels hold several classes a row
+        (uint8 [N, C]), the rows that have any of these.
+    subset: rows of the pack, counted over the full pack whatever the split, in one of these forms:
         a boolean for each row of the pack (list, array, tensor);
-        a slice, which means what it means for a list;
-        row numbers (list, array, tensor, range) or keys, each once. Their order is kept: position i of the subset is the i-th of
-        them that split and classes take too, as with torch.utils.data.Subset, so that results of order="sequential" stand beside
-        the list. Sorted numbers read faster.
-    Costs microseconds for a split, and reads each label once for classes: 10 to 100 ms a million.
-    Raises UsageError for a split, a class or a row that the pack does not have, for a row given twice, and when no row is left.
+        a slice, as for a list;
+        row numbers (list, array, tensor, range) or keys, each once. Their order is kept: position i of the
+        subset is the i-th of them that split and classes select too, as with torch.utils.data.Subset, so that
+        results of order="sequential" match the list. Sorted numbers read faster.
+    Costs microseconds for a split; for classes it reads each label once: 10 to 100 ms a million rows.
+    Raises UsageError for a split, a class or a row that the pack does not have, for a repeated row, and if no
+    row is left.
     """
     spans = select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
     if subset is None and classes is None and spans:
@@ -56,15 +57,15 @@ def select(
         given = {"split": split, "classes": classes, "subset": None if subset is None else ...}
         said = ", ".join(f"{k}={'...' if v is ... else repr(v)}" for k, v in given.items() if v is not None)
         raise UsageError(
-            f"{pack.path}: none of its {pack.rows:,} rows is left by {said}. Pass another choice of rows."
+            f"{pack.path}: none of its {pack.rows:,} rows is left by {said}. Pass another selection of rows."
         )
     return chosen
 
 
 def overlooked_splits(pack: Pack, split: str | None, subset: ArrayLike | slice | range | None) -> str | None:
-    """Return a sentence that names the splits of a pack all of whose rows are loaded, without anyone having said so; None otherwise.
+    """Return a warning that names the splits of a pack if all are loaded and none was named; else None.
 
-    Training on all of them trains on the rows that are kept for validation.
+    Training on all of them would train on the validation rows too.
     """
     rows = {name: sum(b - a for a, b in spans) for name, spans in pack.header.splits.items()}
     if split is not None or subset is not None or all(n in (0, pack.rows) for n in rows.values()):
@@ -79,7 +80,7 @@ def overlooked_splits(pack: Pack, split: str | None, subset: ArrayLike | slice |
 
 
 def class_names(pack: Pack) -> tuple[str, ...]:
-    """Return the names of a pack's classes by number, of labels that hold several classes a row too; () if there are none."""
+    """Return the names of a pack's classes by number, for multi-label packs too; () if there are none."""
     if pack.header.classes:
         return tuple(pack.header.classes)
     label = next((f for f in pack.fields if f.name == "label"), None)
@@ -94,7 +95,7 @@ def _several(label: Field) -> bool:
 
 
 def _chosen(pack: Pack, spans: Sequence[tuple[int, int]], subset: Any) -> Subset:
-    """Return the rows of the spans that a user's slice, mask or list takes."""
+    """Return the rows of the spans that a user's slice, mask or list selects."""
     rows = pack.rows
     if isinstance(subset, slice):
         start, stop, step = subset.indices(rows)
@@ -115,10 +116,10 @@ def _chosen(pack: Pack, spans: Sequence[tuple[int, int]], subset: Any) -> Subset
         )
     if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
         raise UsageError(
-            f"subset: {values.dtype} of shape {list(values.shape)} was given; row numbers, keys, a slice or a mask are allowed. "
-            "Pass for example a list of row numbers."
+            f"subset: {values.dtype} of shape {list(values.shape)} was given; row numbers, keys, a slice or a"
+            " mask are allowed. Pass for example a list of row numbers."
         )
-    # Seen as unsigned, a negative number is huge: one comparison sees both ends, of every integer type.
+    # As unsigned numbers, negative ones are huge: one comparison checks both bounds, for every integer type.
     wrong = values[values.astype(np.uint64) >= rows]
     if wrong.size:
         raise UsageError(
@@ -130,21 +131,22 @@ def _chosen(pack: Pack, spans: Sequence[tuple[int, int]], subset: Any) -> Subset
         twice = rising[1:][rising[1:] == rising[:-1]]
         if twice.size:
             raise UsageError(
-                f"subset: row {int(twice[0]):,} is given twice; each row once is allowed. "
+                f"subset: row {int(twice[0]):,} is given twice; each row is allowed once. "
                 "Leave out the second, or draw rows more often with order=Weighted(...)."
             )
     return _among(numbers, spans)
 
 
 def _array(subset: Any) -> NDArray[Any]:
-    """Return what a user gave as an array; tensors from any device."""
+    """Return a user's selection as an array; tensors may be on any device."""
     if hasattr(subset, "detach"):
         subset = subset.detach().cpu()
     try:
         return np.asarray(subset)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"subset: {type(subset).__name__} is no array of numbers ({error}). Pass a list of row numbers, a slice or a mask."
+            f"subset: {type(subset).__name__} is no array of numbers ({error}). Pass a list of row numbers, a"
+            " slice or a mask."
         ) from None
 
 
@@ -155,13 +157,13 @@ def _true(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
-    """Return those of the rows that lie in the spans, which rise, in the rows' order."""
-    bounds = np.array(spans, np.int64).reshape(-1)  # even entries begin spans, odd ones end them
+    """Return the rows that lie in the spans, which are ascending, in the order of the rows."""
+    bounds = np.array(spans, np.int64).reshape(-1)  # even entries begin spans, odd entries end them
     return Subset.of_rows(rows[np.searchsorted(bounds, rows, "right") % 2 == 1])
 
 
 def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | int]) -> Subset:
-    """Return those of the chosen rows whose label is, or has, one of the classes."""
+    """Return the chosen rows with a label that is, or has, one of the classes."""
     field = next((f for f in pack.fields if f.name == "label"), None)
     several = field is not None and _several(field)
     if field is None or not (several or (field.shape == () and field.dtype[1] in "iu")):
@@ -187,7 +189,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
 
 
 def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: str | int) -> int:
-    """Return the number of a class given by its name or number. limit: how many there are, None if that is not known."""
+    """Return the number of a class given by name or number. limit: number of classes, None if unknown."""
     if isinstance(given, str) and given in names:
         return names.index(given)
     number = as_whole(given, 0, None if limit is None else limit - 1)
@@ -201,11 +203,11 @@ def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: st
 
 
 ROW = Field("row", "<i8", (), {"is": "the row's number in the pack"})
-"""Each row's number in the pack: handed out where it is asked for, stored nowhere."""
+"""Each row's number in the pack; loaded on request, stored nowhere."""
 
 
 def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
-    """Return the named fields of a pack as they are loaded, in that order; None: those that are loaded by default.
+    """Return the named fields of a pack in their loaded form, in that order; None for the default fields.
 
     "row" means ROW, unless the pack has a field of that name.
     Raises UsageError for an unknown or repeated name, and for ROW alone.
@@ -215,7 +217,7 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
         chosen = tuple(f for f in known.values() if f.by_default)
         if not chosen:
             raise UsageError(
-                f"{pack.path}: holds text alone, which is loaded where it is named. Pass fields={[*known]!r}."
+                f"{pack.path}: holds only text, which is loaded if it is named. Pass fields={[*known]!r}."
             )
         return chosen
     if isinstance(names, str):
@@ -226,7 +228,7 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
         if name not in known:
             raise UsageError(f"{pack.path}: has no field {name!r}; it has {has}. Pass some of these.")
     if not names or len(set(names)) != len(names):
-        raise UsageError(f"fields={list(names)!r}: is empty or names one twice. Name each field once.")
+        raise UsageError(f"fields={list(names)!r}: is empty or repeats a name. Name each field once.")
     chosen = tuple(known[name] for name in names)
     if not stored(chosen):
         raise UsageError(
@@ -236,15 +238,15 @@ def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def stored(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return those that a pack holds: all but ROW."""
+    """Return the fields that a pack stores: all but ROW."""
     return tuple(f for f in fields if f != ROW)
 
 
 def is_mask(field: Field, size: Sequence[int | None], sampling: str = "nearest") -> bool:
-    """Return True if a field holds a value, or several, for each pixel of images of this size (h, w).
+    """Return True if a field holds one value, or several, for each pixel of images of this size (h, w).
 
-    size: (None, None) of images that differ in size: each value has that of its image. sampling: "nearest", of masks, or "linear", of
-    soft maps.
+    size: (None, None) for images that differ in size: each row has the size of its image. sampling: "nearest"
+    for masks, "linear" for soft maps.
     """
     if field.ragged:
         return field.about.get("sampling") == sampling and tuple(size) == (None, None)
@@ -255,7 +257,10 @@ def is_mask(field: Field, size: Sequence[int | None], sampling: str = "nearest")
 
 
 def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
-    """Return the spans [first, last + 1) of rows of a split, of all rows for None. Raises UsageError for an unknown split."""
+    """Return the spans [first, last + 1) of a split's rows, of all rows for None.
+
+    Raises UsageError for unknown ones.
+    """
     if split is None:
         return ((0, pack.rows),)
     if split not in pack.header.splits:

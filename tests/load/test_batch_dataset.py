@@ -307,7 +307,7 @@ def test_the_same_row_is_augmented_alike_whatever_the_batches(pack: Pack):
             {"fields": ["label", "mask"]},
             "{path}: has no field 'mask'; it has image, label, key. Pass some of these.",
         ),
-        ({"fields": []}, "fields=[]: is empty or names one twice. Name each field once."),
+        ({"fields": []}, "fields=[]: is empty or repeats a name. Name each field once."),
         ({"device": "gpu"}, "device='gpu': is no torch device. Pass for example 'cpu' or 'cuda'."),
         (
             {"device": "cuda", "output": "numpy"},

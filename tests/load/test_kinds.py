@@ -217,7 +217,7 @@ def test_an_empty_split(stored: Pack):
     """As a share of few rows gives; in shards, a split without rows is not recorded."""
     found = "has no split 'none'; its splits: train, val. Pass one of these."
     if "none" in stored.header.splits:
-        found = "none of its 103 rows is left by split='none'. Pass another choice of rows."
+        found = "none of its 103 rows is left by split='none'. Pass another selection of rows."
     for make in (
         lambda: PackedBatchDataset(stored, 4, split="none"),
         lambda: PackedDataset(stored, split="none"),

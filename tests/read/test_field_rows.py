@@ -324,7 +324,7 @@ def test_a_codec_from_the_future_refuses_its_field_only(tmp_path: Path):
     with pytest.raises(FormatError) as error:
         images(reader, runs_of((0, 1)))
     assert str(error.value) == (
-        f"{pack.path}: 'image' is stored in a way that this packer does not know (compression"
+        f"{pack.path}: 'image' is stored in a form that this packer does not know (compression"
         " {'name': 'wavelets', 'level': 3} is unknown; gzip, zstd, blosc2 are known). Upgrade packer."
     )
 

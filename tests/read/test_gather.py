@@ -532,7 +532,7 @@ for limit in (1 << 40, 0):
         str(tmp_path / "x"),
     )
     sentence = (
-        "SpaceError shared memory: a batch did not fit; it is full, or was cut short."
+        "SpaceError shared memory: a batch does not fit; it is full, or was truncated."
         " Give it more room (docker run --shm-size).\n"
     )
     assert (done.stdout, done.stderr, done.returncode) == (2 * sentence, "", 0)

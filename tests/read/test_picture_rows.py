@@ -90,5 +90,5 @@ def test_an_unknown_codec_is_refused(pack: Pack):
             )
         )
     assert str(error.value) == (
-        f"{pack.path}: 'mask' is stored in a way that this packer does not know (codec 'later'). Upgrade packer."
+        f"{pack.path}: 'mask' is stored with codec 'later', which this packer does not know. Upgrade packer."
     )

@@ -184,25 +184,25 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         )
         for given, wrong in (("cart", "cart"), (["ant", "x"], "x"), (4, 4), ([0, -1], -1), (1.0, 1.0))
     ),
-    ({"classes": []}, "{p}: none of its 103 rows is left by classes=[]. Pass another choice of rows."),
+    ({"classes": []}, "{p}: none of its 103 rows is left by classes=[]. Pass another selection of rows."),
     (
         {"split": "none"},
-        "{p}: none of its 103 rows is left by split='none'. Pass another choice of rows.",
+        "{p}: none of its 103 rows is left by split='none'. Pass another selection of rows.",
     ),
     (
         {"split": "none", "subset": [5]},
-        "{p}: none of its 103 rows is left by split='none', subset=.... Pass another choice of rows.",
+        "{p}: none of its 103 rows is left by split='none', subset=.... Pass another selection of rows.",
     ),
     (
         {"subset": slice(5, 5)},
-        "{p}: none of its 103 rows is left by subset=.... Pass another choice of rows.",
+        "{p}: none of its 103 rows is left by subset=.... Pass another selection of rows.",
     ),
-    ({"subset": []}, "{p}: none of its 103 rows is left by subset=.... Pass another choice of rows."),
+    ({"subset": []}, "{p}: none of its 103 rows is left by subset=.... Pass another selection of rows."),
     ({"subset": [0, 103]}, "subset: row 103 was given; the pack has rows 0 to 102. Leave it out."),
     ({"subset": [0, -1]}, "subset: row -1 was given; the pack has rows 0 to 102. Leave it out."),
     (
         {"subset": [9, 4, 9]},
-        "subset: row 9 is given twice; each row once is allowed. "
+        "subset: row 9 is given twice; each row is allowed once. "
         "Leave out the second, or draw rows more often with order=Weighted(...).",
     ),
     (
@@ -281,7 +281,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 def test_texts_are_left_out_unless_asked_for(small: Pack):
     assert [f.name for f in select_fields(small, None)] == ["image", "label"]
     assert [f.name for f in select_fields(small, ["key", "image"])] == ["key", "image"]
-    with pytest.raises(UsageError, match=r"^fields=\['key', 'key'\]: is empty or names one twice\."):
+    with pytest.raises(UsageError, match=r"^fields=\['key', 'key'\]: is empty or repeats a name\."):
         select_fields(small, ["key", "key"])
 
 

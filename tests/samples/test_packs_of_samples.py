@@ -140,7 +140,7 @@ def test_text_is_loaded_where_it_is_named(tmp_path: Path) -> None:
     from packer import PackedBatchDataset
 
     pack_dataset({"text": FIELDS["text"]}, tmp_path / "text.h5", shuffle=False)
-    with pytest.raises(UsageError, match=r"text\.h5: holds text alone, .* Pass fields=\['text'\]\."):
+    with pytest.raises(UsageError, match=r"text\.h5: holds only text, .* Pass fields=\['text'\]\."):
         PackedBatchDataset(tmp_path / "text.h5", batch_size=8, output="numpy")
     with PackedBatchDataset(tmp_path / "text.h5", batch_size=40, output="numpy", fields=["text"]) as dataset:
         assert next(iter(dataset)).text == FIELDS["text"]
