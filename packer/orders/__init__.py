@@ -1,13 +1,14 @@
-"""Which rows, in which order, on which rank: pure functions of integers, which know of no file.
+"""Orders: the rows of an epoch, in which order, on which rank.
 
+Pure functions of integers, independent of files.
     row_orders.py       sequential, slices and rows
     blocks.py           blocks of rows in a random order, rows mixed in windows of some blocks
     sampling.py         orders that draw rows by weight, or by class
-    buckets.py          images alike in size together
-    interleaving.py     one sequence of several orders: what mixtures and "regions" are
+    buckets.py          batches of images alike in size
+    interleaving.py     base of mixtures and "regions": one sequence from several orders
     mixture.py          rows of several packs by the packs' weights
     regions.py          for packs in object stores: a node reads the same part of a pack in every epoch
-    epochs.py           what an order is, bound to rows; each rank's share of an epoch, and what it reads at once
+    epochs.py           base class of orders; each rank's share of an epoch, and its read requests
     runs.py             row numbers as contiguous runs; a subset of rows, numbered from 0
 
 Start with row_orders.py. Imports: randomness.

@@ -1,4 +1,4 @@
-"""Blocks of rows in a random order, and rows mixed within windows of some blocks: the order "blocks", and that of a region."""
+"""The order "blocks", also within a region: blocks of rows permuted, rows mixed in windows of some blocks."""
 
 from __future__ import annotations
 
@@ -14,40 +14,44 @@ from packer.errors import UsageError
 from packer.orders.epochs import Asked, Context, Order, RowOrder, order_key
 from packer.orders.runs import Runs, Subset, on_ring
 
-# Cold reads from blocks of 0.4, 1, 2 and 8 MiB took as long (0.9 to 1.2 of a sequential read, a virtual disk), and batches are as
-# mixed as a window has blocks. Of a sorted pack (100,000 photos of 192 KiB, 100 classes) the class counts of batches of 256 vary
-# 24 times as much as in a uniform shuffle with 8 MiB and 64 MB, 8 times with 8 MiB and 256 MB, 1.7 times with these.
+# Cold reads of blocks of 0.4, 1, 2 and 8 MiB took as long (0.9 to 1.2 of a sequential read, a virtual disk),
+# and the more blocks a window has, the better batches are mixed. In a sorted pack (100,000 photos of 192 KiB,
+# 100 classes) the class counts of batches of 256 vary 24 times as much as in a uniform shuffle with 8 MiB and
+# 64 MB, 8 times with 8 MiB and 256 MB, 1.7 times with these.
 WINDOW_BYTES = 256_000_000
 BLOCK_BYTES = 1 << 20
-# Of blocks that are decoded whole. Two rows of a block meet again in the next epoch if they meet in a batch of a window, which is
-# one pair in 64 * 64 for each batch that a window has; and 64 MiB of decoded rows fit every machine, twice.
+# Window of blocks that are decoded as a unit. Two rows of a block meet again in the next epoch if they are in
+# the same batch of a window: one pair in 64 * 64 for each batch of a window. Every machine can hold 64 MiB of
+# decoded rows, twice.
 DECODED_BLOCKS = 64
-# Of a batch's pairs of rows, those that always meet since one block holds them: below this share blocks are not mixed at all.
+# Share of a batch's pairs of rows that always meet because a block holds both: below it, blocks are not mixed
+# at all.
 ALWAYS_MET = 0.025
-_TABLES, _EPOCHS = 16, 4  # windows and epochs of which tables are kept
+_TABLES, _EPOCHS = 16, 4  # windows and epochs with cached tables
 
 
 @dataclass(frozen=True)
 class Blocks(RowOrder):
     """Blocks of the pack in a random order, rows mixed within a window of some blocks.
 
-    As good a shuffle as "rows", but from a pack whose neighbours are alike (shuffle=False when it was made). A disk reads each block
-    in one go: whole windows are asked for one window ahead, in the order of the file. Blocks begin where the pack's do, every
-    `block` rows, so that compressed ones are each decoded once; a shorter one comes anywhere. Windows hold equally many blocks, up to
-    one, and no fewer than asked for; each has a permutation of its rows. In a compressed pack of whose blocks a batch has many, each
-    is read as it lies.
+    As good a shuffle as "rows", except for a pack with similar neighbours (converted with shuffle=False). A
+    disk reads each block in a single run: full windows are prefetched one window ahead, in file order. Blocks
+    begin where the pack's do, every `block` rows, so that each compressed block is decoded once; a shorter
+    block may come anywhere. The windows' block counts differ by at most one, and none is smaller than
+    requested; each has a permutation of its rows. If a batch holds many compressed blocks, each block is read
+    in stored order.
 
     Parameters
     ----------
     window : int or str, optional
-        Rows, or a size such as "256MB"; at least two blocks; default: WINDOW_BYTES, or, of rows that are compressed in blocks,
-        DECODED_BLOCKS of these, or one where a batch has enough of them.
+        Rows, or a size such as "256MB"; at least two blocks. Default: WINDOW_BYTES; for compressed packs
+        DECODED_BLOCKS blocks, or a single block if a batch holds enough of them.
     block : int, optional
-        Rows; default: those of BLOCK_BYTES, or the pack's where it compresses them.
+        Rows; default: those of BLOCK_BYTES, or the pack's block if it is compressed.
 
     Examples
     --------
-    Four blocks of four rows, two of them in a window:
+    Four blocks of four rows, two of them per window:
 
     >>> from packer.orders.runs import one_run
     >>> Blocks(window=8, block=4).over(16).within(one_run(0, 16), epoch=0).rows().tolist()
@@ -58,7 +62,7 @@ class Blocks(RowOrder):
     block: int | None = None
     name: ClassVar[str] = "blocks"
     lengths: ClassVar[tuple[str, ...]] = ("window", "block")
-    _lead: ClassVar[int | None] = None  # of a region: rows before its first whole block
+    _lead: ClassVar[int | None] = None  # in a region: rows before its first full block
 
     def __post_init__(self) -> None:
         if isinstance(self.window, str):
@@ -84,17 +88,17 @@ class Blocks(RowOrder):
         return super().over(rows, seed).having(_epochs={})
 
     def in_region(self, start: int) -> Blocks:
-        """Return the order for a region that begins with this row: whole blocks, and rows mixed even where a window is one block."""
+        """Return the order for a region that begins with this row: full blocks, and rows always mixed."""
         return self.having(_lead=-start % self.bound[1])
 
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return the rows that the windows' permutations put at the positions."""
+        """Return the rows at the positions, by the windows' permutations."""
         return self._epoch(epoch).rows(positions)
 
     def upcoming(self, at: Runs, epoch: int, asked: Asked) -> list[Runs]:
-        """Return the blocks of the windows of these positions, window after window, each in the order of the file.
+        """Return the blocks of these positions' windows, window after window, each in file order.
 
-        All ranks get the same: each of them reads from all blocks. None where blocks are read as they lie, which are asked for then.
+        They are the same for all ranks, which read from all blocks. Empty if blocks keep their stored order.
         """
         found: list[Runs] = []
         for start, rows in (
@@ -108,12 +112,12 @@ class Blocks(RowOrder):
         return found
 
     def mixed_rows(self, ranks: int) -> int:
-        """See RowOrder: those of a window; 0 where it is one block, which is read as it lies."""
+        """See RowOrder: the rows of a window; 0 for windows of one block, which is read in stored order."""
         window, block = self.bound
         return window if window > block or self._lead is not None else 0
 
     def _epoch(self, epoch: int) -> BlockEpoch:
-        """Return an epoch; some are kept, since each costs as much as placing 256 rows."""
+        """Return an epoch from a small cache: each costs as much as placing 256 rows."""
         kept: dict[int, BlockEpoch] = self.__dict__["_epochs"]
         if (found := kept.get(epoch)) is None:
             if len(kept) >= _EPOCHS:
@@ -125,9 +129,9 @@ class Blocks(RowOrder):
 class BlockEpoch:
     """The rows of an epoch of "blocks".
 
-    The rows are a ring that begins where the first of the pack's blocks does. Its last block is shorter. It comes anywhere, and its
-    rows are the last of its window. Positions are counted as places, as if it was as long as the others. In the order in which
-    blocks stand, the first `extra` windows have each + 1 blocks, the others `each`.
+    The rows are a ring that begins with the pack's first block. Its last block is shorter. It comes anywhere,
+    and its rows are the last of its window. Places count as positions would if that block were as long as the
+    others. In the order of the blocks, the first `extra` windows have each + 1 blocks, the others `each`.
     """
 
     def __init__(self, order: Blocks, epoch: int) -> None:
@@ -142,9 +146,9 @@ class BlockEpoch:
         self._mixed = self.windows == 1 or order.mixed_rows(1) > 0
         self._missing = self._blocks * self.block - self._size
         last = int(randomness.unpermute(np.array([self._blocks - 1]), self._blocks, self._key)[0])
-        self._short = self._window_of(last)  # the window of the shorter block
+        self._short = self._window_of(last)  # the window with the shorter block
         self._edge = self.slots(self._short)[1] * self.block - self._missing
-        # Window -> the first row of each of its blocks, its rows, and the key of their permutation.
+        # Window -> the first row of each of its blocks, its number of rows, and the key of their permutation.
         self._tables: dict[int, tuple[NDArray[np.int64], int, int]] = {}
 
     def slots(self, window: int) -> tuple[int, int]:
@@ -153,7 +157,7 @@ class BlockEpoch:
         return first, first + self._each + (window < self._extra)
 
     def window(self, position: int) -> int:
-        """Return the window that a position lies in."""
+        """Return the window of a position."""
         return self._window_of(self._place(position) // self.block)
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -162,7 +166,7 @@ class BlockEpoch:
         first = int(positions.min())
         low, high = self._place(first), self._place(int(positions.max()))
         window = self._window_of(low // block)
-        if self._mixed and high < self.slots(window)[1] * block:  # most often they are all of one window
+        if self._mixed and high < self.slots(window)[1] * block:  # usually all are in one window
             rows = self._mix(window, positions + (low - first))
         else:
             places = positions + self._missing * (positions >= self._edge)
@@ -180,7 +184,7 @@ class BlockEpoch:
         return rows
 
     def blocks(self, window: int) -> Runs:
-        """Return the blocks of a window, in the order of the file."""
+        """Return the blocks of a window, in file order."""
         starts = np.sort(self._table(window)[0])
         return on_ring(starts, np.minimum(self.block, self._size - starts), self._size, self._lead)
 
@@ -191,7 +195,7 @@ class BlockEpoch:
         return position + self._missing * (position >= self._edge)
 
     def _mix(self, window: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what is mixed to places of a window, counted on the ring, int64 [k]."""
+        """Return the rows at places of a window after mixing, counted on the ring, int64 [k]."""
         table, length, key = self._table(window)
         mixed = randomness.permute(places - self.slots(window)[0] * self.block, length, key)
         slots = mixed // self.block  # np.divmod takes three times as long
@@ -200,7 +204,7 @@ class BlockEpoch:
         return mixed
 
     def _table(self, window: int) -> tuple[NDArray[np.int64], int, int]:
-        """Return the first row of each block of a window, counted on the ring, its rows, and the key of their permutation."""
+        """Return the first row of each block of a window, counted on the ring, its rows and its key."""
         found = self._tables.get(window)
         if found is None:
             if len(self._tables) >= _TABLES:
@@ -217,7 +221,7 @@ class BlockEpoch:
 
 
 def _byte_size(text: str) -> int:
-    """Return the bytes of a size such as "256MB". Raise UsageError for what is none."""
+    """Return the bytes of a size such as "256MB". Raises UsageError for other texts."""
     nbytes = as_bytes(text, unit=True)
     if nbytes is None:
         raise UsageError(

@@ -1,9 +1,9 @@
-"""Buckets: batches of images alike in size, shuffled, so that little of a padded batch is padding.
+"""Buckets: batches of images alike in size, shuffled, so that padded batches contain little padding.
 
-The rows are split by height or width, whichever varies more, at the middle, again and again, until a part has no more rows than a bucket
-may have, or images of one size only: 8 bytes a row, made once. An epoch permutes the rows of each bucket; one bucket after another, they
-are cut into batches, and these are permuted. Only a few batches hold rows of two buckets, and those are neighbours. All is compared in
-whole numbers, so that every machine splits alike.
+The rows are split at the median of height or width, whichever varies more, again and again, until a part has
+at most a bucket's rows, or images of a single size: 8 bytes a row, computed once. An epoch permutes the rows
+of each bucket, cuts the sequence of buckets into batches, and permutes these. Only a few batches hold rows of
+two buckets, and these are neighbours. All comparisons use integers, so that every machine splits alike.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from packer.orders.epochs import Context, Order, RowOrder, order_key
 from packer.orders.runs import Subset, digest_of
 from packer.orders.sampling import keys_of, permute_each
 
-# Global batches that a bucket holds, and how many buckets there are at least: see docs/decisions/padding.md.
+# Global batches per bucket, and the least number of buckets: see docs/decisions/padding.md.
 BATCHES = 16
 BUCKETS = 8
 
 
 @dataclass(frozen=True)
 class Buckets(RowOrder):
-    """Images of like height and width in each batch: for images that differ in size, padded or not.
+    """Images of similar height and width in each batch: for images that differ in size, padded or not.
 
-    Every row comes once an epoch. Rows of a bucket are mixed anew in each epoch, and batches come in a random order. A bucket has the
-    rows of 16 global batches, or an eighth of all rows if that is less.
+    Every row comes once an epoch. Each epoch mixes the rows of a bucket again, and permutes the batches. A
+    bucket has the rows of 16 global batches, or an eighth of all rows if that is less.
 
     Examples
     --------
@@ -50,13 +50,14 @@ class Buckets(RowOrder):
     lengths: ClassVar[tuple[str, ...]] = ("bucket", "batch")
     _sizes: NDArray[np.int32] = field(init=False, repr=False, compare=False)
     _rows: NDArray[np.integer[Any]] = field(init=False, repr=False, compare=False)  # bucket after bucket
-    _ends: NDArray[np.int64] = field(init=False, repr=False, compare=False)  # of the buckets
+    _ends: NDArray[np.int64] = field(init=False, repr=False, compare=False)  # end of each bucket
 
     def bind(self, about: Context) -> Buckets:
-        """Return the order with the rows by size. Raises UsageError if their sizes are not known."""
+        """Return the order with the rows by size. Raises UsageError if the pack lacks their sizes."""
         if about.sizes is None:
             raise UsageError(
-                "Buckets: the heights and widths of the rows are not known, as of packs with weights. Pass one pack, or another order."
+                "Buckets: the heights and widths of the rows are not known (packs with weights have none)."
+                " Pass a single pack, or another order."
             )
         sizes = np.ascontiguousarray(about.sizes(), np.int32).reshape(-1, 2)
         bucket = max(1, min(BATCHES * about.global_batch, len(sizes) // BUCKETS))
@@ -82,11 +83,11 @@ class Buckets(RowOrder):
 
 
 def _permuted_batches(places: NDArray[np.int64], n: int, batch: int, key: int) -> NDArray[np.int64]:
-    """Return where the rows of positions stand among the buckets: batches permuted, a shorter one, cut at a random place, last."""
+    """Return positions in the buckets' sequence: batches permuted; a shorter one (cut at random) last."""
     whole, rest = divmod(n, batch)
     if not whole:
         return places
-    short = key % (whole + 1) * batch  # where the shorter one begins
+    short = key % (whole + 1) * batch  # first row of the shorter batch
     numbers = places // batch
     inside = places - numbers * batch
     full = numbers < whole
@@ -98,10 +99,10 @@ def _permuted_batches(places: NDArray[np.int64], n: int, batch: int, key: int) -
 
 
 def _split(sizes: NDArray[np.int32], most: int) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
-    """Return the rows bucket after bucket, and where each bucket ends. sizes: int32 [n, 2]."""
+    """Return the rows bucket after bucket, and the end of each bucket. sizes: int32 [n, 2]."""
     n = len(sizes)
     short = n > 0 and int(sizes.max()) < 1 << 16 and int(sizes.min()) >= 0
-    # Short ones sort faster.
+    # uint16 sorts faster.
     columns = [sizes[:, k].astype(np.uint16 if short else np.int32) for k in range(2)]
     rows: NDArray[np.integer[Any]] = np.arange(n, dtype=np.int32 if n < 1 << 31 else np.int64)
     waiting, ends = [(0, n)], []
@@ -119,7 +120,7 @@ def _split(sizes: NDArray[np.int32], most: int) -> tuple[NDArray[np.integer[Any]
 
 
 def _widest(columns: list[NDArray[Any]]) -> int | None:
-    """Return the number of the column that varies more, without an eighth at each end if it varies then; None if none does."""
+    """Return the column that varies more, if possible without an eighth at each end; None if none varies."""
     n = len(columns[0])
     eighth = n // 8
     some = [np.partition(one, (eighth, n - 1 - eighth))[[eighth, n - 1 - eighth]].tolist() for one in columns]
@@ -132,7 +133,7 @@ def _widest(columns: list[NDArray[Any]]) -> int | None:
 
 
 def _middle(values: NDArray[Any]) -> int:
-    """Return where to part rising values, not all equal: as near the middle as equal ones stay together."""
+    """Return the index nearest the middle that separates unequal ones of ascending values (not all equal)."""
     middle = len(values) // 2
     low, high = (int(np.searchsorted(values, values[middle], side)) for side in ("left", "right"))
     return low if low and (middle - low <= high - middle or high == len(values)) else high

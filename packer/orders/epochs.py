@@ -1,8 +1,8 @@
-"""One epoch: what an order is, and which positions of its sequence are whose, cut by global batch, then by rank.
+"""One epoch: the base class of orders, and its positions, cut by global batch, then by rank.
 
-An order is a sequence of rows, a pure function of (rows, seed, epoch, its own lengths), computed where it is asked for and
-never stored. It knows nothing of ranks, so it is the same on one GPU and on sixty-four, and an epoch that stopped at some
-position goes on there with any other number of ranks.
+An order is a sequence of rows, a pure function of (rows, seed, epoch, its lengths), computed on demand and
+never stored. It is independent of ranks, so it is the same on one GPU and on sixty-four, and an epoch that
+stopped at some position resumes there with any other number of ranks.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from packer.orders.runs import Runs, Subset, consecutive, joined, one_run
 from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
-# Of more ranks than this, whose global batch is of so many windows, each asks for its own rows only: else every node would read
-# the rows of all others, too (at 1,000 GPUs, 64 photos each, 12.6 GB a step instead of 100 MB).
+# With more ranks than this, and a global batch of this many windows, each rank prefetches only its own rows:
+# else every node would read the rows of all others too (1,000 GPUs, 64 photos each: 12.6 GB a step instead of
+# 100 MB).
 WIDE_RANKS, WIDE_WINDOWS = 4, 3
 PLACED_ROWS = 4096
-"""Rows, about, that are placed at once where requests are smaller."""
-_ASKED_WINDOWS = 1 << 14  # that are remembered
+"""Approximate number of rows that are placed at once if requests are smaller."""
+_ASKED_WINDOWS = 1 << 14  # most remembered windows
 _NONE = one_run(0, 0)
 
 Order = TypeVar("Order", bound="RowOrder")
 Asked = set[tuple[int, int, int]]
-"""Windows that were asked for: the seed of the order, epoch and number of each."""
+"""Prefetched windows: seed of the order, epoch and number of each."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The facts by which an order is chosen and sized, and to which it is bound.
+    """Properties of a pack that an order is chosen, sized and bound by.
 
-    subset: rows of the pack that are read. row_bytes: of the loaded fields together as they are stored, on average.
-    block_rows: of the pack. global_batch: rows of a batch on all ranks together. labels: field -> the label of each row of the
-    subset, int64 [n]. pack_rows: rows of the whole pack; weights may be given for all of them. shuffled: True if conversion
-    shuffled the rows. coded: True if rows are compressed in blocks. remote: True if the pack is at a URL. share: of an epoch that
-    is this order's, in a mixture of packs. members: the packs of a mixture, each alone, with its rows as numbers 0..n-1 of all; weight:
-    of a member, as given. sizes: height and width of each row's image, [n, 2].
+    subset: rows of the pack that are read. row_bytes: average stored bytes of a row's loaded fields.
+    block_rows: of the pack. global_batch: rows of a batch on all ranks together. labels: field -> the label
+    of each row of the subset, int64 [n]. pack_rows: rows of the full pack; weights may be given for all of
+    them. shuffled: True if conversion shuffled the rows. coded: True if rows are compressed in blocks.
+    remote: True if the pack is at a URL. share: this order's share of an epoch, in a mixture of packs.
+    members: contexts of the packs of a mixture, whose rows are numbered 0..n-1 over all of them; weight: of a
+    member, as given. sizes: height and width of each row's image, [n, 2].
     """
 
     subset: Subset
@@ -66,15 +68,15 @@ class Context:
 
 
 class RowOrder:
-    """The base of every order. It is immutable, holds no file and may be asked from several threads at once.
+    """Base class of the orders. Immutable, holds no file, thread-safe.
 
-    An order is made with its lengths, or without, and bound to the rows of a dataset. Bound, it has epochs with the positions
-    0..length-1. The row at one of them depends on the position, the epoch and what the order is bound to: not on what was asked
-    before, nor on who asks. A subclass has `within`, or `rows_at`.
+    An order is created with or without its lengths, and bound to the rows of a dataset. A bound order has
+    epochs of positions 0..length-1. The row at a position depends only on the position, the epoch and what
+    the order is bound to, not on earlier calls. A subclass defines `within`, or `rows_at`.
 
-    subset: rows that it is bound to. rows: positions of an epoch, of orders that repeat rows. chosen: name -> order, of those that
-    shuffle=True chooses from, if it chose this one. drawn: what is known of the rows, and tells them from others; a value for each
-    name.
+    subset: rows that it is bound to. rows: positions of an epoch, for orders that repeat rows. chosen: name
+    -> order that shuffle=True may choose, if it chose this one. drawn: name -> a digest of the data about
+    rows that this order depends on, which identifies them in a state.
     """
 
     name: ClassVar[str]
@@ -94,22 +96,22 @@ class RowOrder:
         self.check_lengths(*self.lengths)
 
     def check_lengths(self, *names: str) -> None:
-        """Make lengths ints. Raise UsageError for any that is neither a whole number from 1 nor None."""
+        """Convert lengths to int. Raises UsageError unless each is a whole number from 1, or None."""
         for name in names:
             if (value := getattr(self, name)) is not None:
                 self.__dict__[name] = whole(f"{type(self).__name__}: {name}", value, 1)
 
     def bind(self, about: Context) -> RowOrder:
-        """Return this order bound to rows, with all lengths filled in that were left to be chosen."""
+        """Return this order bound to rows, with defaults for lengths that are None."""
         return self.over(about.subset, about.seed)
 
     def over(self: Order, rows: int | Subset, seed: int = 0) -> Order:
-        """Return this order, which has all its lengths, bound to rows: those of a subset, or so many."""
+        """Return this order, which has all its lengths, bound to the rows of a subset, or to 0..rows-1."""
         subset = rows if isinstance(rows, Subset) else Subset([(0, rows)])
         return self.having(subset=subset, seed=seed)
 
     def having(self: Order, **values: Any) -> Order:
-        """Return a copy with other values of attributes, which are not checked."""
+        """Return a copy with other values of attributes, unchecked."""
         other = copy(self)
         other.__dict__.update(values)
         return other
@@ -121,46 +123,47 @@ class RowOrder:
 
     @property
     def length(self) -> int:
-        """Number of positions of an epoch: one for each row, or, where rows repeat, as many as asked for, if any are."""
+        """Number of positions of an epoch: the rows, or as requested if rows repeat; 0 without rows."""
         asked = self.rows if self.repeats and self.subset.rows else None
         return self.subset.rows if asked is None else asked
 
     @property
     def orders(self) -> tuple[RowOrder, ...]:
-        """The orders of the packs of a mixture; else this one."""
+        """Orders of the packs of a mixture; else this order."""
         return (self,)
 
     def within(self, at: Runs, epoch: int) -> Runs:
-        """Return the rows, as numbers 0..n-1 of the subset, at runs of positions, one after the other as the positions are.
+        """Return the rows at runs of positions, in their order, as numbers 0..n-1 of the subset.
 
-        Rows that follow each other are one run ("sequential" gives back the runs it is given). Positions are not checked:
-        the caller has cut them from an epoch.
+        Consecutive rows are joined to runs ("sequential" returns the given runs). Positions are not checked:
+        the caller took them from an epoch.
         """
         return consecutive(self.rows_at(at.rows(), epoch)) if len(at.starts) else at
 
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return the row, as a number of the subset, at each of some positions, int64 [k], at least one."""
+        """Return the row at each position, as a number of the subset, int64 [k], k from 1."""
         return self.within(consecutive(positions), epoch).rows()
 
     def upcoming(self, at: Runs, epoch: int, asked: Asked) -> list[Runs]:
-        """Return rows of the subset worth asking the disk for before these positions are read: windows, each in file order.
+        """Return rows of the subset to prefetch before these positions are read: windows, each in file order.
 
-        None but for orders that mix rows in windows. asked: windows that were asked for before; new ones are added.
+        Empty unless the order mixes rows in windows. asked: windows prefetched before; new ones are added.
         """
         return []
 
     def mixed_rows(self, ranks: int) -> int:
-        """Return the rows of the windows of which a batch needs some, a rank's own; 0 of an order without windows."""
+        """Return the rows of the windows that a rank's batch reads from; 0 for orders without windows."""
         return 0
 
     def record(self) -> dict[str, Any]:
-        """Return name, lengths and what tells the rows from others, for JSON: what resuming needs beside seed, epoch and position."""
+        """Return name, lengths and `drawn`, for JSON: what resuming needs besides seed, epoch, position."""
         return {"name": self.name} | {name: getattr(self, name) for name in self.lengths} | dict(self.drawn)
 
     def resumed(self, record: Mapping[str, Any], seed: int) -> RowOrder:
-        """Return this order with a recorded one's lengths, and a seed. Raises UsageError for another order's record, or other rows.
+        """Return this order with the lengths of a record, and a seed.
 
-        Where shuffle=True chose this order, the recorded one may be another that it chooses: for another batch size it may.
+        Raises UsageError for other orders or rows.
+        If shuffle=True chose this order, the record may be of another one, chosen for another batch size.
         """
         name = record.get("name") if isinstance(record, Mapping) else None
         if isinstance(name, str) and name != self.name and name in self.chosen:
@@ -170,8 +173,8 @@ class RowOrder:
         for what, here in self.drawn.items():
             if here != (there := record.get(what)):
                 raise UsageError(
-                    f"state_dict: was taken with other {what} ({there} there, {here} here); the same are needed to go on."
-                    f" Pass the same {what}, or begin anew without the state."
+                    f"state_dict: was taken with other {what} ({there} there, {here} here); equal ones are"
+                    f" needed to resume. Pass the same {what}, or start again without the state."
                 )
         return self.having(**lengths).over(self.subset, seed)
 
@@ -195,11 +198,12 @@ class Share:
     world_size, rank : int
         0 <= rank < world_size.
     ends : "even", "uneven", "drop" or "pad"
-        What becomes of a last global batch of fewer than batch_size * world_size rows. "even" splits it into equally many rows a rank,
-        rounded up; the missing ones, fewer than world_size, are those at the beginning of the epoch's sequence, as torch's
-        DistributedSampler has it. "uneven" splits it as evenly as possible, the first ranks getting the odd rows; with fewer rows
-        than ranks the last ranks get no such batch (`differs`). "drop" leaves it out. "pad" fills it up with the rows at the
-        beginning of the epoch's sequence.
+        What happens to a last global batch of fewer than batch_size * world_size rows. "even" splits it into
+        equally many rows a rank, rounded up; the missing rows, fewer than world_size, are taken from the
+        beginning of the epoch's sequence, as torch's DistributedSampler does. "uneven" splits it as evenly as
+        possible, the first ranks getting the odd rows; with fewer rows than ranks the last ranks get no batch
+        (`differs`). "drop" leaves it out. "pad" fills it up with rows from the beginning of the epoch's
+        sequence.
     origin : int
         Positions that were handed out before, 0 <= origin <= n.
 
@@ -213,7 +217,7 @@ class Share:
     >>> Share(n=11, batch_size=2, world_size=2, rank=1, ends="drop").steps
     2
 
-    The epoch goes on with other ranks where it stopped: here after one global batch.
+    Other ranks resume the epoch where it stopped, here after one global batch:
 
     >>> Share(n=11, batch_size=2, world_size=3, rank=0, origin=4).positions(0, 2).rows().tolist()
     [4, 5, 10]
@@ -233,16 +237,16 @@ class Share:
 
     @property
     def steps(self) -> int:
-        """Batches that this rank gets."""
+        """Number of batches of this rank."""
         full, rest = divmod(self.n - self.origin, self.whole)
         if self.ends == "uneven":
-            # `rank < rest`: an even split in rank order hands the first `rest` ranks a row before any gets two.
+            # `rank < rest`: an even split in rank order gives each of the first `rest` ranks one row more.
             return full + (self.rank < rest)
         return full + (self.ends != "drop" and rest > 0)
 
     @property
     def differs(self) -> bool:
-        """True if some ranks get a batch more than others."""
+        """True if some ranks get one batch more than others."""
         return self.ends == "uneven" and 0 < (self.n - self.origin) % self.whole < self.world_size
 
     def sizes(self, first: int, last: int) -> list[int]:
@@ -259,7 +263,7 @@ class Share:
         if not 0 <= first <= last <= self.steps:
             raise UsageError(
                 f"batches {first:,} to {last:,}: rank {self.rank} of {self.world_size} has {self.steps:,};"
-                " numbers below that are allowed. Ask for these."
+                " numbers below that are allowed. Pass these."
             )
         if first == last:
             return one_run(0, 0)
@@ -275,7 +279,7 @@ class Share:
         return Runs(np.append(starts[:-1], end.starts), np.append(lengths[:-1], end.lengths))
 
     def _span(self, step: int) -> tuple[int, int]:
-        """Return the first position and rows of a batch; positions from n on stand for the beginning of the sequence."""
+        """Return the first position and the rows of a batch; positions from n on wrap to the beginning."""
         begin = self.origin + step * self.whole
         left = self.n - begin
         if left >= self.whole or self.ends == "pad":
@@ -286,7 +290,7 @@ class Share:
         return begin + self.rank * share + min(self.rank, odd), share + (self.rank < odd)
 
     def _wrapped(self, start: int, stop: int) -> Runs:
-        """Return the positions start..stop-1, those from n on from the beginning again, as often as need be."""
+        """Return the positions start..stop-1 modulo n."""
         if stop <= self.n:
             return one_run(start, stop)
         again = consecutive(np.arange(max(start, self.n), stop) % self.n)
@@ -294,9 +298,9 @@ class Share:
 
 
 class PlacedRows:
-    """Rows at the positions of requests that follow each other, placed at once by the thread that needs some of them first.
+    """Rows at the positions of consecutive requests, placed together by the first thread that needs some.
 
-    Placing takes tens of microseconds for 8 rows and for 256: as much as reading the first.
+    Placing takes tens of microseconds, for 8 rows as for 256: as much as reading 8 rows.
     """
 
     def __init__(self, order: RowOrder, epoch: int, positions: Runs) -> None:
@@ -322,11 +326,12 @@ class PlacedRows:
 
 @dataclass
 class ReadRequest:
-    """Batches that are read together. The order is evaluated once, by the thread that needs the rows first.
+    """Batches that are read together. The first thread that needs the rows evaluates the order, once.
 
-    positions: positions of all batches in the epoch. sizes: rows of each batch. placed: rows of this request, from its entry `at` on,
-    and of others; at None: of this one alone. soon: positions of this rank whose rows are asked for when this request starts, for
-    they have yet to come from a disk, a store or a process that makes them; with `asked`, their windows.
+    positions: positions of all batches in the epoch. sizes: rows of each batch. placed: rows of this request,
+    from its entry `at` on, and of others; if `at` is None, of this one alone. soon: positions of this rank to
+    prefetch when this request starts, since their rows still have to arrive from a disk, a remote store or a
+    process that fills the pack; with `asked`, their windows.
     """
 
     order: RowOrder
@@ -355,7 +360,7 @@ class ReadRequest:
         return self.order.subset.place(self.within(start, stop))
 
     def upcoming(self) -> Runs:
-        """Return row numbers, within the subset, that are to be asked for when this request starts; perhaps none."""
+        """Return the row numbers, within the subset, to prefetch when this request starts; may be empty."""
         if self.asked is None:
             return self.order.within(self.soon, self.epoch)
         if len(self.asked) > _ASKED_WINDOWS:
@@ -363,14 +368,16 @@ class ReadRequest:
         return joined(self.order.upcoming(self.soon, self.epoch, self.asked))
 
     def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
-        """Return what keys the draws of entries start..stop-1 where the order repeats rows: their positions. None: the rows do."""
+        """Return positions of entries start..stop-1 as draw keys if the order repeats rows; else None (the
+        rows).
+        """
         if not self.order.repeats:
             return None
         return self.positions if stop is None else self.positions.part(start, stop)
 
 
 def read_request(order: RowOrder, epoch: int, share: Share, first: int, last: int) -> ReadRequest:
-    """Return a request for batches first..last-1 of a rank; it asks for no others."""
+    """Return a request for batches first..last-1 of a rank, without prefetching."""
     positions = share.positions(first, last)
     return ReadRequest(order, epoch, positions, share.sizes(first, last), PlacedRows(order, epoch, positions))
 
@@ -378,12 +385,13 @@ def read_request(order: RowOrder, epoch: int, share: Share, first: int, last: in
 def read_requests(
     order: RowOrder, epoch: int, share: Share, most: int, ahead_rows: int | None = None
 ) -> Iterator[ReadRequest]:
-    """Yield requests for a rank's batches, for up to `most` neighbours at once.
+    """Yield requests for a rank's batches, each for up to `most` neighbours.
 
-    Each asks for what is read some batches later: a window, where an order has windows; else the rows that have yet to come.
-    So do ranks whose batches are of many windows, of which each rank reads a few rows.
+    Each prefetches rows that are read some batches later: windows, if the order has them; else, for rows that
+    still have to arrive, the rank's rows. So do ranks with batches of many windows, since each reads few rows
+    of a window.
 
-    ahead_rows: rows of a rank that are asked for before they are read, where they have yet to come; None: all are there.
+    ahead_rows: rows of a rank to prefetch, if they still have to arrive; None if all are there.
     """
     parts, windows = spans(share.steps, most), order.mixed_rows(1)
     wide = share.world_size > WIDE_RANKS and share.whole >= WIDE_WINDOWS * windows > 0
@@ -407,7 +415,7 @@ def read_requests(
                 request.placed, request.at = placed, at
                 at += request.count
             if ahead is not None and asked < min(high + ahead, share.steps):
-                # A mixture deals every position that it is asked about: some batches at once, not many more than are read.
+                # A mixture deals every position that it is asked for: look some batches ahead, not many more.
                 growth = max(2 * (high - low), PLACED_ROWS // share.batch_size) if windows else share.steps
                 until = min(high + ahead + slack, max(asked, high) + growth, share.steps)
                 request.soon, request.asked, asked = share.positions(asked, until), asked_windows, until
@@ -417,7 +425,7 @@ def read_requests(
 def spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
     """Yield (first, last + 1) of the batches that are read together.
 
-    One batch, then two, four … up to `most`, so that the first batch waits for no other.
+    One batch, then two, four … up to `most`, so that the first batch is not delayed by others.
     """
     first, count = 0, 1
     while first < steps:
@@ -427,18 +435,20 @@ def spans(steps: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 order_key = lru_cache(maxsize=64)(randomness.key)
-"""The key of an epoch's permutation, asked for once a batch."""
+"""Key of an epoch's permutation; cached, since every batch needs it."""
 
 
 def recorded(record: Mapping[str, Any], name: str, *lengths: str) -> dict[str, int]:
-    """Return the lengths in the record of the order of that name. Raises UsageError for any other record."""
+    """Return the lengths in a record of the order `name`. Raises UsageError for other records."""
     found = record.get("name") if isinstance(record, Mapping) else None
     if not isinstance(found, str):
         raise UsageError(
-            f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass what state_dict() gave."
+            f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass the result of"
+            " state_dict()."
         )
     if found != name:
         raise UsageError(
-            f"state_dict: was taken in the order {found!r}; this dataset has {name!r}. Pass the order that it was taken in."
+            f"state_dict: was taken in the order {found!r}; this dataset has {name!r}. Pass the order of the"
+            " state."
         )
     return {length: whole(f"state_dict: {name}: {length}", record.get(length), 1) for length in lengths}

@@ -1,8 +1,9 @@
-"""One sequence of several orders, each of a part of the rows: what "regions" and mixtures of packs are made of.
+"""Interleaved orders ("regions", mixtures): one sequence from several orders, each of a part of the rows.
 
-Position p of an epoch is dealt to one of the parts. A part gives its rows in an order of its own, pass after pass: a pass holds each
-of its rows once, and where it ends the next one begins, whatever epoch it is. So a part that is small for its share is repeated in an
-epoch, each time in another order, and a large one goes on in the next epoch where it stopped.
+Position p of an epoch is dealt to one of the parts. A part yields its rows in its order, pass after pass: a
+pass holds each of its rows once, and the next pass begins where it ends, regardless of epochs. So a part that
+is small for its share is repeated within an epoch, each time in another order, and a large part continues in
+the next epoch.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from numpy.typing import NDArray
 from packer.orders.epochs import Asked, Order, RowOrder, order_key
 from packer.orders.runs import Runs, Subset, one_run
 
-PIECE_ROWS = 4096  # are dealt at once, in arrays that stay in the processor's cache
+PIECE_ROWS = 4096  # positions dealt at once, in arrays that fit in the CPU cache
 
 
 Dealt: TypeAlias = tuple[int, NDArray[np.int64], NDArray[np.int64]]
-"""A part that has some positions: its number, where among them its own are, and which of its draws these are."""
+"""A part with some of the positions: its number, the indices of its positions, and of its draws."""
 
 
 class OrderPart(NamedTuple):
-    """A part of the rows. order: bound to its rows, as numbers of the whole's. draws: its rows in an epoch."""
+    """A part of the rows. order: bound to its rows, numbered over all parts. draws: its rows in an epoch."""
 
     order: RowOrder
     draws: int
 
 
 class Interleaved(RowOrder):
-    """An order made of others. A subclass has `parts` and `deal`."""
+    """An order composed of others. A subclass defines `parts` and `deal`."""
 
     parts: tuple[OrderPart, ...] = ()
 
     def over(self: Order, rows: int | Subset, seed: int = 0) -> Order:
-        """Return the order bound to rows, of which each part has its own; the parts' seeds differ."""
+        """Return the order bound to rows, divided among the parts, whose seeds differ."""
         assert isinstance(self, Interleaved)
         parts = tuple(
             OrderPart(order.over(order.subset, order_key(seed, number, self.name)), draws)
@@ -45,11 +46,11 @@ class Interleaved(RowOrder):
         return super().over(rows, seed).having(parts=parts)
 
     def deal(self, positions: NDArray[np.int64], epoch: int) -> Iterator[Dealt]:
-        """Yield each part that has some of these positions. positions: at most PIECE_ROWS."""
+        """Yield each part with some of these positions. positions: at most PIECE_ROWS."""
         raise NotImplementedError
 
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return the rows that the parts' orders put at the positions dealt to them."""
+        """Return the rows at the positions, from the orders of the parts that they are dealt to."""
         rows = np.empty(len(positions), np.int64)
         for number, where, draws in self._dealt(positions, epoch):
             order, count = self.parts[number]
@@ -67,15 +68,15 @@ class Interleaved(RowOrder):
         return rows
 
     def upcoming(self, at: Runs, epoch: int, asked: Asked) -> list[Runs]:
-        """Return the windows of the parts that the positions are dealt to, part after part, pass after pass."""
+        """Return the windows of the parts that the positions are dealt to, by part and pass."""
         found: list[Runs] = []
         positions = at.rows()
-        # At the end of an epoch its first positions may come again.
+        # At the end of an epoch its first positions may be repeated.
         for rising in np.split(positions, np.flatnonzero(np.diff(positions) < 0) + 1):
             for number, _, draws in self._dealt(rising, epoch):
                 order, count = self.parts[number]
                 begin, end = epoch * count + int(draws.min()), epoch * count + int(draws.max()) + 1
-                # What comes several times is in memory after the first.
+                # Repeated rows are in memory after the first time.
                 begin = max(begin, end - order.length)
                 while begin < end:
                     turn, first = divmod(begin, order.length)
@@ -85,11 +86,11 @@ class Interleaved(RowOrder):
         return found
 
     def mixed_rows(self, ranks: int) -> int:
-        """See RowOrder: those of all parts."""
+        """See RowOrder: the sum over all parts."""
         return sum(part.order.mixed_rows(ranks) for part in self.parts)
 
     def _dealt(self, positions: NDArray[np.int64], epoch: int) -> Iterator[Dealt]:
-        """Yield as `deal`, for any number of positions."""
+        """Yield as `deal` does, for any number of positions."""
         for first in range(0, len(positions), PIECE_ROWS):
             for number, where, draws in self.deal(positions[first : first + PIECE_ROWS], epoch):
                 yield number, where + first if first else where, draws

@@ -1,9 +1,10 @@
-"""Rows of several packs in given proportions: one sequence, put together from an order of each pack.
+"""Rows of several packs in given proportions: one sequence, composed of an order for each pack.
 
-A mixture is computed where it is asked for, as every order is; it keeps a few numbers a pack. Its sequences are frozen.
+A mixture is computed on demand, as every order is; it stores a few numbers a pack. Its sequences are frozen.
 
-Position p of an epoch is dealt to one of the packs so that any m positions that follow each other hold m times the pack's share
-of its rows, up to one (two in a mixture of many packs): so do the batches of every size, on every number of ranks.
+Position p of an epoch is dealt to one of the packs so that any m consecutive positions hold m times the
+pack's share of its rows, up to one (two in a mixture of many packs). So do batches of every size, on every
+number of ranks.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder, order_key
 from packer.orders.interleaving import Dealt, Interleaved, OrderPart
 
-_LARGE = 1 << 31  # positions whose products no longer fit int64
+_LARGE = 1 << 31  # from here on, products of positions may exceed int64
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Interleaved):
-    """Rows of several packs in the proportion of the packs' weights, for ``PackedBatchDataset([(path, weight), ...], ...)``.
+    """Rows of several packs in the proportion of the packs' weights, for ``PackedBatchDataset([(path,
+    weight), ...], ...)``.
 
-    A weight is a share of the rows drawn, whatever the sizes of the packs: weights 0.7 and 0.3 (or 7 and 3) give 70 and 30 of
-    100 rows, in an epoch exactly, and in every batch, on every rank, up to a row or two. A dataset whose packs have weights makes
-    its order one of each pack by itself; pass a Mixture to choose the length of an epoch too.
+    A weight is a share of the drawn rows, whatever the sizes of the packs: weights 0.7 and 0.3 (or 7 and 3)
+    give 70 and 30 of 100 rows, exactly in an epoch, and up to a row or two in every batch on every rank. A
+    dataset with weights creates a Mixture of its order; pass one to set the rows of an epoch too.
 
-    A pack's rows come in passes, each row once in a pass, in another permutation in the next. Passes do not end with
-    epochs: a pack of which an epoch holds a part goes on with the others in the next one.
+    A pack's rows come in passes, each row once in a pass, in another permutation in each. Passes do not end
+    with
+    epochs: if an epoch holds only a part of a pack, the next epoch continues with the other rows.
 
     Parameters
     ----------
     order : str or order, optional
-        Order of each pack's rows: "rows", "blocks", "slices", "sequential", or an object. Default: what shuffle=True means
-        for the pack, or, without shuffle, as they lie.
+        Order of each pack's rows: "rows", "blocks", "slices", "sequential", or an object. Default: the order
+        that shuffle=True means for the pack, or "sequential" without shuffle.
     rows : int, optional
-        Rows of an epoch; default: as many as the packs have together.
+        Rows of an epoch; default: the sum over the packs.
 
     Examples
     --------
@@ -55,12 +58,12 @@ class Mixture(Interleaved):
     >>> mixture.rows_at(np.arange(12), epoch=0).tolist()
     [0, 1, 9, 5, 7, 2, 10, 3, 4, 6, 4, 8]
 
-    The second pack has four rows, of which three come in an epoch: the fourth is the first of them in the next one.
+    The second pack has four rows, and an epoch holds three of them: the fourth comes first in the next epoch.
 
     >>> mixture.rows_at(np.arange(4), epoch=1).tolist()
     [11, 3, 1, 5]
 
-    Two ranks begin with batches of two, and one goes on with batches of four where they stopped:
+    Two ranks begin with batches of two, and a single rank resumes with batches of four where they stopped:
 
     >>> [mixture.rows_at(Share(12, 2, 2, rank).positions(0, 1).rows(), epoch=0).tolist() for rank in (0, 1)]
     [[0, 1], [9, 5]]
@@ -79,14 +82,15 @@ class Mixture(Interleaved):
         super().__post_init__()
         if isinstance(self.order, RowOrder) and self.order.repeats:
             raise UsageError(
-                f"Mixture: the order of each pack is {self.order.name!r}, which draws rows by weights or classes; orders that give each row"
-                " once are allowed. Pass one such as 'rows', or packs without weights."
+                f"Mixture: the order of each pack is {self.order.name!r}, which draws rows by weights or"
+                " classes; orders with each row once are allowed. Pass for example 'rows', or packs without"
+                " weights."
             )
 
     def of(self, about: Context, choose: Callable[[Context], RowOrder]) -> Mixture:
         """Return the mixture of the members of a context, bound to its rows.
 
-        choose: gives the order of a pack's rows, bound. Raises UsageError for a weight by which no row of an epoch is drawn.
+        choose: returns a pack's bound order. Raises UsageError for a weight that yields no row of an epoch.
         """
         members, batch = about.members, max(1, about.global_batch)
         length = self.rows or about.subset.rows or 1
@@ -94,9 +98,10 @@ class Mixture(Interleaved):
         for number, (member, count) in enumerate(zip(members, draws, strict=True)):
             if not count or not member.subset.rows:
                 raise UsageError(
-                    f"pack {number + 1} of {len(members)}: of {length:,} rows of an epoch its weight of {member.weight:g} gives"
-                    f" {count:,}, and it has {member.subset.rows:,} to draw; one at least of each is needed."
-                    " Raise its weight, leave the pack out, or pass order=Mixture(rows=...)."
+                    f"pack {number + 1} of {len(members)}: of {length:,} rows of an epoch its weight of"
+                    f" {member.weight:g} gives {count:,}, and it has {member.subset.rows:,} to draw; at least"
+                    " one of each is needed. Raise its weight, leave the pack out, or pass"
+                    " order=Mixture(rows=...)."
                 )
         shares = [count / length for count in draws]
         parts = tuple(
@@ -109,7 +114,7 @@ class Mixture(Interleaved):
 
     @property
     def orders(self) -> tuple[RowOrder, ...]:
-        """The orders of the packs."""
+        """Orders of the packs."""
         return tuple(part.order for part in self.parts)
 
     def __repr__(self) -> str:
@@ -120,15 +125,16 @@ class Mixture(Interleaved):
         return f"Mixture({dealt})"
 
     def record(self) -> dict[str, Any]:
-        """Return what `RowOrder.record` does, and the record of each pack's order."""
+        """Return `RowOrder.record`, with the record of each pack's order."""
         return super().record() | {"orders": [order.record() for order in self.orders]}
 
     def resumed(self, record: Mapping[str, Any], seed: int) -> RowOrder:
-        """See RowOrder; the packs and weights have to be the same."""
+        """See RowOrder; packs and weights must be the same."""
         mixture, orders = super().resumed(record, seed), record.get("orders")
         if not isinstance(orders, list) or len(orders) != len(self.parts):
             raise UsageError(
-                f"state_dict: the orders of its packs are {orders!r}; one for each is needed. Pass what state_dict() gave."
+                f"state_dict: the orders of its packs are {orders!r}; one for each pack is needed. Pass the"
+                " result of state_dict()."
             )
         parts = tuple(
             OrderPart(part.order.resumed(inner, order.seed), part.draws)
@@ -155,7 +161,7 @@ class Mixture(Interleaved):
 
 
 def _draws(weights: Sequence[float], length: int) -> list[int]:
-    """Return the rows of an epoch that each pack gives: its share, rounded so that the sum is right (largest remainders first)."""
+    """Return the rows of an epoch from each pack, its share, rounded by largest remainders."""
     whole = sum(map(Fraction, weights))
     shares = [Fraction(weight) * length / whole for weight in weights]
     counts = [int(share) for share in shares]
@@ -166,7 +172,7 @@ def _draws(weights: Sequence[float], length: int) -> list[int]:
 
 
 def _turned(positions: NDArray[np.int64], batch: int, length: int, key: int) -> NDArray[np.int64]:
-    """Turn each global batch by a random number of positions: or a rank would get the same few places of the pattern for ever.
+    """Rotate each global batch by a random number of positions; else a rank would always get the same places.
 
     Return the place of each position, int64 [k].
     """
@@ -181,10 +187,10 @@ def _turned(positions: NDArray[np.int64], batch: int, length: int, key: int) -> 
 def _deal(
     counts: Sequence[int], first: int, where: NDArray[np.int64], places: NDArray[np.int64]
 ) -> Iterator[Dealt]:
-    """Deal places 0..sum(counts)-1 to packs: yield the pack, `where` its own are, and which of its draws these are.
+    """Deal places 0..sum(counts)-1 to packs: yield pack, indices of its places, and numbers of its draws.
 
-    Half of the packs are dealt to against the other half, and so on: of the first p places, p times its share, rounded, are the
-    first half's (Bresenham's line). first: number of the first of these packs.
+    One half of the packs is dealt against the other half, recursively: of the first p places, the first half
+    gets p times its share, rounded (Bresenham's line). first: number of the first of these packs.
 
     >>> for pack, where, draws in _deal([3, 1], 0, np.arange(4), np.arange(4)):
     ...     print(pack, where.tolist(), draws.tolist())
@@ -206,7 +212,7 @@ def _deal(
 
 @lru_cache(maxsize=64)
 def _nodes(counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return how `_deal` halves the packs, for C: the draws of all, of the first half, and the halves, int64 [k, 4].
+    """Return the halves of `_deal`, for C, int64 [k, 4]: all draws, the first half's draws, both halves.
 
     A half is a later row, or -1 - a pack.
     """

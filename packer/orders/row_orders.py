@@ -1,4 +1,4 @@
-"""Orders: which rows stand where in an epoch; all but those of blocks.py, regions.py, buckets.py, sampling.py and mixture.py.
+"""Orders "sequential", "slices" and "rows"; others are in blocks, regions, buckets, sampling and mixture.py.
 
 The sequences are frozen: a resumed epoch depends on them, and the tests hold golden values.
 """
@@ -21,10 +21,10 @@ from packer.orders.runs import Runs, on_ring, one_run
 
 @dataclass(frozen=True)
 class Sequential(RowOrder):
-    """Rows as they lie in the pack: the fastest read, one run a batch, and the same batches in every epoch.
+    """Rows in stored order: the fastest read, one run a batch, and the same batches in every epoch.
 
-    For evaluation and inference. Training on it sees the same neighbours in the same batch for ever, which
-    "slices" avoids in part and "rows" in full.
+    For evaluation and inference. In training the same neighbours would always share a batch, which "slices"
+    avoids in part and "rows" in full.
 
     Examples
     --------
@@ -37,19 +37,19 @@ class Sequential(RowOrder):
     fixed: ClassVar[bool] = True
 
     def within(self, at: Runs, epoch: int) -> Runs:
-        """Return the positions: they are the rows."""
+        """Return the positions, which equal the rows."""
         return at
 
 
 @dataclass(frozen=True)
 class Slices(RowOrder):
-    """Contiguous slices in a random order: reads like "sequential", shuffles well a pack shuffled when made.
+    """Contiguous slices in a random order: reads like "sequential", shuffles a shuffled pack well.
 
-    The rows form a ring, which is cut at a random place, then every `rows`; the slices are permuted, but
-    a shorter one comes last. So batches of that many rows start where slices start (one run a batch, two where
-    the ring closes), every epoch cuts elsewhere, and dropping the last batch drops other rows each time.
-    Rows next to each other in the pack do meet in most epochs: where that matters, take "rows", which
-    costs one read a row instead of one a batch.
+    The rows form a ring, cut at a random place, then every `rows`; the slices are permuted, but a shorter
+    slice comes last. So batches of that many rows start where slices start (one run a batch, two where the
+    ring closes), every epoch cuts elsewhere, and dropping the last batch drops other rows each time.
+    Neighbours in the pack meet in most
+    epochs: to avoid that take "rows", which costs one read a row instead of one a batch.
 
     Parameters
     ----------
@@ -72,20 +72,20 @@ class Slices(RowOrder):
         return Slices(self.rows or about.global_batch).over(about.subset, about.seed)
 
     def within(self, at: Runs, epoch: int) -> Runs:
-        """Return the slices, or parts of them, that stand at the positions."""
+        """Return the slices, or parts of them, at the positions."""
         if not len(at.starts):
             return at
         n = self.length
         size = min(*self.bound, n)
         whole, key = n // size, order_key(self.seed, epoch, self.name)
-        heads: Any  # places of the first slices of runs, and of the last ones, and rows of these that are left out
+        heads: Any  # places of the first slices of runs, and of the last, and their rows that are left out
         tails: Any
         skipped: Any
         left: Any
         if len(at.starts) == 1:
             begin, rows = int(at.starts[0]), int(at.lengths[0])
             number, inside = divmod(begin, size)
-            if inside + rows <= size:  # a batch that is one slice, or part of it
+            if inside + rows <= size:  # a batch within one slice
                 if number < whole:
                     number = int(randomness.permute(np.array([number]), whole, key)[0])
                 row = (number * size + inside + key) % n
@@ -116,8 +116,8 @@ class Slices(RowOrder):
 class Rows(RowOrder):
     """A full permutation of the rows: the best shuffle, at one read a row.
 
-    As fast as the others where rows are resident (RAM, page cache, GPU); from a cold disk "slices" reads
-    several times faster. Computed position by position, so a billion rows need no memory.
+    As fast as the others if rows are resident (RAM, page cache, GPU); from a cold disk "slices" reads several
+    times faster. Computed position by position, so a billion rows need no memory.
 
     Examples
     --------
@@ -139,4 +139,4 @@ BY_NAME: dict[str, Callable[[], RowOrder]] = {
     "rows": Rows,
     "regions": Regions,
 }
-"""The orders that need nothing but their name."""
+"""Orders that need no arguments."""

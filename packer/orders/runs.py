@@ -1,4 +1,4 @@
-"""Numbers as contiguous runs: positions of an epoch, rows of a pack, and subsets of rows counted from 0 as if they were all."""
+"""Contiguous runs: positions of an epoch, rows of a pack, and subsets of rows renumbered from 0."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Of spans shorter than this on average the rows are listed instead. A scattered row is then looked up in 15 ns, where a
-# search among 100,000 spans takes 150; the list has at most 128 bytes for the 16 of a span.
+# Spans shorter than this on average are stored as a list of rows. A scattered row is then looked up in 15 ns,
+# where a search among 100,000 spans takes 150; the list needs at most 128 bytes where a span needs 16.
 _LISTED_ROWS = 16
-# Fewer spans than this are searched in less than 50 ns.
+# A search among fewer spans takes less than 50 ns.
 _FEW_SPANS = 64
 
 
@@ -34,7 +34,7 @@ class Runs(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Rows in all runs together."""
+        """Number of rows in all runs."""
         return int(self.lengths.sum())
 
     def rows(self) -> NDArray[np.int64]:
@@ -42,15 +42,15 @@ class Runs(NamedTuple):
         if len(self.starts) == 1:
             start = self.starts[0]
             return np.arange(start, start + self.lengths[0])
-        if (self.lengths == 1).all():  # of a permutation, mostly
+        if (self.lengths == 1).all():  # usually for a permutation
             return self.starts.copy()
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(self.starts - before, self.lengths) + np.arange(self.total)
 
     def part(self, start: int, stop: int, ends: NDArray[np.int64] | None = None) -> Runs:
-        """Return the runs' entries number start..stop-1, counted over all of them; 0 <= start <= stop <= total.
+        """Return entries start..stop-1, counted over all runs; 0 <= start <= stop <= total.
 
-        ends: the cumulative lengths, if they are at hand.
+        ends: the cumulative lengths, if available.
         """
         if len(self.starts) == 1 or start == stop:
             return one_run(int(self.starts[:1].sum()) + start, int(self.starts[:1].sum()) + stop)
@@ -67,15 +67,15 @@ class Runs(NamedTuple):
 
 
 def one_run(start: int, stop: int) -> Runs:
-    """Return the numbers start..stop-1; none if they are equal."""
+    """Return the numbers start..stop-1; no run if they are equal."""
     some = slice(int(start < stop))
     return Runs(np.array([start])[some], np.array([stop - start])[some])
 
 
 def consecutive(rows: NDArray[np.int64]) -> Runs:
-    """Return row numbers as runs: neighbours that follow each other are one run. rows: int64 [n]."""
+    """Return row numbers as runs, consecutive neighbours joined. rows: int64 [n]."""
     breaks = rows[1:] - rows[:-1] != 1
-    if breaks.all():  # of a permutation, mostly
+    if breaks.all():  # usually for a permutation
         return Runs(np.ascontiguousarray(rows), np.ones(len(rows), np.int64))
     at = np.flatnonzero(breaks)
     cuts = np.empty(len(at) + 2, np.int64)
@@ -84,12 +84,12 @@ def consecutive(rows: NDArray[np.int64]) -> Runs:
 
 
 def joined(found: Sequence[Runs]) -> Runs:
-    """Return runs that follow each other as one."""
+    """Concatenate runs."""
     return Runs(*map(np.concatenate, zip(one_run(0, 0), *found, strict=True)))
 
 
 def on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotation: int) -> Runs:
-    """Return runs on a ring of n rows, turned by so many, cut where it closes, touching ones joined.
+    """Return runs on a ring of n rows, rotated, cut where the ring closes, touching ones joined.
 
     starts: int64 [k], 0..n-1; lengths: int64 [k], 1..n. 0 <= rotation < n.
     """
@@ -111,7 +111,7 @@ def on_ring(starts: NDArray[np.int64], lengths: NDArray[np.int64], n: int, rotat
 def cut(firsts: NDArray[np.int64], runs: Runs) -> tuple[Runs, NDArray[np.int64]]:
     """Return the same rows in runs that end where parts do, none of them empty, and the part of each.
 
-    firsts: int64 [n + 1], the first row of each part, and at the end all rows.
+    firsts: int64 [n + 1], the first row of each part, and the total at the end.
     """
     starts, lengths = runs
     if not lengths.all():
@@ -131,7 +131,7 @@ def cut(firsts: NDArray[np.int64], runs: Runs) -> tuple[Runs, NDArray[np.int64]]
 
 
 def digest_of(*arrays: NDArray[np.generic]) -> str:
-    """16 hexadecimal digits that tell arrays of numbers apart."""
+    """Return 16 hexadecimal digits of a hash of arrays of numbers."""
     digest = blake2b(digest_size=8)
     for array in arrays:
         little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
@@ -140,9 +140,9 @@ def digest_of(*arrays: NDArray[np.generic]) -> str:
 
 
 class Subset:
-    """Rows of a pack in a given order, kept as spans (16 bytes each) or listed (8 bytes a row), whichever is smaller or near it.
+    """Rows of a pack in a given order, as spans (16 bytes each) or listed (8 bytes a row): the smaller form.
 
-    rows: how many there are. Immutable, picklable, safe to use from several threads.
+    rows: their number. Immutable, picklable, safe to use from several threads.
 
     >>> subset = Subset([(2, 5), (8, 10)])
     >>> subset.rows, subset.place(one_run(1, 4)).rows().tolist()
@@ -150,7 +150,7 @@ class Subset:
     """
 
     def __init__(self, spans: Sequence[tuple[int, int]] | NDArray[np.int64]) -> None:
-        """spans: [first, last + 1) of rows, int64 [k, 2], one after the other; empty ones count for nothing."""
+        """spans: [first, last + 1) of rows, int64 [k, 2], one after the other; empty ones are ignored."""
         bounds = np.asarray(spans, np.int64).reshape(-1, 2)
         starts, stops = bounds[bounds[:, 0] < bounds[:, 1]].T
         head, tail = np.ones((2, len(starts)), bool)
@@ -159,16 +159,16 @@ class Subset:
 
     @classmethod
     def of_rows(cls, rows: NDArray[np.int64]) -> Subset:
-        """Return these rows, int64 [n], in the order given; each at most once, which is not checked."""
+        """Return these rows, int64 [n], in the given order; each at most once, which is not checked."""
         made = cls.__new__(cls)
         made._keep(consecutive(rows))
         return made
 
     def _keep(self, runs: Runs) -> None:
-        """runs: as few as there can be, so that equal subsets are kept alike."""
+        """runs: as few as possible, so that equal subsets are stored alike."""
         self.rows = runs.total
         self._listed: NDArray[np.int64] | None = None
-        # Span k holds the positions bounds[k] to bounds[k + 1] - 1, and a position's row is position + shifts[k].
+        # Span k holds positions bounds[k] to bounds[k + 1] - 1; a position's row is position + shifts[k].
         self._bounds, self._shifts = np.zeros(1, np.int64), np.empty(0, np.int64)
         if len(runs.starts) > _FEW_SPANS and self.rows < _LISTED_ROWS * len(runs.starts):
             self._listed = runs.rows()
@@ -178,14 +178,14 @@ class Subset:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that tell subsets apart: the same rows in the same order have the same, however they were given.
+        """16 hexadecimal digits that identify the rows and their order, however they were given.
 
-        Costs 25 ms for a million rows in no order, microseconds for a split.
+        Costs 25 ms for a million rows in random order, microseconds for a split.
         """
         return digest_of(*self.place(one_run(0, self.rows)))
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of the pack that each of some scattered positions means, int64 [k]."""
+        """Return the row of the pack at each of some scattered positions, int64 [k]."""
         rows: NDArray[np.int64]
         if self._listed is not None:
             rows = self._listed[positions]
@@ -196,9 +196,11 @@ class Subset:
         return rows
 
     def place(self, runs: Runs) -> Runs:
-        """Return the rows of the pack that runs of positions 0..rows-1 mean. Positions beyond give rows of no meaning, or an IndexError.
+        """Return the rows of the pack at runs of positions 0..rows-1.
 
-        Measured: 1 us for a subset of one span, 7 us for one run of any subset, 20 us for one of several spans.
+        Positions beyond give undefined rows, or IndexError.
+        Measured: 1 us for a subset of a single span, 7 us for a run of any subset, 20 us for one of several
+        spans.
         """
         if self._listed is not None:
             if len(runs.starts) == 1:

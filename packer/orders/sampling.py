@@ -1,8 +1,8 @@
-"""Samplers: epochs that hold rows by weight or by class instead of each once.
+"""Samplers: epochs that hold rows by weight or by class instead of each row once.
 
-Like orders they are pure functions of (n, seed, epoch, position), computed where they are asked for; their sequences are
-frozen. What they know of the rows (cumulative weights, rows by class) takes 8 bytes a row. A cold disk reads their rows one
-by one, as it does for "rows".
+Like all orders they are pure functions of (n, seed, epoch, position), computed on demand; their sequences are
+frozen. Their data about the rows (cumulative weights, rows by class) takes 8 bytes a row. From a cold disk
+their rows are read one by one, as for "rows".
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.runs import digest_of, one_run
 
-_STEP = np.array(randomness.GOLDEN, np.uint64)  # of no dimension: faster than a number
+_STEP = np.array(randomness.GOLDEN, np.uint64)  # 0-d: faster than a number
 _ROUNDS = 10
-_SORTED = 256  # up to so many classes, a round of them is sorted
+_SORTED = 256  # up to this number of classes, a round of them is sorted
 
 
 @dataclass(frozen=True, eq=False)
 class Weighted(RowOrder):
     """Rows with repetitions, each in proportion to its weight.
 
-    The weights, put end to end, are cut into as many equal parts as the epoch has rows, and a mark at the same place in each
-    part picks the row it falls on (systematic sampling); then the picks are permuted. So every row comes as often as its
-    share of the weights says, rounded down or up (sums are float64), where independent draws scatter (of n rows of equal weight they miss
-    n / e): the same probabilities, less noise, and equal weights give each row once. The mark moves from epoch to epoch by
-    the golden section, so that rows that seldom come are spread evenly over the epochs too.
+    Systematic sampling: the cumulative weights are cut into as many equal parts as the epoch has rows, and a
+    mark at the same place in each part picks the row there; then the picks are permuted. So a row comes as
+    often as its share of the weights says, rounded down or up (sums are float64). Independent draws have the
+    same probabilities and more
+    noise: of n rows of equal weight they miss n / e, and here each comes once. The mark moves from epoch to
+    epoch by the golden section, so that rare rows are spread evenly over the epochs too.
 
     Parameters
     ----------
     weights : array-like
-        float [n], one for each row of the dataset, in its order (that of `subset`); or, if there are fewer, one for each row of
-        the pack. Not negative, finite, some above 0. A row of weight 0 never comes.
+        float [n], one for each row of the dataset, in its order (that of `subset`); or, if there are fewer
+        rows than weights, one for each row of the pack. Finite, not negative, some above 0. A row of weight 0
+        never comes.
     rows : int, optional
         Rows of an epoch; default: n.
 
@@ -53,7 +55,7 @@ class Weighted(RowOrder):
 
     weights: ArrayLike
     rows: int | None = None
-    _ends: NDArray[np.float64] = field(init=False, repr=False)  # of the rows' weights, put end to end
+    _ends: NDArray[np.float64] = field(init=False, repr=False)  # cumulative weights
     name: ClassVar[str] = "weighted"
     repeats: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("rows",)
@@ -63,35 +65,40 @@ class Weighted(RowOrder):
         _check_weights(self.weights)
 
     def bind(self, about: Context) -> Weighted:
-        """Return the order with the weights summed up. Raises UsageError if there are not as many as rows, or none is above 0."""
+        """Return the order with the weights summed up.
+
+        Raises UsageError for a wrong number, or none above 0.
+        """
         weights, n = np.asarray(self.weights, np.float64), about.subset.rows
         if len(weights) != n and len(weights) == about.pack_rows:
             weights = weights[about.subset.place(one_run(0, n)).rows()]
         elif len(weights) != n:
             pack = f" or {about.pack_rows:,}, one a row of the whole pack," if about.pack_rows else ""
             raise UsageError(
-                f"Weighted: has {len(weights):,} weights; {n:,}, one a row,{pack} are allowed. Pass one for each."
+                f"Weighted: has {len(weights):,} weights; {n:,}, one a row,{pack} are allowed. Pass one for"
+                " each."
             )
         with np.errstate(over="ignore"):
             ends = np.cumsum(weights)
         if n and not (0 < ends[-1] < math.inf):
             raise UsageError(
-                f"Weighted: the weights sum to {ends[-1]:g}; finite sums above 0 are allowed. Give some rows a weight."
+                f"Weighted: the weights sum to {ends[-1]:g}; finite sums above 0 are allowed. Give some rows"
+                " a weight."
             )
         bound = self.having(rows=self.rows or n or 1, _ends=ends, drawn={"weights": digest_of(weights)})
         return bound.over(about.subset, about.seed)
 
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return the rows that the permuted marks fall on."""
+        """Return the rows under the permuted marks."""
         length = self.length
         parts = randomness.permute(positions, length, randomness.key(self.seed, epoch, self.name))
         mark = (
             (randomness.key(self.seed, self.name) + int(epoch) * randomness.GOLDEN) % 2**64 >> 11
         ) * 2.0**-53
         marks = (parts + mark) * (self._ends[-1] / length)
-        # Rounding may put the last mark at the very end, where there is no row.
+        # Rounding may put the last mark at the very end, beyond the last row.
         np.minimum(marks, math.nextafter(self._ends[-1], 0), out=marks)
-        # Sorted, since the search then walks through memory: a third of the time for 8,192 marks among a million rows.
+        # The search walks through memory with sorted marks: a third of the time for 8,192 in a million rows.
         rising = np.argsort(marks)
         rows = np.empty(len(marks), np.int64)
         rows[rising] = np.searchsorted(self._ends, marks[rising], "right")
@@ -102,9 +109,9 @@ class Weighted(RowOrder):
 class Balanced(RowOrder):
     """Every class equally often, up to one.
 
-    An epoch is rounds, and a round holds one row of each class that occurs, in a permutation of its own: so batches are balanced
-    too. Each class gives its rows in a permutation, and begins another when they are used up. Of a class too large
-    for an epoch the next ones give the rows that have not come yet, for as many epochs as it can fill.
+    An epoch consists of rounds, and a round holds one row of each class that occurs, in a random order, so
+    batches are balanced too. Each class yields its rows in a permutation, and begins another when they are
+    used up. A class too large for an epoch continues with its other rows in the next epochs.
 
     Parameters
     ----------
@@ -124,7 +131,7 @@ class Balanced(RowOrder):
 
     by: str = "label"
     rows: int | None = None
-    # Rows by class, rising, and where in them each class begins, and how many it has.
+    # Rows by class, ascending; the first index and the number of rows of each class.
     _by_class: NDArray[np.int64] = field(init=False, repr=False)
     _firsts: NDArray[np.int64] = field(init=False, repr=False)
     _sizes: NDArray[np.int64] = field(init=False, repr=False)
@@ -133,7 +140,10 @@ class Balanced(RowOrder):
     lengths: ClassVar[tuple[str, ...]] = ("rows",)
 
     def bind(self, about: Context) -> Balanced:
-        """Return the order with the rows by class. Raises UsageError if the field has not one whole number a row."""
+        """Return the order with the rows by class.
+
+        Raises UsageError unless the field has a whole number a row.
+        """
         n, labels = about.subset.rows, np.asarray(about.labels(self.by)) if about.labels else np.empty(0)
         if labels.shape != (n,) or labels.dtype.kind not in "iu":
             found = f"is {labels.dtype} {list(labels.shape)}" if about.labels else "is not there"
@@ -148,12 +158,13 @@ class Balanced(RowOrder):
         return bound.having(drawn={"labels": digest_of(labels)}).over(about.subset, about.seed)
 
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return the rows that the rounds hold at the positions."""
+        """Return the rows of the rounds at the positions."""
         count = len(self._sizes)
         rounds, inside = np.divmod(positions, count)
         classes = _permuted(inside, count, keys_of(randomness.key(self.seed, epoch, self.name), rounds))
         sizes = self._sizes[classes]
-        # A class of `size` rows fills size // drawn epochs without repeating, each with another stretch of one permutation.
+        # A class of `size` rows fills size // drawn epochs without repeats, each with another stretch of a
+        # permutation.
         drawn = -(-self.length // count)
         turns, stretches = np.divmod(epoch % 2**62, np.maximum(sizes // drawn, 1))
         again, draws = np.divmod(stretches * drawn + rounds, sizes)
@@ -163,7 +174,9 @@ class Balanced(RowOrder):
 
 
 def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return `permute_each` of one size: where it is small, by sorting hashes, so that all permutations are equally likely."""
+    """Return `permute_each` for one size; small sizes sort hashes, so that all permutations are equally
+    likely.
+    """
     if size > _SORTED:
         return permute_each(positions, np.full(len(positions), size), keys)
     some, which = np.unique(keys, return_inverse=True)
@@ -175,7 +188,7 @@ def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64])
 def permute_each(
     positions: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Say which number stands at a position of a shuffled range, where every position has a range of its own.
+    """Return the number at each position of a shuffled range, with a range and key for every position.
 
     positions: int64 [k]; sizes: int64 [k], position < size <= 2**52; keys: uint64 [k], of the permutation.
     Returns int64 [k]: for one size and key each of 0..size-1 once.
@@ -194,7 +207,7 @@ def permute_each(
 
 
 def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-    """Give each round's keys, in memory that the next round overwrites."""
+    """Yield each round's keys, in memory that the next round overwrites."""
     keys = keys.copy()
     for _ in range(_ROUNDS):
         keys += _STEP
@@ -202,7 +215,7 @@ def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
 
 
 def keys_of(key: int, *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a key for each place of arrays of numbers, uint64 [k]."""
+    """Return a key for each combination of arrays of numbers, uint64 [k]."""
     keys = np.array(key, np.uint64)
     for array in numbers:
         keys = randomness.mix64((keys ^ array.view(np.uint64)) + _STEP)
@@ -221,6 +234,6 @@ def _check_weights(weights: ArrayLike) -> None:
     wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(wrong):
         raise UsageError(
-            f"Weighted: the weight of row {wrong[0]:,} is {array[wrong[0]]:g}; finite numbers from 0 are allowed."
-            f" Correct {'it' if len(wrong) == 1 else f'these {len(wrong):,} weights'}."
+            f"Weighted: the weight of row {wrong[0]:,} is {array[wrong[0]]:g}; finite numbers from 0 are"
+            f" allowed. Correct {'it' if len(wrong) == 1 else f'these {len(wrong):,} weights'}."
         )

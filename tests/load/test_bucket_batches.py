@@ -85,5 +85,5 @@ def test_packs_without_sizes(pack: str, tmp_path: Path) -> None:
     ):
         PackedBatchDataset(tmp_path / "fixed.h5", 4, order=Buckets())
     convert_images(folder / "images", folder / "q.h5", size="max=32", store="jpeg")
-    with pytest.raises(UsageError, match=r"are not known, as of packs with weights"):
+    with pytest.raises(UsageError, match=r"are not known \(packs with weights have none\)"):
         PackedBatchDataset([(pack, 0.5), (folder / "q.h5", 0.5)], 4, order=Buckets())

@@ -132,7 +132,7 @@ def test_a_resumed_epoch_may_be_longer(pack: Pack):
 
 def test_a_state_of_a_shuffled_dataset_is_refused_by_one_in_sequence(pack: Pack):
     state = PackedBatchDataset(pack, 8, shuffle=True).state_dict()
-    with pytest.raises(UsageError, match="Pass the order that it was taken in"):
+    with pytest.raises(UsageError, match="Pass the order of the state"):
         PackedBatchDataset(pack, 8).load_state_dict(state)
     PackedBatchDataset(pack, 8, shuffle=True).load_state_dict(state)
 

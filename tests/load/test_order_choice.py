@@ -156,7 +156,7 @@ def test_an_order_that_was_named_does_not(here: RowOrder, there: RowOrder, chose
         having(here, CHOSEN if chosen else {}).resumed(there.record(), 0)
     assert str(error.value) == (
         f"state_dict: was taken in the order {there.name!r}; this dataset has {here.name!r}."
-        " Pass the order that it was taken in."
+        " Pass the order of the state."
     )
     assert Slices(256).over(9).resumed(Slices(7).record(), 0) == Slices(7)
 

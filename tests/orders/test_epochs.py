@@ -121,7 +121,7 @@ def test_going_on_with_other_ranks_loses_and_repeats_nothing(
 def test_batches_that_a_rank_does_not_have_are_refused():
     with pytest.raises(
         UsageError,
-        match=r"^batches 3 to 4: rank 1 of 2 has 3; numbers below that are allowed\. Ask for these\.$",
+        match=r"^batches 3 to 4: rank 1 of 2 has 3; numbers below that are allowed\. Pass these\.$",
     ):
         Share(13, 2, 2, 1).positions(3, 4)
 

@@ -156,7 +156,7 @@ def test_what_is_no_record_is_refused(record: object) -> None:
     with pytest.raises(UsageError) as error:
         Slices(8).resumed(record, 0)  # type: ignore[arg-type]
     assert str(error.value) == (
-        f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass what state_dict() gave."
+        f"state_dict: the order in it is {record!r}; a name and lengths are allowed. Pass the result of state_dict()."
     )
 
 

@@ -140,8 +140,8 @@ def test_resuming_takes_the_rows_and_refuses_others(make: Any, of: list[int], ot
         make(others).resumed(record, 0)
     here = make(others).record()[what]
     assert str(error.value) == (
-        f"state_dict: was taken with other {what} ({record[what]} there, {here} here); the same are needed to go on."
-        f" Pass the same {what}, or begin anew without the state."
+        f"state_dict: was taken with other {what} ({record[what]} there, {here} here); equal ones are needed to resume."
+        f" Pass the same {what}, or start again without the state."
     )
     with pytest.raises(UsageError, match=r"^state_dict: was taken in the order 'slices'; this dataset has"):
         make(of).resumed(Slices(8).record(), 0)
