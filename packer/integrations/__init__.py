@@ -1,4 +1,4 @@
-"""Packs inside other frameworks, each imported by its own name; nothing here is imported with packer, and no framework either.
+"""Packs inside other frameworks. Import each module by its name: packer imports neither them nor a framework.
 
     huggingface.py    to_hf, from_hf: a pack as a Dataset of Hugging Face's datasets, and back
     lightning.py      PackedDataModule: loaders for Lightning's Trainer

@@ -1,4 +1,4 @@
-"""to_hf, from_hf: a pack as a Dataset of Hugging Face's `datasets`, and the other way, value by value."""
+"""to_hf, from_hf: convert a pack to a Dataset of Hugging Face's `datasets`, and back, value by value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NUMBERS = (
 )
 _PIECE_BYTES = 16 << 20
 _GROUP_ROWS = 100
-"""Rows that datasets writes at once, as it does for images."""
+"""Rows that `datasets` writes at once; its own number for images."""
 
 
 def to_hf(
@@ -59,31 +59,32 @@ def to_hf(
     pack : str, path or Pack
         The pack, or its URL.
     fields : sequence of str, optional
-        Names of those wanted; default: all, texts too.
+        Names; default: all fields, texts too.
     split : str, optional
-        One split, or "all" for every row. Default: of a pack with splits a DatasetDict of them.
+        Name of a split, or "all" for every row. Default: a DatasetDict of all splits, if the pack has splits.
     cache_dir : str or path, optional
-        Folder of the Arrow files that are written; default: that of `datasets`, which knows the pack by its checksums and writes it once.
+        Folder for the Arrow files; default: the cache of `datasets`, which identifies the pack by its
+        checksums and writes it once.
 
     Returns
     -------
     datasets.Dataset or datasets.DatasetDict
-        Rows in the order of the pack. Images of 8 bits are ``Image``, as PNG files without loss, those stored as JPEG as they are stored;
-        labels with class names ``ClassLabel``; masks and other arrays ``Array2D`` to ``Array5D``; vectors and ragged fields ``List``; text
-        and numbers ``Value``.
+        Rows in the order of the pack. 8-bit images are ``Image``, losslessly as PNG files, or as stored if
+        they are JPEG; labels with class names ``ClassLabel``; masks and other arrays ``Array2D`` to
+        ``Array5D``; vectors and ragged fields ``List``; text and numbers ``Value``.
 
     Raises
     ------
     MissingDependencyError
         `datasets` is not installed (when this module is imported).
     FormatError
-        It is no whole pack, or damaged.
+        The pack is incomplete or damaged.
     UsageError
-        A field or split is not there, or a field has more axes than `datasets` knows.
+        A field or split does not exist, or a field has more axes than `datasets` supports.
 
     Notes
     -----
-    Rows pass through memory some at a time, and the Dataset is mapped from its files.
+    Rows pass through memory in parts; the Dataset maps its files.
 
     Examples
     --------
@@ -118,12 +119,13 @@ def to_hf(
         if isinstance(error.__cause__, PackerError):
             raise error.__cause__ from None
         raise PackerError(
-            f"{opened.path}: datasets cannot hold its rows ({error.__cause__ or error}). Leave the field out by fields."
+            f"{opened.path}: datasets cannot hold its rows ({error.__cause__ or error}). Leave the field out"
+            " by fields."
         ) from error
 
 
 def _feature(pack: Pack, field: Field) -> Any:
-    """Return the feature whose values are a field's. Raises UsageError."""
+    """Return the feature for a field. Raises UsageError."""
     about = field.about
     if _is_image(field):
         return datasets.Image()
@@ -137,20 +139,21 @@ def _feature(pack: Pack, field: Field) -> Any:
         return datasets.List(value, length=shape[0]) if shape else value
     if len(shape) not in _ARRAYS:
         raise UsageError(
-            f"{pack.path}: rows of {field.name!r} have {len(shape)} axes; datasets has arrays of 2 to 5. Leave it out by fields."
+            f"{pack.path}: rows of {field.name!r} have {len(shape)} axes; datasets has arrays of 2 to 5."
+            " Leave it out by fields."
         )
     return _ARRAYS[len(shape)]((None if field.ragged else shape[0], *shape[1:]), value.dtype)
 
 
 def _is_image(field: Field) -> bool:
-    """Return True for a field whose rows are, or become, files of images."""
+    """Return True for a field with rows that are, or become, image files."""
     if field.ragged:
         return (field.codec or {}).get("name") == "jpeg"
     return field.about.get("layout") == "HWC" and fits_png(field)
 
 
 def _rows(pack: Pack, fields: Sequence[Field], subset: Subset) -> Iterator[dict[str, Any]]:
-    """Yield rows as `datasets` encodes them, read and encoded some at a time."""
+    """Yield rows as `datasets` encodes them, read and encoded in parts."""
     row_bytes = sum(field.row_bytes for field in fields if not field.ragged)
     step = max(1, min(_GROUP_ROWS, _PIECE_BYTES // max(1, row_bytes)))
     with (
@@ -186,21 +189,22 @@ def from_hf(
     fields: Sequence[str] | None = None,
     **options: Any,
 ) -> Report:
-    """Pack a Dataset of Hugging Face's `datasets`: `pack_dataset`, with the fields that its features tell.
+    """Pack a Dataset of Hugging Face's `datasets`: `pack_dataset`, with fields from its features.
 
     Parameters
     ----------
     dataset : datasets.Dataset, DatasetDict or IterableDataset
-        Of a DatasetDict the pack has its splits, under their names.
+        A DatasetDict becomes a pack with its splits, under their names.
     out : str or path
         As in convert_images.
     image, label : str, optional
-        Columns that become the fields ``image`` and ``label``; default: those of that name, else the only column of Image, and of
-        ClassLabel. The names of that label's classes are the pack's.
+        Columns for the fields ``image`` and ``label``; default: the columns of these names, else the only
+        Image column and the only ClassLabel column. The class names of that label become the pack's.
     fields : sequence of str, optional
-        Columns that are packed; default: all.
+        Columns to pack; default: all.
     **options
-        Other arguments of pack_dataset: size, fit, store, shuffle, seed, shards, workers, on_error, overwrite, resume, ...
+        Other arguments of pack_dataset: size, fit, store, shuffle, seed, shards, workers, on_error,
+        overwrite, resume, ...
 
     Returns
     -------
@@ -212,14 +216,16 @@ def from_hf(
     MissingDependencyError
         `datasets` is not installed (when this module is imported).
     UsageError
-        A column is not there, cannot be packed, or several could be the image or the label; or as pack_dataset raises.
+        A column does not exist or cannot be packed, several could be the image or the label, or see
+        pack_dataset.
     SourceError
         A sample does not fit, or holds None.
 
     Notes
     -----
-    Values are stored exactly. Images are turned upright as `datasets` does; those of different sizes need size=. Another column of
-    images, or of arrays, of the size of the image is a mask, which augmentation moves with it.
+    Values are stored exactly. Images are turned upright as `datasets` does; images that differ in size need
+    size=. Another column of images or arrays of the size of the image is a mask, which augmentation moves
+    with it.
 
     Examples
     --------
@@ -234,16 +240,17 @@ def from_hf(
     if isinstance(dataset, datasets.DatasetDict):
         if "split" in options:
             raise UsageError(
-                f"split: the dataset has splits of its own ({', '.join(dataset)}). Leave it out, or pass one of them."
+                f"split: the dataset already has splits ({', '.join(dataset)}). Leave it out, or pass one."
             )
         options["split"], first = {}, 0
         for name, part in dataset.items():
             options["split"][str(name)] = range(first, first := first + len(part))
         dataset = datasets.concatenate_datasets(list(dataset.values()))
     features = getattr(dataset, "features", None)
-    if features is None:  # or it is an IterableDatasetDict
+    if features is None:  # also for an IterableDatasetDict
         raise UsageError(
-            f"{type(dataset).__name__}: has no known features. Pass dataset.cast(features), one of its splits, or use pack_dataset."
+            f"{type(dataset).__name__}: has no known features. Pass dataset.cast(features), one of its"
+            " splits, or use pack_dataset."
         )
     names = [*features] if fields is None else list(fields)
     if missing := [name for name in (*names, image, label) if name is not None and name not in features]:
@@ -257,8 +264,8 @@ def from_hf(
     others = [name for name in names if isinstance(features[name], datasets.Image) and name != roles[IMAGE]]
     if others and options.get("size") is not None:
         raise UsageError(
-            f"size: {others[0]} holds images too, and only {roles[IMAGE]} would be resized. Resize both in the dataset, by map, or leave"
-            f" {others[0]} out by fields."
+            f"size: {others[0]} holds images too, and only {roles[IMAGE]} would be resized. Resize both in"
+            f" the dataset, by map, or leave {others[0]} out by fields."
         )
     renamed = {column: role for role, column in roles.items() if column is not None and column != role}
     forms = {renamed.get(name, name): _form(name, features[name]) for name in names}
@@ -270,7 +277,10 @@ def from_hf(
 
 
 def _only(features: Mapping[str, Any], names: Sequence[str], role: str, kind: type) -> str | None:
-    """Return the column that becomes the field `role`: the one of that name, or the only one of that kind. Raises UsageError."""
+    """Return the column for the field `role`: of that name, or the only column of its kind.
+
+    Raises UsageError.
+    """
     if role in names:
         return role
     found = [name for name in names if isinstance(features[name], kind)]
@@ -280,7 +290,10 @@ def _only(features: Mapping[str, Any], names: Sequence[str], role: str, kind: ty
 
 
 def _form(name: str, feature: Any) -> str | None:
-    """Return how pack_dataset declares the values of a feature; None: as the first ones show. Raises UsageError."""
+    """Return pack_dataset's declaration of a feature's values; None to infer it from the first.
+
+    Raises UsageError.
+    """
     if isinstance(feature, datasets.Image):
         return None
     if isinstance(feature, datasets.ClassLabel):
@@ -299,6 +312,6 @@ def _form(name: str, feature: Any) -> str | None:
             f"{dtype}[{','.join('*' if side is None else str(side) for side in sides)}]" if sides else dtype
         )
     raise UsageError(
-        f"{name}: is {feature}, which no field of a pack holds; images, numbers, text, bytes, arrays and lists of one kind of number are"
-        " packed. Leave it out by fields, or map it to such columns."
+        f"{name}: is {feature}, which a pack cannot store; images, numbers, text, bytes, arrays and lists"
+        " of one kind of number are allowed. Leave it out by fields, or map it to such columns."
     )

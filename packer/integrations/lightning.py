@@ -1,7 +1,8 @@
 """PackedDataModule: the packs of a training as Lightning's DataModule.
 
-Its loaders are PackedBatchDatasets, which Lightning asks for their state at each checkpoint, and for ``set_epoch`` before each epoch;
-what is here only chooses their arguments: device and ranks from the Trainer, and no chance where a model is judged.
+Its loaders are PackedBatchDatasets: Lightning saves their state in checkpoints, and calls their ``set_epoch``
+before each epoch. This module only chooses their arguments: device and ranks of the Trainer, and no
+randomness in evaluation.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _TRAIN_ONLY = ("order", "ends", "drop_last")
 
 
 class CountAnew(lightning.Callback):  # type: ignore[misc]
-    """A callback for going on in mid-epoch with another number of devices, or batch size: Lightning counts the epoch's batches anew.
+    """A callback that corrects Lightning's batch count if an epoch resumes on other devices or batch sizes.
 
-    PackedDataModule has it already; pass it to the Trainer where the datasets are given to ``fit`` themselves.
+    PackedDataModule adds it; pass it to the Trainer if you pass datasets to ``fit`` directly.
     """
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Set the count of batches that are done to what is missing of the epoch's length."""
+        """Set the number of finished batches to the epoch's length minus the batches left."""
         data = trainer.train_dataloader
         if isinstance(data, PackedBatchDataset):
             current = trainer.fit_loop.epoch_loop.batch_progress.current
@@ -49,37 +50,39 @@ class CountAnew(lightning.Callback):  # type: ignore[misc]
 class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
     """A LightningDataModule whose loaders are `PackedBatchDataset`.
 
-    Under every strategy each rank loads its part, whatever `use_distributed_sampler` says. Checkpoints hold the place in the epoch,
-    and ``fit(..., ckpt_path=...)`` goes on with the next row, on any number of devices.
+    Under every strategy each rank loads its part, whatever `use_distributed_sampler` says. Checkpoints hold
+    the position in the epoch, and ``fit(..., ckpt_path=...)`` resumes with the next row, on any number of
+    devices.
 
-    Training rows are shuffled and augmented. Where a model is judged, rows come as they lie, each once, with `eval_augment`: so
-    metrics that are summed over the ranks are exact. (All ranks get equally many batches: where the last rows are fewer than the
-    ranks, by another batch size.)
+    Training rows are shuffled and augmented. Evaluation reads rows in stored order, each once, with
+    `eval_augment`, so metrics summed over the ranks are exact. (All ranks get equally many batches: if the
+    last rows are fewer than the ranks, the batch size is changed.)
 
     Parameters
     ----------
     train, val, test, predict : path, Pack, list of them, or mapping, optional
-        Packs, as PackedBatchDataset takes them; or a mapping of its arguments that differ from the others', with ``"path"``:
-        ``val={"path": "photos.h5", "split": "val", "batch_size": 512}``.
+        Packs, as PackedBatchDataset takes them; or a mapping with ``"path"`` and arguments for this loader
+        alone: ``val={"path": "photos.h5", "split": "val", "batch_size": 512}``.
     batch_size : int
         Rows of a batch, per device.
     augment : sequence of transforms, Pipeline, str or mapping, optional
-        Augmentation of the training images. Normalize() without numbers means the mean and std of `train`, for all four.
+        Augmentation of the training images. Normalize() without numbers uses mean and std of `train` for all.
     eval_augment : the same, optional
-        Augmentation of all others; needed where `augment` is given. ``[]``: images as stored.
+        Augmentation of the other loaders; required with `augment`. ``[]``: images as stored.
     shuffle : bool
         Shuffle the training rows.
     device : str or torch.device, optional
-        Device of the batches; default: the Trainer's, if it is a CPU or a CUDA device. To others Lightning moves them.
+        Device of the batches; default: the Trainer's, if it is a CPU or a CUDA device. Lightning moves
+        batches to other devices.
     **options
-        Other arguments of PackedBatchDataset, for all four; `order`, `ends` and `drop_last` for `train` alone.
+        Other arguments of PackedBatchDataset, for all four; `order`, `ends` and `drop_last` only for `train`.
 
     Raises
     ------
     MissingDependencyError
         Lightning is not installed (when this module is imported).
     UsageError
-        An argument is wrong, said when the loader is made.
+        An argument is wrong; raised when the loader is created.
 
     Examples
     --------
@@ -87,8 +90,8 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
 
         from packer.integrations.lightning import PackedDataModule
 
-        data = PackedDataModule("train.h5", batch_size=8, augment="RandomHorizontalFlip(), Normalize()", val="train.h5",
-                                eval_augment="Normalize()")
+        data = PackedDataModule("train.h5", batch_size=8, augment="RandomHorizontalFlip(), Normalize()",
+                                val="train.h5", eval_augment="Normalize()")
         lightning.Trainer(max_epochs=2).fit(model, data)
     """
 
@@ -112,7 +115,7 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
         self._augment, self._eval_augment = augment, eval_augment
         self._shuffle, self._device, self._options = shuffle, device, options
         self._made: dict[str, PackedBatchDataset] = {}
-        # Lightning looks for these, and warns of those it has no step for
+        # Lightning looks for these methods, and warns of those that have no matching step
         for role, source in self._sources.items():
             if source is not None:
                 setattr(self, f"{role}_dataloader", partial(self.loader, role))
@@ -129,7 +132,7 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
         self._made.clear()
 
     def loader(self, role: str) -> PackedBatchDataset:
-        """Return the batches of "train", "val", "test" or "predict"; ``train_dataloader()`` and so on call it where a pack is given."""
+        """Return the batches of "train", "val", "test" or "predict"; ``train_dataloader()`` etc. call it."""
         arguments = self._arguments(role)
         if role == "train":
             dataset = PackedBatchDataset(**arguments)
@@ -143,7 +146,7 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
         return dataset
 
     def _arguments(self, role: str) -> dict[str, Any]:
-        """Return the arguments of a dataset, without the augmentation of those that judge."""
+        """Return the arguments of a dataset, without the augmentation for evaluation."""
         source = self._sources[role]
         own = dict(source) if isinstance(source, Mapping) else {"path": source}
         common: dict[str, Any] = {"batch_size": self.batch_size, "device": str(self._device or "cpu")}
@@ -151,7 +154,7 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
             root = self.trainer.strategy.root_device
             if self._device is None and root is not None and root.type == "cuda":
                 common["device"] = str(root)
-            found = self.trainer.distributed_sampler_kwargs  # as the strategy counts copies of the model
+            found = self.trainer.distributed_sampler_kwargs  # the strategy's number of model replicas
             if found:
                 common |= {"rank": found["rank"], "world_size": found["num_replicas"]}
         if role == "train":
@@ -159,20 +162,21 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
             return common | shuffle | {"augment": self._augment} | self._options | own
         if "transform" in self._options and "transform" not in own:
             raise UsageError(
-                f"transform: is given for all, and may draw; one for {role} is needed, or none."
+                f"transform: is given for all, and may draw; {role} needs a transform without draws, or none."
                 f" Pass {role}={{'path': ..., 'transform': ...}}."
             )
         shared = {name: value for name, value in self._options.items() if name not in _TRAIN_ONLY}
         return common | shared | own
 
     def _eval_views(self, role: str) -> Mapping[str, Pipeline] | Pipeline | None:
-        """Return the augmentation of a pack that a model is judged on, with the normalization of `train`."""
+        """Return the augmentation of an evaluation pack, with the normalization of `train`."""
         reference = self._arguments("train" if self._sources["train"] is not None else role)
         given = self._eval_augment
         if given is None and reference.get("augment", self._augment):
             raise UsageError(
-                "eval_augment: is missing, and augment is of the training images alone; a model is judged on images of the same size"
-                " and normalization, without draws. Pass for example eval_augment='CenterCrop(224), Normalize()', or [] for none."
+                "eval_augment: is missing, and augment is only for the training images; evaluation needs"
+                " images of the same size and normalization, without draws. Pass for example"
+                " eval_augment='CenterCrop(224), Normalize()', or [] for none."
             )
         if not given:
             return None
@@ -182,15 +186,15 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
 
 
 def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
-    """Return a dataset in the order of the pack, each row once, of equally many batches on all ranks.
+    """Return a dataset in stored order, each row once, with equally many batches on all ranks.
 
-    Where the last rows are fewer than the ranks, another batch size, the nearest, leaves enough for all.
+    If the last rows are fewer than the ranks, it takes the nearest batch size that leaves enough for all.
     """
     if "ends" in arguments or "drop_last" in arguments:
         return PackedBatchDataset(**arguments)
     even = PackedBatchDataset(**arguments, ends="even")
     rows, ranks, size = even.order.length, even.world_size, even.batch_size
-    if rows % (size * ranks) == 0 or rows < ranks:  # fewer rows than ranks: some have to come again
+    if rows % (size * ranks) == 0 or rows < ranks:  # with fewer rows than ranks some must be repeated
         return even
     even.close()
     size = next(b for b in (*range(size, 0, -1), *range(size, rows)) if not 0 < rows % (b * ranks) < ranks)

@@ -202,8 +202,7 @@ class Share:
         equally many rows a rank, rounded up; the missing rows, fewer than world_size, are taken from the
         beginning of the epoch's sequence, as torch's DistributedSampler does. "uneven" splits it as evenly as
         possible, the first ranks getting the odd rows; with fewer rows than ranks the last ranks get no batch
-        (`differs`). "drop" leaves it out. "pad" fills it up with rows from the beginning of the epoch's
-        sequence.
+        (`differs`). "drop" leaves it out. "pad" fills it up with rows from the beginning of the epoch.
     origin : int
         Positions that were handed out before, 0 <= origin <= n.
 

@@ -72,7 +72,8 @@ class Regions(Interleaved):
     Two ranks read eight rows each, those of a single region:
 
     >>> from packer.orders.epochs import Share
-    >>> [sorted(order.within(Share(16, 2, 2, rank).positions(0, 4), epoch=1).rows().tolist()) for rank in (0, 1)]
+    >>> read = [Share(16, 2, 2, rank).positions(0, 4) for rank in (0, 1)]
+    >>> [sorted(order.within(positions, epoch=1).rows().tolist()) for positions in read]
     [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]]
     """
 

@@ -124,7 +124,9 @@ class Balanced(RowOrder):
     --------
     >>> from packer.orders.runs import Subset
     >>> labels = np.array([0, 0, 0, 1])
-    >>> about = Context(Subset([(0, 4)]), row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels)
+    >>> about = Context(
+    ...     Subset([(0, 4)]), row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels
+    ... )
     >>> Balanced().bind(about).within(one_run(0, 4), epoch=0).rows().tolist()
     [3, 2, 3, 0]
     """

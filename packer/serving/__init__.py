@@ -1,7 +1,7 @@
-"""New images, made what the rows of a pack are: what a model in service needs of its training.
+"""New images processed as the rows of a pack were, for models in service.
 
-    preprocess.py       Preprocess: rows as conversion makes them, and batches as loading augments them; its record for JSON
-    given_images.py     a path, bytes, an image of Pillow or an array, as what conversion decodes
+    preprocess.py       Preprocess: rows as conversion stores them, batches as loading augments them
+    given_images.py     a path, bytes, a Pillow image or an array, as input of conversion
 
 Start with preprocess.py. Imports: augment, codecs, convert, format, inputs, load, orders, pixels, read.
 """

@@ -1,4 +1,4 @@
-"""Images that a caller hands over, as what conversion decodes: the bytes of a file, or an image of Pillow."""
+"""A caller's images as input of conversion: bytes of a file, or a Pillow image."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PNG_MODES = frozenset(("1", "L", "LA", "P", "I;16", "RGB", "RGBA"))
 
 
 def decodable(image: Any, spec: PixelSpec) -> Encoded:
-    """Return an image as what DecodeResize takes. Raises ImageError for a file that cannot be read, UsageError.
+    """Return an image as input of DecodeResize. Raises ImageError for a file that cannot be read, UsageError.
 
-    image: a path; the bytes of a file; an image of Pillow; or an array, RGB as everywhere. The last two are taken as
-        files that lose nothing.
+    image: a path; the bytes of a file; a Pillow image; or an array, RGB as everywhere. Images and arrays
+        become lossless files.
     """
     if isinstance(image, str | os.PathLike):
         try:
@@ -37,13 +37,13 @@ def decodable(image: Any, spec: PixelSpec) -> Encoded:
     if isinstance(image, Image.Image):
         return _png(image) if spec.deep else image
     raise UsageError(
-        f"images: a {type(image).__name__} is given; a path, the bytes of a file, an image of Pillow, an array uint8"
-        " [h, w, 3] in RGB order, or a list of such are allowed. Pass one of them."
+        f"images: a {type(image).__name__} is given; a path, the bytes of a file, a Pillow image, an array"
+        " uint8 [h, w, 3] in RGB order, or a list of these are allowed. Pass one of them."
     )
 
 
 def _of_array(array: NDArray[Any], spec: PixelSpec) -> Encoded:
-    """Return an array as a file: bands as .npy, which conversion reads too, colours as what Pillow makes of them."""
+    """Return an array as a file: bands as .npy, which conversion reads too, colours by Pillow."""
     bands = isinstance(spec.channels, int)
     deep = array.dtype == np.uint16 and (spec.deep or array.ndim == 2)
     shaped = array.ndim == 2 or (array.ndim == 3 and (bands or array.shape[2] in (1, 3, 4)))
@@ -63,7 +63,7 @@ def _of_array(array: NDArray[Any], spec: PixelSpec) -> Encoded:
 
 
 def _png(image: Image.Image) -> bytes:
-    """Return an image as a PNG file, which has its orientation too. Raises ImageError."""
+    """Return an image as a PNG file, with its EXIF orientation. Raises ImageError."""
     file = io.BytesIO()
     exif = image.getexif()
     if image.mode in ("I", "F"):

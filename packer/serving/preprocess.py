@@ -1,4 +1,4 @@
-"""Preprocess: new images become rows, by the code that converts, and batches, by the code that loads."""
+"""Preprocess: new images become rows by the conversion code, and batches by the loading code."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _MEMBERS = (
     "normalization",
     "augment",
 )
-_TRIED = 4096  # draws that are compared: of a transform with p=0.001 one in 60 is not noticed
+_TRIED = 4096  # draws to compare: a transform with p=0.001 is missed 1 time in 60
 
 
 class Preprocess:
-    """A function from new images to what a model that was trained from a pack expects.
+    """A function from new images to the input of a model that was trained on a pack.
 
     Parameters
     ----------
     pack : Pack, path or mapping
-        A pack that was converted from images; or what `to_dict` returned, which needs no pack.
+        A pack that was converted from images; or the result of `to_dict`, which needs no pack.
     augment : text, list of transforms or Pipeline, optional
-        What validation used, such as ``"CenterCrop(224), Normalize()"``, without chance. Normalize() means what it
-        does in PackedBatchDataset. Default: that of the mapping, if there is one.
+        Augmentation of validation, without randomness, such as ``"CenterCrop(224), Normalize()"``.
+        Normalize() means the same as in PackedBatchDataset. Default: that of the mapping, if any.
 
     Attributes
     ----------
@@ -74,8 +74,8 @@ class Preprocess:
 
     Notes
     -----
-    Picklable; one object serves any number of threads. Bytes are those of the pack for equal versions of OpenCV,
-    simplejpeg and Pillow.
+    Picklable and thread-safe. Results equal the pack's bytes for equal versions of OpenCV, simplejpeg and
+    Pillow.
 
     Examples
     --------
@@ -126,23 +126,23 @@ class Preprocess:
 
         Parameters
         ----------
-        images : path, bytes, Pillow image or array, or a list of such
-            Bytes are those of an image file. An array is uint8 [h, w, 3] in RGB order (grey: [h, w]; with alpha:
-            [h, w, 4]; a pack's bands: [h, w, C]). It, or an image of Pillow, is taken as a PNG file of it.
+        images : path, bytes, Pillow image or array, or a list of these
+            Bytes are those of an image file. An array is uint8 [h, w, 3] in RGB order (grey: [h, w]; with
+            alpha: [h, w, 4]; a pack's bands: [h, w, C]). Arrays and Pillow images are converted as PNG files.
 
         Returns
         -------
         array or tensor
-            Of one image: uint8 or uint16 [H, W, C], the row that conversion would have made, as it is loaded; with
-            `augment` a tensor [C, H, W]. Of a list: [N, H, W, C] or [N, C, H, W]; a list of arrays where rows have
-            sizes of their own.
+            Of one image: uint8 or uint16 [H, W, C], the row that conversion would have stored, as it is
+            loaded; with `augment` a tensor [C, H, W]. Of a list: [N, H, W, C] or [N, C, H, W]; a list of
+            arrays if rows differ in size.
 
         Raises
         ------
         ImageError
-            An image cannot be read or decoded; it is named.
+            An image cannot be read or decoded; the message names it.
         UsageError
-            Something else is given.
+            The argument is something else.
         """
         several = isinstance(images, list | tuple)
         given: Sequence[Any] = images if several else [images]
@@ -150,7 +150,7 @@ class Preprocess:
         return made if several else made[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it needs as plain values: for JSON, or beside the weights in a checkpoint."""
+        """Return its settings as plain values, for JSON, or for a checkpoint beside the weights."""
         augment = None if self._pipeline is None else ", ".join(map(repr, self._pipeline.transforms))
         return {**self._record, "augment": augment}
 
@@ -161,7 +161,7 @@ class Preprocess:
         return f"Preprocess({self.to_dict()!r})"
 
     def _rows(self, given: Sequence[Any]) -> Any:
-        """Return rows of one size."""
+        """Return rows of a pack with images of one size."""
         rows = np.empty((len(given), *self._spec.shape), self._spec.dtype)
         for number, image in enumerate(given):
             with _named(image, number, len(given)):
@@ -173,7 +173,7 @@ class Preprocess:
         return self._pipeline(as_tensor(rows, self._image), np.arange(len(rows)))
 
     def _pictures(self, whole: WholePictures, given: Sequence[Any]) -> Any:
-        """Return rows of sizes of their own."""
+        """Return rows of a pack with images that differ in size."""
         files, sizes = [], []
         for number, image in enumerate(given):
             with _named(image, number, len(given)):
@@ -187,7 +187,7 @@ class Preprocess:
         return _cropped(self._pipeline, pack, images)
 
     def _fitted(self, augment: One) -> Pipeline:
-        """Return the pipeline for the rows. Raises UsageError for one that draws, or takes no such images."""
+        """Return the pipeline for the rows. Raises UsageError if it draws, or does not take such images."""
         header = Header(0, 1, (self._image,), {}, statistics={"image": self._record["normalization"]})
         views = {"image": pipeline_of(augment, header)}
         ragged = None if self._whole is None else "cpu"
@@ -196,16 +196,17 @@ class Preprocess:
         drawn = pipeline.sample(np.arange(_TRIED), sizes=sizes)
         if pipeline.mixes or any((x != x[:1]).any() for draws in drawn for x in draws.values()):
             raise UsageError(
-                f"augment: {', '.join(type(one).__name__ for one in pipeline.transforms)} changes images at random; in"
-                " service nothing is drawn. Pass what validation used, for example 'CenterCrop(224), Normalize()'."
+                f"augment: {', '.join(type(one).__name__ for one in pipeline.transforms)} changes images at"
+                " random; only transforms without draws are allowed here. Pass the augmentation of"
+                " validation, for example 'CenterCrop(224), Normalize()'."
             )
         return pipeline
 
 
 def record_of(pack: Pack, augment: Any = None) -> dict[str, Any]:
-    """Return how an image becomes a row of a pack that was made of images, as `Preprocess.to_dict` has it.
+    """Return how an image becomes a row of a pack that was converted from images: `Preprocess.to_dict`.
 
-    augment: in which Normalize() may stand, whose numbers are recorded.
+    augment: if it contains Normalize(), its numbers are recorded.
     """
     options, image = pack.header.provenance.get("options", {}), pack.header.field("image")
     known: Mapping[str, Sequence[float]] | None = pack.header.normalization
@@ -226,34 +227,36 @@ def record_of(pack: Pack, augment: Any = None) -> dict[str, Any]:
 
 
 def _check_converted(pack: Pack) -> None:
-    """Raise UsageError for a pack that does not say how an image becomes a row."""
+    """Raise UsageError for a pack that does not record how an image becomes a row."""
     options = pack.header.provenance.get("options", {})
     if pack.header.table is not None:
         raise UsageError(f"{pack.path}: was made of a table, not of images. Take packer.tables.apply.")
     if not options.keys() >= _OPTIONS or all(f.name != "image" for f in pack.fields):
         raise UsageError(
-            f"{pack.path}: does not say how an image becomes a row; packs that were converted from images do, not those"
-            " of samples from Python, nor several as one. Pass one such pack, or make the row as your dataset does."
+            f"{pack.path}: does not record how an image becomes a row; packs that were converted from images"
+            " do, but not those of samples from Python, nor joined packs. Pass one such pack, or make the row"
+            " as your dataset does."
         )
     if "repack" in options:
         raise UsageError(
-            f"{pack.path}: its rows were written anew by packer repack, and may differ from what one conversion makes."
-            f" Pass the pack that they come from, or one converted with {Option('like', pack.path)}."
+            f"{pack.path}: its rows were rewritten by packer repack, and may differ from the rows of one"
+            " conversion. Pass the pack that they come from, or one converted with"
+            f" {Option('like', pack.path)}."
         )
 
 
 def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record, of which JSON may have made other types. Raises UsageError for another mapping."""
+    """Return a record whose types JSON may have changed. Raises UsageError for other mappings."""
     if missing := [name for name in _MEMBERS if name not in record]:
         raise UsageError(
-            f"pack: the mapping has no {missing[0]!r}; what to_dict() returned is allowed. Pass that."
+            f"pack: the mapping has no {missing[0]!r}; only the result of to_dict() is allowed. Pass that."
         )
     return {name: record[name] for name in _MEMBERS}
 
 
 @contextmanager
 def _named(image: Any, number: int, count: int) -> Iterator[None]:
-    """Name an image in its error: by its path, or its number where there are several."""
+    """Name an image in its error: by its path, or by its number if there are several."""
     try:
         yield
     except ImageError as error:
@@ -262,19 +265,19 @@ def _named(image: Any, number: int, count: int) -> Iterator[None]:
 
 
 class _GivenPictures(ArrayStore):
-    """Pictures in memory in the place of a pack's."""
+    """A store of images in memory, in place of a pack's."""
 
     def __init__(self, pack: Pack, images: EncodedImages) -> None:
         super().__init__(pack, pack.fields, len(images.sizes))
         self._images = images
 
     def pictures(self, name: str, rows: Runs, *, shared: bool = False) -> EncodedImages:
-        """Return all of them."""
+        """Return all images."""
         return self._images
 
 
 def _cropped(pipeline: Pipeline, pack: Pack, images: EncodedImages) -> torch.Tensor:
-    """Return pictures of sizes of their own made alike, as the loader does as it reads them."""
+    """Return images that differ in size, cropped and resized as the loader does while it reads them."""
     import torch
 
     from packer.load.ragged_rows import CropFiller

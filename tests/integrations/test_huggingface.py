@@ -184,8 +184,8 @@ def test_columns_are_found_named_and_chosen(datasets: ModuleType, tmp_path: Path
         (): "label: fine and coarse could be it. Pass label='fine', or another.",
         (
             ("label", "fine"),
-        ): "when: is Value('date32'), which no field of a pack holds; images, numbers, text, bytes, arrays and lists"
-        " of one kind of number are packed. Leave it out by fields, or map it to such columns.",
+        ): "when: is Value('date32'), which a pack cannot store; images, numbers, text, bytes, arrays and lists"
+        " of one kind of number are allowed. Leave it out by fields, or map it to such columns.",
         (
             ("image", "pic"),
         ): "pic: is no column of the dataset, which has img, fine, coarse, when. Pass some of these.",
@@ -226,7 +226,7 @@ def test_values_that_are_missing_are_told(datasets: ModuleType, tmp_path: Path):
     with pytest.raises(SourceError, match="every sample has a value in every field"):
         from_hf(dataset, tmp_path / "p.h5")
     parts = datasets.DatasetDict({"train": dataset, "test": dataset})
-    with pytest.raises(UsageError, match=r"^split: the dataset has splits of its own \(train, test\)\."):
+    with pytest.raises(UsageError, match=r"^split: the dataset already has splits \(train, test\)\."):
         from_hf(parts, tmp_path / "p.h5", split="a=1")
     assert not list(tmp_path.iterdir())
 

@@ -189,7 +189,7 @@ def test_other_arguments_go_to_all_and_a_mapping_has_its_own(packs: tuple[Path, 
     [
         (
             {"augment": "RandomResizedCrop(16), Normalize()"},
-            r"^eval_augment: is missing, and augment is of the training images alone; .* Pass for example eval_augment='CenterCrop",
+            r"^eval_augment: is missing, and augment is only for the training images; .* Pass for example eval_augment='CenterCrop",
         ),
         (
             {"transform": lambda sample: sample},

@@ -178,8 +178,8 @@ def test_packs_that_do_not_tell_are_refused(folder: Path, tmp_path: Path) -> Non
 
     pack_dataset({"image": np.zeros((4, 8, 8, 3), np.uint8)}, out)
     assert refused() == (
-        f"{out}: does not say how an image becomes a row; packs that were converted from images do, not those of samples from Python,"
-        " nor several as one. Pass one such pack, or make the row as your dataset does."
+        f"{out}: does not record how an image becomes a row; packs that were converted from images do, but not those of samples"
+        " from Python, nor joined packs. Pass one such pack, or make the row as your dataset does."
     )
     (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
     convert_table(tmp_path / "t.csv", out, overwrite=True)
@@ -187,12 +187,12 @@ def test_packs_that_do_not_tell_are_refused(folder: Path, tmp_path: Path) -> Non
     convert_images(folder, out, size=32, overwrite=True)
     repack(out, tmp_path / "again.h5", size=16)
     assert refused(tmp_path / "again.h5") == (
-        f"{tmp_path}/again.h5: its rows were written anew by packer repack, and may differ from what one conversion makes. Pass the"
+        f"{tmp_path}/again.h5: its rows were rewritten by packer repack, and may differ from the rows of one conversion. Pass the"
         f" pack that they come from, or one converted with like='{tmp_path}/again.h5'."
     )
     assert (
         refused({"size": [3, 3]})
-        == "pack: the mapping has no 'fit'; what to_dict() returned is allowed. Pass that."
+        == "pack: the mapping has no 'fit'; only the result of to_dict() is allowed. Pass that."
     )
 
 
@@ -215,7 +215,8 @@ def test_what_cannot_be_used_is_one_sentence(folder: Path, tmp_path: Path) -> No
             preprocess(images)
     for augment in ("RandomCrop(20), Normalize()", "RandomHorizontalFlip(0.01)", "MixUp(num_classes=2)"):
         with pytest.raises(
-            UsageError, match=r" changes images at random; in service nothing is drawn\. Pass what"
+            UsageError,
+            match=r" changes images at random; only transforms without draws are allowed here\. Pass the",
         ):
             Preprocess(tmp_path / "p.h5", augment)
     assert Preprocess(tmp_path / "p.h5", "RandomHorizontalFlip(1), RandomGrayscale(1)")([photo]).shape == (

@@ -527,7 +527,7 @@ def test_a_process_that_may_not_start_others(pack: Pack):
     process.close()
     receiver.close()
     sender.close()
-    assert text.endswith("Pass num_workers=0: the dataset brings its own.")
+    assert text.endswith("Pass num_workers=0: the dataset starts its own.")
 
 
 SCRIPT = """
