@@ -654,7 +654,9 @@ def test_views_of_neighbouring_seeds_differ(paired: Pack):
 
 def test_blending_in_a_choice_is_refused_beside_masks(paired: Pack):
     augment = [RandomChoice([CutMix(num_classes=4), MixUp(num_classes=4)])]
-    with pytest.raises(UsageError, match="MixUp blends images, and values of the mask 'mask' cannot be blended"):
+    with pytest.raises(
+        UsageError, match="MixUp blends images, and values of the mask 'mask' cannot be blended"
+    ):
         PackedBatchDataset(paired, 8, augment=augment, fields=["image", "mask", "label"])
     assert (
         len(next(iter(PackedBatchDataset(paired, 8, augment=augment, fields=["image", "label"]))).label[0])

@@ -322,7 +322,7 @@ def test_a_record_goes_on_with_its_lengths() -> None:
             (50, 30),
             (2, 1),
             {"orders": []},
-            r"state_dict: the orders of its packs are \[\]; one for each is needed.",
+            r"state_dict: the orders of its packs are \[\]; one for each pack is needed.",
         ),
         (
             (50, 30),
@@ -350,7 +350,7 @@ def test_what_cannot_be_mixed_is_refused() -> None:
         Mixture(rows=0)
     with pytest.raises(
         UsageError,
-        match=r"pack 2 of 2: of 80 rows of an epoch its weight of 0.001 gives 0, and it has 30 to draw; one at least",
+        match=r"pack 2 of 2: of 80 rows of an epoch its weight of 0.001 gives 0, and it has 30 to draw; at least one",
     ):
         mixture_of((50, 30), (1, 0.001))
     with pytest.raises(
