@@ -533,7 +533,7 @@ for limit in (1 << 40, 0):
     )
     sentence = (
         "SpaceError shared memory: a batch does not fit; it is full, or was truncated."
-        " Give it more room (docker run --shm-size).\n"
+        " Make it larger (docker run --shm-size).\n"
     )
     assert (done.stdout, done.stderr, done.returncode) == (2 * sentence, "", 0)
 
