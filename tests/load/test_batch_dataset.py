@@ -213,7 +213,7 @@ def test_an_edited_file_is_refused_with_the_remedy(tmp_path: Path):
     make_pack(path)
     with h5py.File(path, "a") as file:
         file.attrs["note"] = 1
-    said = rf"was opened for writing since .* Run packer seal {re.escape(str(path))}\."
+    said = rf"was opened for writing after .* Run packer seal {re.escape(str(path))}\."
     with pytest.raises(FormatError, match=said):
         PackedBatchDataset(path, 10)
     with pytest.raises(FormatError, match=said):
