@@ -145,7 +145,7 @@ def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Pa
     own = next(line for line in run("info", "train.h5").out.splitlines() if line.startswith("image  "))
     numbers = own.removeprefix("image").strip()
     assert (
-        f"normalize  {numbers}: from the pack given as --like; Normalize() as text uses them"
+        f"normalize  {numbers}: of the pack that it was made like; Normalize() as text uses them"
         in run("info", "test.h5").out
     )
 
