@@ -97,6 +97,8 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             )
     missing, unknown = [], []
     for w in job.plan.layout.members:
+        if w.column.role == DEALING:
+            continue
         c = transform.column(w.column.name)
         if c.role == "feature" and c.type == "category":
             if count := len(set(texts[w.index]).difference(c.categories or ())):

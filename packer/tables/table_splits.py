@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.convert.splits import (
     Ints,
     Split,
@@ -19,8 +20,10 @@ from packer.convert.splits import (
     names_of,
     note_on_groups,
 )
+from packer.errors import SourceError
+from packer.sentence import Option
 from packer.tables.staging import StagedTable
-from packer.tables.transform.column_types import TEXT, shortest
+from packer.tables.transform.column_types import TEXT, is_missing, shortest
 from packer.tables.transform.table_transform import TableTransform
 
 _STEP = 1 << 18  # rows read at once
@@ -50,7 +53,15 @@ def find_owners(
     first, last, shares = split.portions(staged.rows)
 
     def read(name: str) -> ColumnCodes:
-        return ColumnCodes(plan, staged, name, first, staged.rows - last)
+        column = ColumnCodes(plan, staged, name, first, staged.rows - last)
+        if empty := column.missing():  # of a column that is a feature or kept, too: no bad rows
+            raise SourceError(
+                f"{subject}: column {name!r} decides the split of each row and is empty in"
+                f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass ",
+                Option("on_error", "skip"),
+                ".",
+            )
+        return column
 
     group = None if split.group is None else read(split.group)
     if split.column is not None:
@@ -113,6 +124,12 @@ class ColumnCodes:
             ends = (x["at"] + x["length"]).tolist()
             texts = (bytes(blob[a:b]) for a, b in zip(x["at"].tolist(), ends, strict=True))
             yield np.array([self._numbers.setdefault(text, len(self._numbers)) for text in texts])
+
+    def missing(self) -> int:
+        """Return the number of empty cells."""
+        records = np.memmap(self._staged.path, self._staged.dtype, "r")[self._name]
+        pieces = range(self._rows.start, self._rows.stop, _STEP)
+        return sum(int(is_missing(records[at : min(at + _STEP, self._rows.stop)]).sum()) for at in pieces)
 
     def different(self, most: int) -> NDArray[Any] | None:
         """Return the different values, rising, None if there are more than so many."""

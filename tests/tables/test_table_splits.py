@@ -124,6 +124,26 @@ def test_what_columns_of_splits_are_refused(table: Path):
         convert(table, Split("a=0.5,b=0.5", group="patient"))
 
 
+@pytest.mark.parametrize("more", [{"keep": ["set"]}, {"features": ["i", "set"]}])
+def test_an_empty_cell_of_a_stored_column_decides_no_split(table: Path, more: dict[str, Any]):
+    """It was taken for another split, or the row for one of none."""
+    frame = pandas.read_csv(table)
+    frame.loc[3, "set"] = None
+    frame.to_csv(table, index=False)
+    with pytest.raises(SourceError, match="column 'set' decides the split of each row and is empty in 1 row"):
+        convert(table, Split(column="set"), **more)
+
+
+@pytest.mark.parametrize("split", [Split(column="set"), Split("train=80,val=20", group="patient")])
+def test_a_table_is_mapped_like_one_without_the_columns_of_splits(table: Path, split: Split):
+    frame = pandas.read_csv(table)
+    expected = convert(table, split)[0].header.splits
+    frame.drop(columns=["set", "patient"]).to_csv(table.parent / "less.csv", index=False)
+    like = convert_table(table.parent / "less.csv", table.parent / "like.h5", label="y", features=["i"]).out
+    found = convert_table(table, table.parent / "u.h5", like=like, split=split).out
+    assert open_pack(found).header.splits == expected
+
+
 def test_the_pack_says_how_rows_were_dealt(table: Path):
     """A damaged pack is made again, more rows are added, and another table is mapped alike."""
     split = Split(column="set")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, as_float, is_missing
+from packer.tables.transform.column_types import DEALING, MISSING_INTEGER, TableColumn, as_float, is_missing
 from packer.tables.transform.records import RecordLayout, RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
@@ -51,6 +51,8 @@ class RowMapper:
         self._wanted = {w.column.name: w for w in layout.members}
         self._codes: dict[str, NDArray[np.int64]] = {}
         for w in layout.members:
+            if w.column.role == DEALING:  # with `like`, the other pack's table may lack it
+                continue
             c = transform.column(w.column.name)
             if c.type == "category":
                 self._codes[c.name] = _codes(c, dictionaries.get(w.index, ()))
