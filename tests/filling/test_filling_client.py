@@ -267,7 +267,7 @@ def test_of_a_pack_that_another_process_makes_no_processes_are_started_meanwhile
 
 
 def test_limits_are_told_in_one_sentence(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*args: Any, **named: Any) -> Any:
         raise OSError(24, "Too many open files")
