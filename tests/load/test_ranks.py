@@ -97,6 +97,7 @@ def test_wrong_ranks_are_sentences():
 def test_a_dataset_made_before_the_process_group_follows_it(pack: Pack, monkeypatch: pytest.MonkeyPatch):
     dataset = PackedBatchDataset(pack, 5, output="numpy", fields=("label",))
     assert (len(dataset), dataset.rank, dataset.world_size) == (21, 0, 1)
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)  # of other tests in this process
     monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
     assert (len(dataset), dataset.rank, dataset.world_size) == (3, 3, 8)
     assert [batch.label[0] // 3 for batch in dataset][:2] == [15, 55]
