@@ -78,7 +78,7 @@ def find_owners(
         codes = group.all_codes()
         stratum = np.zeros(len(codes), np.int64) if label is None else label.all_codes()
         owners = group_owners(codes, stratum, shares, seed)
-        numbers = owners.astype(np.uint8)[codes]
+        numbers = owners.astype(np.min_scalar_type(len(shares)))[codes]
         return Owners(tuple(shares), numbers, (note_on_groups(split, shares, owners, numbers),))
     if label is None:
         return None

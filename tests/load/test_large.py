@@ -18,8 +18,10 @@ FIELDS = (Field("features", "<f4", (26,)), Field("label", "<i8", ()))
 
 CODE = """
 import json, sys, time
+started = time.process_time()
 import numpy as np
 from packer import PackedBatchDataset
+importing = time.process_time() - started
 for order in sys.argv[2:]:
     began = time.process_time()
     dataset = PackedBatchDataset(sys.argv[1], 1024, order=order, seed=3, output="numpy", placement="disk")
@@ -34,7 +36,8 @@ for order in sys.argv[2:]:
     dataset.close()  # what it reads ahead is not the next one's
     with open("/proc/self/status") as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    told = {"seconds": seconds, "rows": rows, "wanted": count * 1024, "late": late, "peak_mb": peak / 1e3, "len": len(dataset)}
+    told = {"importing": importing, "seconds": seconds, "peak_mb": peak / 1e3}
+    told |= {"rows": rows, "wanted": count * 1024, "late": late, "len": len(dataset)}
     print(json.dumps({"order": order} | told))
 """
 
@@ -66,7 +69,7 @@ def test_the_first_batch_of_a_billion_rows(billion: Path):
         assert (found["rows"], found["late"], found["len"]) == (found["wanted"], 1024, -(-ROWS // 1024)), (
             found
         )
-        # Of the processor, as others may use the machine. A nanosecond a row would be a second.
-        assert found["seconds"] < 0.5, found
+        # Of the processor, as others may use the machine. A nanosecond a row would be a second, thrice the imports.
+        assert found["seconds"] < found["importing"], found
         # One byte a row would be a gigabyte, and the pages of the scattered rows, were they kept, 272 MB beside the imports.
         assert found["peak_mb"] < 290, found

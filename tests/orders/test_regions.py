@@ -49,9 +49,14 @@ def test_the_sequences_are_frozen() -> None:
         assert epoch_of(order, n, epoch, seed) == expected
 
 
-@given(BOUND, st.integers(0, 600))
+@given(BOUND, st.integers(0, 1500))
 def test_every_order_of_regions_keeps_its_promises(order: Regions, n: int) -> None:
     check_order(order, n)
+
+
+def test_epochs_and_seeds_differ() -> None:
+    order = Regions(4, 2, 5, 16)
+    assert len({tuple(epoch_of(order, 300, epoch, seed)) for epoch in range(3) for seed in range(3)}) == 9
 
 
 @pytest.mark.parametrize("world", [1, 2, 4, 8])

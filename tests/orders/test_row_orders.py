@@ -115,6 +115,18 @@ def test_every_order_keeps_its_promises(order: RowOrder, n: int) -> None:
     check_order(order, n)
 
 
+@given(BOUND, SIZES)
+def test_touching_runs_are_joined(order: RowOrder, n: int) -> None:
+    placed = order.over(n, 5).within(one_run(0, n), 2)
+    assert (placed.starts[1:] != placed.starts[:-1] + placed.lengths[:-1]).all()
+
+
+@pytest.mark.parametrize("order", SHUFFLED)
+def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
+    sequences = [whole(order, 200, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert all(a != b for i, a in enumerate(sequences) for b in sequences[:i])
+
+
 @pytest.mark.parametrize("order", BILLION)
 def test_a_billion_rows_need_only_the_rows_asked_for(order: RowOrder) -> None:
     n = 10**9
@@ -149,6 +161,15 @@ def test_a_record_makes_the_same_order(name: str) -> None:
     assert isinstance(bound, RowOrder)
     assert BY_NAME[name]().bind(context(1000, 50)).resumed(bound.record(), 0) == bound
     assert BY_NAME[name]().bind(context(1000, 5, 64)).resumed(bound.record(), 0) == bound
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_record_of_another_order_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        BY_NAME[name]().resumed({"name": "weighted"}, 0)
+    assert str(error.value) == (
+        f"state_dict: was taken in the order 'weighted'; this dataset has {name!r}. Pass the order of the state."
+    )
 
 
 @pytest.mark.parametrize("record", [{}, {"name": 3}, None, "slices"])

@@ -113,6 +113,12 @@ def test_every_sampler_keeps_its_promises(order: RowOrder) -> None:
     check_order(order, order.subset.rows)
 
 
+@pytest.mark.parametrize("order", [weighted(np.arange(100)), balanced(np.arange(100) % 7)])
+def test_seed_and_epoch_change_the_sequence(order: RowOrder) -> None:
+    sequences = [whole(order, 100, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1, -1, 2**70)]
+    assert all(a != b for i, a in enumerate(sequences) for b in sequences[:i])
+
+
 @pytest.mark.parametrize(("make", "of"), [(weighted, np.ones(9)), (balanced, np.zeros(9, np.int64))])
 def test_an_epoch_is_as_long_as_asked_for(make: Any, of: object) -> None:
     assert make(of).length == 9
