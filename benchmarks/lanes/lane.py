@@ -72,7 +72,8 @@ class Lane:
 
     group: lanes that are measured together, since not all stores fit in the page cache at once.
     open: makes the loader, once; what it returns begins an epoch. rate: instead of open, of limits: images/s over some seconds.
-    workers: those tried, the fastest is kept. exact: whether the pixels are those of the pack, bit for bit.
+    workers: those tried, the fastest is kept. exact: whether the pixels are those of the pack, bit for bit;
+    if not, least_db: the least PSNR of an image against the pack's.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Lane:
     rate: Callable[[Setting], Callable[[float], float]] | None = None
     workers: tuple[int, ...] = (0,)
     exact: bool = True
+    least_db: float = 20.0
 
 
 OURS, JPEG, PLAIN, TABLES, STREAMS, BETON = "packer", "jpeg", "plain", "tables", "streams", "beton"

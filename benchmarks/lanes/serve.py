@@ -55,7 +55,8 @@ class Serving:
         """Compare an epoch with the pack."""
         if self._epoch is None:
             return {}
-        return check(self._epoch(), Rows.of(self._setting.work), exact=self._lane.exact)
+        lane = self._lane
+        return check(self._epoch(), Rows.of(self._setting.work), exact=lane.exact, least_db=lane.least_db)
 
     def run(self, seconds: float, touched: bool) -> dict[str, Any]:
         """Whole epochs, one at least, until the seconds have passed."""

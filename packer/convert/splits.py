@@ -224,8 +224,13 @@ def parse_spans(split: Mapping[str, Any]) -> dict[str, range]:
     ends = [0, *(span.stop for span in spans)]
     each_once = len(ranges) == len(split) and ends[:-1] == [span.start for span in spans]
     if not spans or not each_once or not all(str(name).strip() for name in split):
+        given = {
+            name: part if isinstance(part, range) or np.isscalar(part) else type(part).__name__
+            for name, part in split.items()
+        }
         raise UsageError(
-            f"split {dict(split)}: does not have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}}."
+            f"split {given}: are not ranges that have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}},"
+            " of samples that stand in the order of their splits."
         )
     return {str(name).strip(): split[name] for name in sorted(split)}
 

@@ -114,7 +114,7 @@ class PackingOptions:
         rename = {str(old): str(new) for old, new in (fields.rename or {}).items()}
         for name in rename.values():
             check_name(name)
-        spanned = isinstance(split, Mapping) and any(isinstance(part, range) for part in split.values())
+        spanned = isinstance(split, Mapping) and not all(map(np.isscalar, split.values()))
         return cls(
             Declared(forms, rename, fields.channels, sized),
             None if classes is None else tuple(parse_classes(classes)),

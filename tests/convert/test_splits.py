@@ -272,12 +272,15 @@ def test_splits_may_be_given_as_the_samples_of_each():
         {"a": range(3), "b": 0.5},
         {"a": range(0)},
         {" ": range(3)},
+        {"a": [0, 2], "b": [1, 3]},
     ],
     ids=str,
 )
 def test_ranges_have_each_sample_once(given_: Any):
     with pytest.raises(UsageError) as error:
         parse_spans(given_)
+    shown = {name: "list" if isinstance(part, list) else part for name, part in given_.items()}
     assert str(error.value) == (
-        f"split {given_}: does not have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}}."
+        f"split {shown}: are not ranges that have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}},"
+        " of samples that stand in the order of their splits."
     )
