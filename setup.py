@@ -22,6 +22,10 @@ class BuildLoops(build_ext):
 
     def run(self) -> None:
         """As build_ext does. pip shows the line only with -v, so packer.native says the same at first use."""
+        if STABLE_ABI and (self.inplace or self.editable_mode):
+            # The file of a build for this version of Python alone would be imported instead.
+            alone = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+            (ROOT / "packer" / "native" / alone).unlink(missing_ok=True)
         super().run()
         if not all(Path(self.get_ext_fullpath(extension.name)).exists() for extension in self.extensions):
             native = runpy.run_path(str(ROOT / "packer" / "native" / "__init__.py"))
