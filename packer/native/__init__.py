@@ -40,7 +40,7 @@ COSTS = {
     "csv": "reading CSV takes 27 times as long",
     "pixels": "converting images takes 2 to 3 times as long",
     "markers": "JPEG rows get no restart markers, and loading a part of a picture decodes all of it",
-    "gather": "copying rows out of a pack takes 2 to 10 times as long, and truncating it kills the process",
+    "gather": "copying rows out of a pack takes 2 to 10 times as long, and truncating the pack meanwhile kills the process",
     "sums": "statistics of tables take 11 times as long",
 }
 
