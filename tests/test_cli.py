@@ -215,7 +215,7 @@ def test_of_a_single_path_the_output_is_missing(run: Run):
     assert done == (
         2,
         "",
-        "Error: photos/: OUT is missing, the pack to make. Pass for example packer convert photos/ train.h5.\n",
+        "Error: photos/: OUT, the pack to write, is missing. Pass for example packer convert photos/ train.h5.\n",
     )
 
 
@@ -293,7 +293,7 @@ def test_resume_of_a_whole_pack_leaves_it_and_another_is_refused(photos: Path, r
         ),
         (
             ["--shard-rows", "5", "--shard-size", "2GB"],
-            "--shard-rows, --shard-size: both are given; one of them is used. Drop one.",
+            "--shard-rows, --shard-size: both are given; only one is allowed. Drop one.",
         ),
         (
             ["--shard-size", "2000"],
@@ -341,7 +341,7 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
     assert (found.code, found.out) == (1, "")
     assert re.fullmatch(
         r"p\.h5: rows 0 to 23 of 'image' are damaged \(block 0: its checksum differs\)\. .*\n"
-        r"To make damaged blocks anew from the images: packer verify p\.h5 --repair SRC\n",
+        r"To write damaged blocks again from the images: packer verify p\.h5 --repair SRC\n",
         found.err,
     )
     record = json.loads(run("verify", "p.h5", "--json").out)
@@ -354,13 +354,13 @@ def test_verify_names_the_damage_and_repairs_it(photos: Path, run: Run):
         [0, 24],
     )
     mended = run("verify", "p.h5", "--repair", photos)
-    assert (mended.code, mended.out) == (0, "p.h5: repaired (1 damaged block), and whole again\n")
+    assert (mended.code, mended.out) == (0, "p.h5: repaired (1 damaged block), intact again\n")
     with open("p.h5", "r+b") as file:
         file.seek(9)  # what HDF5 says of itself: no rows are damaged
         file.write(b"\1")
-    assert run("verify", "p.h5", "--repair", photos).out == "p.h5: repaired, and whole again\n"
+    assert run("verify", "p.h5", "--repair", photos).out == "p.h5: repaired, intact again\n"
     assert Path("p.h5").read_bytes() == whole
-    assert re.fullmatch(r"p\.h5: whole; 19\.1 kB checked in .* s \(.*/s\)\n", run("verify", "p.h5").out)
+    assert re.fullmatch(r"p\.h5: intact; 19\.1 kB checked in .* s \(.*/s\)\n", run("verify", "p.h5").out)
 
 
 def test_every_command_prints_one_json_object(photos: Path, run: Run):
@@ -742,7 +742,7 @@ def test_bench_prints_a_table_and_writes_json(photos: Path, run: Run):
     record = json.loads(Path("b.json").read_text())
     assert (record["command"], record["rows"]) == ("bench", 24)
     assert run("bench", photos, "p.h5", "--workers", "two").err == (
-        "Error: --workers two: is no list of whole numbers. Pass for example 0,2,4.\n"
+        "Error: --workers two: is not a list of integers. Pass for example 0,2,4.\n"
     )
 
 
@@ -841,7 +841,7 @@ def test_a_shell_completes(typed: str, offered: list[str]) -> None:
         (
             ("convert", "t.csv", "d.h5"),
             "Convert the table again",
-            "To make damaged blocks anew from the table: packer verify d.h5 --repair SRC",
+            "To write damaged blocks again from the table: packer verify d.h5 --repair SRC",
         ),
         (
             ("convert", "a.npy", "d.h5"),

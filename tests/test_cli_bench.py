@@ -82,7 +82,7 @@ def test_the_report_is_a_plot_too(run: Run) -> None:
         (("--json", "rows.csv"), "rows.csv: must be a file that ends in .json. Pass another name."),
         (
             ("--json", "none/b.json"),
-            "none/b.json: its folder none does not exist. Make it, or pass another name.",
+            "none/b.json: its folder none does not exist. Create it, or pass another name.",
         ),
         (("--plot", "d.svg"), "d.svg: must be a file that ends in .png or .svg or .pdf. Pass another name."),
     ],

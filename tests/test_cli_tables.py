@@ -183,7 +183,7 @@ def test_what_is_about_images_is_refused(table: Path, arguments: list[str], opti
     run("convert", table, "s", "--label", "shop", "--shard-rows", "3", "--quiet")
     with pytest.raises(UsageError) as caught:
         run(*arguments)
-    assert str(caught.value) == f"{option}: is about images; s was made of a table. Leave it out."
+    assert str(caught.value) == f"{option}: is about images; s was made from a table. Leave it out."
 
 
 def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
@@ -192,10 +192,10 @@ def test_a_damaged_pack_is_repaired_from_its_table(table: Path):
     Path("p/features.npy").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     said = run("verify", "p", code=1)
     assert said.stderr.splitlines()[-1] == (
-        "To make damaged blocks anew from the table: packer verify p --repair SRC."
+        "To write damaged blocks again from the table: packer verify p --repair SRC."
         " If you edited the arrays yourself: packer seal p"
     )
-    assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 damaged block), and whole again\n"
+    assert run("verify", "p", "--repair", table).stdout == "p: repaired (1 damaged block), intact again\n"
     assert Path("p/features.npy").read_bytes() == whole
 
 

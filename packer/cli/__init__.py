@@ -1,13 +1,13 @@
-"""The command line: a thin skin over packer's functions. Only this folder knows click.
+"""The command line: a thin layer over packer's functions. Only this folder imports click.
 
-    convert_command.py    convert: images, or a table, into one file
-    options.py            every option of convert; those that several commands have
+    convert_command.py    convert: images, or a table, into one pack
+    options.py            every option of convert; options shared by several commands
     looking.py            info, preview, report, bench, doctor
     reworking.py          append, merge, split, repack, export, verify, seal
-    console.py            the group of commands; text for people, JSON for programs; what a conversion did
+    console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
-Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress, reports, samples,
-tables, tables.transform.
+Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress,
+reports, samples, tables, tables.transform.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _AGAIN_SECONDS = 0.02
 
 
 def main() -> NoReturn:
-    """Run the command line and exit; every error is a sentence on stderr.
+    """Run the command line and exit; print every error as a sentence on stderr.
 
-    Exit codes: 0 done; 1 the work failed; 2 wrong usage; 3 finished, with inputs skipped; 130 interrupted.
+    Exit codes: 0 done; 1 failed; 2 wrong usage; 3 finished, but inputs were skipped; 130 interrupted.
     """
     sys.unraisablehook = _interrupt_again
     try:
@@ -50,11 +50,11 @@ def main() -> NoReturn:
             "Error: out of memory. Pass fewer --workers, or raise ulimit -v or the container's limit."
         )
     except (KeyboardInterrupt, click.Abort) as stop:
-        said = str(stop.__cause__ or stop)  # click wraps the interrupt
+        reason = str(stop.__cause__ or stop)  # click wraps the interrupt
         code = _failed(
-            f"Interrupted. {said}" if said else "Interrupted; nothing was left behind.", INTERRUPTED
+            f"Interrupted. {reason}" if reason else "Interrupted; nothing was left behind.", INTERRUPTED
         )
-    except BrokenPipeError:  # the reader of our output has gone: not an error of ours
+    except BrokenPipeError:  # the reader closed the pipe, which is no failure of the command
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except (OSError, ImportError) as error:
@@ -65,7 +65,7 @@ def main() -> NoReturn:
 
 
 def _failed(text: str, code: int = 1) -> int:
-    """Print a line on stderr, return the exit code."""
+    """Print a line on stderr and return the exit code."""
     say(text, err=True)
     return code
 
@@ -75,9 +75,9 @@ def _interrupt(signum: int, frame: object) -> NoReturn:
 
 
 def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Raise once more a signal that came during a destructor or a weak reference's callback, where Python drops it."""
+    """Raise an interrupt again that Python dropped in a destructor or a weak reference's callback."""
     if "ref count" in str(dropped.exc_value):
-        return  # h5py, closing what a full disk keeps it from writing: the error itself is told
+        return  # h5py cannot flush a file on a full disk while closing it; the write error itself is reported
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
     elif hasattr(signal, "setitimer"):

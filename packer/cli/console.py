@@ -1,4 +1,4 @@
-"""The group of commands, and what they print: text for people, JSON for programs; what a conversion is about to do, did, and left out."""
+"""The command group and its output: text for people, JSON for programs; plans and reports of conversions."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ OPTIONS = {
     "Split.column": "split-column",
     "Split.group": "group-column",
 }
-"""Keyword -> the option, where that has another name."""
-# Values that the command line spells otherwise.
+"""Keyword -> command line option, where their names differ."""
+# Values that the command line spells differently.
 _SPELLED = {("Csv.quote", ""): "none"}
-# The one option in reasons that packs record, which hold text.
+# Packs record reasons as plain text; this is the only option that occurs in them.
 _RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
 
 
@@ -59,23 +59,23 @@ def cli() -> None:
 
 
 def say(line: str, *, err: bool = False) -> None:
-    """Print a line in which anything may stand: names come from packs and folders, and those from anywhere.
+    """Print a line; names in it come from packs and folders and are not trusted.
 
-    What a terminal would obey instead of showing it, line ends among it, is printed as an escape: \\x1b. Undecodable bytes too.
+    Control characters, line ends included, and undecodable bytes are printed as escapes: \\x1b.
     """
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
-    shown = UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), line)
+    shown = UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), line)
     click.echo(shown.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
-    """Print text of several lines as say() prints one."""
+    """Print each line of a text with say()."""
     for line in text.removesuffix("\n").split("\n"):
         say(line, err=err)
 
 
 def in_options(sentence: str) -> str:
-    """Return the sentence with its options as they are typed: ``--on-error skip``."""
+    """Return a sentence with its options in command line form: ``--on-error skip``."""
     if isinstance(sentence, Sentence):
         return sentence.render(_typed)
     return _RECORDED.sub("Raise --max-pixels", sentence)
@@ -112,39 +112,39 @@ def _typed_option(option: Option) -> str:
 
 
 class Output:
-    """The output of one command: text, or with --json one JSON object, or with --quiet nothing; errors apart."""
+    """Output of one command, errors excluded: text, one JSON object (--json) or nothing (--quiet)."""
 
     def __init__(self, command: str, *, as_json: bool, quiet: bool) -> None:
         self._command, self.as_json, self.quiet = command, as_json, quiet
         self._noted: set[str] = set()
 
     def say(self, *lines: str) -> None:
-        """Print lines of text, unless JSON or nothing is asked for."""
+        """Print lines of text, unless --json or --quiet is given."""
         if not (self.as_json or self.quiet):
             for line in lines:
                 say(line)
 
     def note(self, notes: Iterable[str]) -> None:
-        """Print the notes that were not printed before."""
+        """Print the notes that have not been printed yet."""
         for note in notes:
             if note not in self._noted:
                 self._noted.add(note)
                 self.say(f"note: {in_options(note)}")
 
     def tell(self, record: Mapping[str, Any], *lines: str) -> None:
-        """Print what the command did: the record as JSON, or the lines."""
+        """Print the result of the command: the record as JSON, or the lines."""
         if self.as_json:
             click.echo(json_text(self._command, record))
         self.say(*lines)
 
 
 def json_text(command: str, record: Mapping[str, Any]) -> str:
-    """Return one JSON object: the command and packer's version, then the entries of its report."""
+    """Return one JSON object: the command, packer's version, then the entries of the record."""
     return json.dumps({"command": command, "packer": __version__, **_worded(record)}, indent=2)
 
 
 def _worded(value: Any) -> Any:
-    """Return a report's value with the sentences in it as in_options() words them."""
+    """Apply in_options() to every text in a value of a report."""
     match value:
         case str():
             return in_options(value)
@@ -156,7 +156,7 @@ def _worded(value: Any) -> Any:
 
 
 def announce_plan(output: Output, source: str, out: str, plan: ConversionPlan) -> None:
-    """Print what is about to be done to images."""
+    """Print the plan of an image conversion."""
     classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
     shape = plan.sizes if plan.shape is None else "x".join(map(str, plan.shape))
     images = units.count(plan.rows, "image") + classes
@@ -167,7 +167,7 @@ def announce_plan(output: Output, source: str, out: str, plan: ConversionPlan) -
 
 
 def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan: TablePlan) -> None:
-    """Print what is about to be done to a table."""
+    """Print the plan of a table conversion."""
     name = sources[0] if len(sources) == 1 else units.count(len(sources), "file")
     parts = [
         f"{role} {', '.join(columns[:_LISTED])}{', ...' if len(columns) > _LISTED else ''}"
@@ -188,9 +188,9 @@ def tell_report(
     *,
     skipping: bool = False,
 ) -> None:
-    """Print what a report says. noun: "image" or "row"; verb: what was done; where: the pack, of several.
+    """Print a report. noun: "image" or "row"; verb: past tense of the action; where: the pack, if several.
 
-    skipping: inputs that were left out are listed on stderr, and the command exits with the code for that.
+    skipping: list skipped inputs on stderr, and exit with code SKIPPED if there are any.
     """
     rows = units.count(report.rows, noun)
     if report.cleared:

@@ -32,14 +32,15 @@ def convert(
 ) -> None:
     """Pack images, or a table, into one file.
 
-    SRC is a folder with one sub-folder a class, a flat folder, a folder of train/, val/ and test/, a text list of paths, or an
-    archive of such a folder, as .tar or .zip (name a folder inside it by path: photos.tar/train). Or it is WebDataset's tars
-    or Parquet files of images (a folder of them, or several), or a folder with COCO's annotations. Or it is a table: .csv,
-    .tsv, each also .gz, .zst, .bz2 or .xz, .parquet, .arrow, .feather; several files, or globs in quotes, follow each other. Or it
-    is arrays: an .h5 file of datasets, a .npz, one .npy file a field. OUT ends in .h5 for one HDF5 file; else it is a directory of
-    .npy files.
+    SRC can be images: a folder with one sub-folder per class, a flat folder, a folder of train/, val/ and
+    test/, a text file that lists paths, an archive of these as .tar or .zip (photos.tar/train names a folder
+    in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder with COCO
+    annotations. SRC can be a table: .csv, .tsv, each also as .gz, .zst, .bz2 or .xz, .parquet, .arrow,
+    .feather; rows of several files, or quoted globs, are appended in that order. SRC can be arrays: an .h5
+    file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in .h5,
+    else a directory of .npy files.
 
-    An interrupted conversion goes on where it stopped when the same command is run again.
+    To continue an interrupted conversion, run the same command again.
 
     \b
     packer convert images/ train.h5 --size 256
@@ -51,18 +52,19 @@ def convert(
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
     packer convert images.npy labels.npy train.h5
     """
-    if not sources:  # of a single path click makes the last argument
+    if not sources:  # click assigns a single path to the last argument
         raise UsageError(
-            f"{out}: OUT is missing, the pack to make. Pass for example packer convert {out} train.h5."
+            f"{out}: OUT, the pack to write, is missing. Pass for example packer convert {out} train.h5."
         )
     kind, run = _kind_of(sources[0])
     for parameter in context.command.params:
         name = str(parameter.name)
         if isinstance(parameter, InputOption) and kind not in parameter.about:
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                found = "a table" if kind == TABLES else kind
+                read_as = "a table" if kind == TABLES else kind
                 raise UsageError(
-                    f"{parameter.opts[0]}: is about {' and '.join(parameter.about)}; {sources[0]} is read as {found}. Leave it out."
+                    f"{parameter.opts[0]}: is about {' and '.join(parameter.about)};"
+                    f" {sources[0]} is read as {read_as}. Leave it out."
                 )
             del options[name]
     given = {name: value for name, value in merge_values(options).items() if value is not None}
@@ -70,7 +72,7 @@ def convert(
 
 
 def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
-    """Return the kind of input that a source is, and the function that converts it."""
+    """Return the kind of a source (IMAGES, TABLES or ARRAYS) and the function that converts it."""
     if is_array_file(source):
         return ARRAYS, _convert_arrays
     if not is_table(source):
@@ -92,7 +94,7 @@ def _convert_images(
     soft: str = "",
     **options: Any,
 ) -> None:
-    """Run packer.convert_images and tell of it."""
+    """Run packer.convert_images and print its report."""
     from packer.convert.image_conversion import convert_images
 
     source, *others = sources
@@ -110,7 +112,7 @@ def _convert_images(
 
 
 def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
-    """Run packer.convert_table and tell of it."""
+    """Run packer.convert_table and print its report."""
     from packer.tables.table_conversion import convert_table
     from packer.tables.table_options import Csv, Encode
 
@@ -136,14 +138,15 @@ def _convert_arrays(
     rename: Mapping[str, str],
     **options: Any,
 ) -> None:
-    """Run packer.pack_dataset on files of arrays and tell of it."""
+    """Run packer.pack_dataset on files of arrays and print its report."""
     from packer.samples.pack_dataset import pack_dataset
     from packer.samples.packing import Fields
 
     for source in sources:
         if not is_array_file(source):
             raise UsageError(
-                f"{source}: is no file of arrays (.h5, .npy, .npz), as the first SRC is; all are. Leave it out."
+                f"{source}: is not a file of arrays (.h5, .npy, .npz), but the first SRC is; all have to be."
+                " Leave it out."
             )
 
     def announce(notes: Sequence[str]) -> None:
@@ -155,7 +158,7 @@ def _convert_arrays(
 
 
 def _labels(options: dict[str, Any]) -> Labels:
-    """Return the value of `labels`, made of the options about labels, which are removed."""
+    """Remove the options about labels and return them as the value of `labels`."""
     from packer.inputs.label_options import Labels
 
     names = {field.name: OPTIONS.get(f"Labels.{field.name}", field.name) for field in fields(Labels)}
@@ -164,7 +167,7 @@ def _labels(options: dict[str, Any]) -> Labels:
 
 
 def _split(options: dict[str, Any]) -> Split | None:
-    """Return the value of `split`, made of the options about splits, which are removed."""
+    """Remove the options about splits and return them as the value of `split`."""
     from packer.convert.splits import Split
 
     given = [options.pop(name, None) for name in ("split", "split_column", "group_column")]
@@ -172,20 +175,20 @@ def _split(options: dict[str, Any]) -> Split | None:
 
 
 def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str | Soft]:
-    """Return the pairs, those of these names as soft maps."""
+    """Return the pairs; folders of the given names become soft maps."""
     from packer.inputs.image_pairs import Soft
 
     for name in names:
         if name not in pairs:
             raise UsageError(
-                f"--soft {name}: is none of the pairs ({', '.join(pairs) or 'there are none'}); their names are allowed. Pass such, or"
-                f" --pair {name}=DIR, too."
+                f"--soft {name}: is not the name of a --pair ({', '.join(pairs) or 'there are none'})."
+                f" Pass --pair {name}=DIR too, or another name."
             )
     return {name: Soft(folder) if name in names else folder for name, folder in pairs.items()}
 
 
 def _mark(text: str | None) -> str | None:
-    """Return the character that a delimiter names: itself, tab, or an escape as messages show it."""
+    """Return the character of --delimiter: itself, "tab", or an escape as in messages (\\t, \\x1f)."""
     if text is not None and re.fullmatch(r"\\(t|x[0-9a-f]{2})", text):
         return text.encode().decode("unicode_escape")
     return "\t" if text == "tab" else text

@@ -1,4 +1,4 @@
-"""packer info, preview, report, bench and doctor: what a pack holds, how fast it is, and what this machine offers."""
+"""packer info, preview, report, bench and doctor: inspect a pack, measure its speed, examine this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("pack", metavar="PACK", type=PATH)
 @options("--json")
 def info(pack: str, *, as_json: bool) -> None:
-    """Show what a pack holds.
+    """Print the contents of a pack: rows, fields, classes, splits, sizes, options.
 
     \b
     packer info train.h5
@@ -42,23 +42,23 @@ def info(pack: str, *, as_json: bool) -> None:
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
-    option("-o --out", "FILE", "The sheet, .png or .jpg.", "preview.png"),
+    option("-o --out", "FILE", "Output image, .png or .jpg.", "preview.png"),
     option("--augment", "TEXT",
-           "Transforms of packer.augment; Normalize() means the pack's mean and std. Default: images as stored."),
-    option("--rows", "N", "Images on the sheet, at most.", 64),
-    option("--columns", "N", "Images side by side; default: so that it is about square."),
-    option("--repeat", "K", "Show each image as K epochs draw it.", 1),
-    option("--seed", "N", "Of the draws, and of the order.", 0),
-    option("--epoch", "N", "Whose draws, the first of --repeat.", 0),
-    option("--order", "NAME", "Which rows: the first that this order of the loader gives.", "sequential"),
+           "Transforms of packer.augment; Normalize() uses the pack's mean, std. Default: images as stored."),
+    option("--rows", "N", "Most images on the sheet.", 64),
+    option("--columns", "N", "Images per line of the sheet; default: a roughly square sheet."),
+    option("--repeat", "K", "Show each image as K epochs augment it.", 1),
+    option("--seed", "N", "Seed of the augmentation and of the order.", 0),
+    option("--epoch", "N", "Epoch of the augmentation; the first one with --repeat.", 0),
+    option("--order", "NAME", "Loader order; the sheet shows its first rows.", "sequential"),
     "--split",
-    option("--overwrite", None, "Replace FILE even if it is no earlier sheet."),
+    option("--overwrite", None, "Replace FILE even if it is not an earlier sheet."),
     OUTPUT,
 )  # fmt: skip
 def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:
-    """Draw a contact sheet of one batch, as the network will see it.
+    """Draw a contact sheet of one batch, as the network receives it.
 
-    Labels stand under the images; masks, boxes and keypoints are drawn over them.
+    Labels are printed under the images; masks, boxes and keypoints are drawn over them.
 
     \b
     packer preview train.h5 -o sheet.png
@@ -67,31 +67,31 @@ def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """
     from packer.previews.contact_sheet import preview as run
 
-    made = run(pack, out, **given)
-    times = f" as {made.repeat} epochs draw them" if made.repeat > 1 else ""
-    over = f" with {', '.join(made.overlaid)}" if made.overlaid else ""
-    width, height = made.size
+    sheet = run(pack, out, **given)
+    times = f" as {sheet.repeat} epochs draw them" if sheet.repeat > 1 else ""
+    over = f" with {', '.join(sheet.overlaid)}" if sheet.overlaid else ""
+    width, height = sheet.size
     output.tell(
-        made._asdict(),
-        f"{made.path}: {units.count(made.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels,"
-        f" {units.size(made.nbytes)}; {', '.join((*made.transforms, made.text))}",
+        sheet._asdict(),
+        f"{sheet.path}: {units.count(sheet.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels,"
+        f" {units.size(sheet.nbytes)}; {', '.join((*sheet.transforms, sheet.text))}",
     )
 
 
 @cli.command()
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PATH)
 @options(
-    option("-o --out", "FILE", "The page, .html.", "report.html"),
-    option("--rows", "N", "Rows on the contact sheet, at most; spread evenly over the classes.", 200),
-    option("--workers", "N", "Threads that read and decode; default: the cores at hand."),
+    option("-o --out", "FILE", "Output page, .html.", "report.html"),
+    option("--rows", "N", "Most rows on the contact sheet; spread evenly over the classes.", 200),
+    option("--workers", "N", "Threads that read and decode; default: the available cores."),
     option("--overwrite", None, "Replace FILE if it is an earlier report."),
     OUTPUT,
 )
 def report(packs: tuple[str, ...], out: str, *, output: Output, **given: Any) -> None:
-    """Write the data card of PACK, or of several together: one HTML page that loads nothing and runs no script.
+    """Write a data card of one or several packs: one HTML page without scripts or external files.
 
-    Classes, a contact sheet, sizes, what was left out; rows that are (nearly) the same, in several splits or packs or with
-    different labels. Of tables: the columns.
+    It shows classes, a contact sheet, sizes, skipped inputs, and equal or nearly equal rows that are in
+    several splits or packs or have different labels. Tables: the columns.
 
     \b
     packer report train.h5 -o train.html
@@ -99,23 +99,23 @@ def report(packs: tuple[str, ...], out: str, *, output: Output, **given: Any) ->
     """
     from packer.reports.data_card import report as run
 
-    made = run(packs, out, progress=not output.quiet, **given)
-    output.tell(made._asdict(), str(made))
+    card = run(packs, out, progress=not output.quiet, **given)
+    output.tell(card._asdict(), str(card))
 
 
 @cli.command()
 @click.argument("source", metavar="SRC...", nargs=-1, required=True, type=PATH)
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
-    option("--batch-size", "N", "Rows a batch; default: 256, of tables 1,024."),
-    option("--rounds", "N", "Measurements of each way; medians are shown.", 3),
-    option("--seconds", "S", "Length of each measurement.", 1.0),
-    option("--workers", "N,N", "DataLoader workers to try; default: 0, 1, 2, 4 ... the cores."),
-    option("--cold/--no-cold", None, "Images: measure with an empty page cache too.", True),
-    option("--script", "'CMD'", "Measure the loop of your training script too: 'train.py --epochs 9'."),
-    option("--model-rate", "RATE", "Rows/s that your model takes, instead of --script.", type=float),
-    option("--json json_file", "FILE", "Write all figures there as one JSON object; - for stdout."),
-    option("--plot", "FILE", "Draw the rates as bars there: .png, .svg or .pdf."),
+    option("--batch-size", "N", "Rows per batch; default: 256, tables 1,024."),
+    option("--rounds", "N", "Measurements of each loader; the table shows medians.", 3),
+    option("--seconds", "S", "Duration of each measurement in seconds.", 1.0),
+    option("--workers", "N,N", "DataLoader worker counts to try; default: 0, 1, 2, 4 ... up to the cores."),
+    option("--cold/--no-cold", None, "Images: also measure with an empty page cache.", True),
+    option("--script", "'CMD'", "Also measure the loop of your training script: 'train.py --epochs 9'."),
+    option("--model-rate", "RATE", "Rows/s that your model trains, instead of --script.", type=float),
+    option("--json json_file", "FILE", "Write all figures to FILE as one JSON object; - for stdout."),
+    option("--plot", "FILE", "Write a bar chart of the rates to FILE: .png, .svg or .pdf."),
     "--quiet",
 )
 def bench(
@@ -128,9 +128,9 @@ def bench(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Compare a pack with reading its images, or with loading its table, and both with the machine's limit.
+    """Compare loading a pack with loading its source files, and both with the machine's limit.
 
-    SRC is what PACK was converted from.
+    SRC is the input that PACK was converted from.
 
     \b
     packer bench images/ train.h5
@@ -148,9 +148,7 @@ def bench(
     try:
         counts = [int(n) for n in workers.split(",")] if workers else None
     except ValueError:
-        raise UsageError(
-            f"--workers {workers}: is no list of whole numbers. Pass for example 0,2,4."
-        ) from None
+        raise UsageError(f"--workers {workers}: is not a list of integers. Pass for example 0,2,4.") from None
     if json_file not in (None, "-"):
         _check_file(json_file, (".json",))
     if plot is not None:
@@ -174,9 +172,9 @@ def bench(
 @click.argument("folder", metavar="[FOLDER]", type=PATH, default=".")
 @options("--json")
 def doctor(folder: str, *, as_json: bool) -> None:
-    """Look at this machine: versions, cores, memory, disk, GPU, and what is in the way of loading, with its remedy.
+    """Examine this machine: versions, cores, memory, disk, GPU; list what slows loading down, with remedies.
 
-    FOLDER is where your data lie, by default the current one.
+    FOLDER holds your data; default: the current folder.
 
     \b
     packer doctor /data
@@ -185,25 +183,25 @@ def doctor(folder: str, *, as_json: bool) -> None:
     from packer.doctor.examination import examine
 
     with Progress(not as_json) as status:
-        found = examine(folder, progress=status.say)
-    say_lines(json_text("doctor", found.to_dict()) if as_json else str(found))
+        examination = examine(folder, progress=status.say)
+    say_lines(json_text("doctor", examination.to_dict()) if as_json else str(examination))
 
 
 def _columns(pack: Pack) -> list[str]:
-    """Return what a pack's header says of the columns of a table."""
+    """Return lines that describe the columns of a table, from the pack's header; [] for other packs."""
     table = pack.header.table
     if table is None:
         return []
     from packer.tables.transform.table_summary import describe, measured_on
 
     measured = measured_on(table, pack.rows)
-    said = f"measured   {measured}: ranges and shares of the columns are theirs"
-    return [*describe(table), *([said] if measured else [])]
+    note = f"measured   {measured}: ranges and shares of the columns are theirs"
+    return [*describe(table), *([note] if measured else [])]
 
 
 def _check_file(path: str, endings: tuple[str, ...]) -> None:
-    """Refuse a file that cannot be written, or would take the place of something else, before anything is measured."""
+    """Raise UsageError for a path that cannot be an output file, before the measurements begin."""
     if not path.lower().endswith(endings) or os.path.isdir(path):
         raise UsageError(f"{path}: must be a file that ends in {' or '.join(endings)}. Pass another name.")
     if not os.path.isdir(folder := os.path.dirname(path) or "."):
-        raise UsageError(f"{path}: its folder {folder} does not exist. Make it, or pass another name.")
+        raise UsageError(f"{path}: its folder {folder} does not exist. Create it, or pass another name.")

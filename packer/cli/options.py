@@ -1,4 +1,4 @@
-"""The options of the commands, a line each: those that several commands have, and those of packer convert."""
+"""Options of the commands, one line each: shared options, and the options of packer convert."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ UNITS = ("relative", "pixels")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
 PATH = click.Path(readable=False)
-"""A path, which shells complete; whether it can be read is said elsewhere."""
+"""A path, which shells can complete; the library reports unreadable paths."""
 
 
 class Word(click.ParamType):  # type: ignore[type-arg]
-    """A word of the command line that is no path: UTF-8, by whichever locale Python decoded it.
+    """An argument that is not a path: decoded as UTF-8, independent of Python's locale.
 
-    file: it may be the name of a file, which then stays as it is.
+    file: leave an argument that names an existing file unchanged.
     """
 
     name = "text"
@@ -39,12 +39,12 @@ class Word(click.ParamType):  # type: ignore[type-arg]
         self._file = file
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word as text."""
+        """Return the argument as text."""
         return value if self._file and os.path.isfile(value) else as_text(value)
 
 
 class InputOption(click.Option):
-    """An option. about: the kinds of input that it is about, of IMAGES, TABLES and ARRAYS."""
+    """An option of packer convert. about: kinds of input that it applies to (IMAGES, TABLES, ARRAYS)."""
 
     def __init__(self, *names: Any, about: tuple[str, ...] = _ALL, **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -54,10 +54,11 @@ class InputOption(click.Option):
 def option(
     names: str, kind: str | tuple[str, ...] | None, text: str, default: object = None, **settings: Any
 ) -> Decorator[Any]:
-    """Return the decorator that adds an option to a command.
+    """Return a decorator that adds an option to a command.
 
-    names: as typed, then the parameter if it has another name; kind: what stands for its value in the help ("N" is a whole number), the
-    choices, or None for a switch; default: shown in the help unless None; settings: as click.option has them.
+    names: option names, then the parameter name if it differs; kind: placeholder of the value in the help
+    ("N": an integer), a tuple of choices, or None for a flag; default: shown in the help unless None;
+    settings: further arguments of click.option.
     """
     if default is not None:
         settings = {"default": default, "show_default": True, **settings}
@@ -79,7 +80,7 @@ def option(
 
 
 def _mapping(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Return {"mask": "masks/"} for --pair mask=masks/."""
+    """Parse NAME=VALUE arguments: --pair mask=masks/ -> {"mask": "masks/"}."""
     given = {}
     for text in texts:
         folder = option.metavar == "NAME=DIR"
@@ -87,25 +88,26 @@ def _mapping(context: click.Context, option: click.Parameter, texts: tuple[str, 
         name = as_text(name) if folder else name
         if not (name and equals and value) or name in given:
             raise UsageError(
-                f"{option.opts[0]} {text}: is not {option.metavar}, each name once. Pass {option.opts[0]} {option.metavar}."
+                f"{option.opts[0]} {text}: is not {option.metavar}, each name once."
+                f" Pass {option.opts[0]} {option.metavar}."
             )
         given[name] = value
     return given
 
 
 def options(*given: str | Decorator[Any]) -> Decorator[Any]:
-    """Return the decorator that adds options in this order; text names one of those that several commands have."""
+    """Return a decorator that adds options in this order; a string names one of the shared options."""
 
     def add(command: _Command) -> _Command:
-        for one in reversed(given):
-            command = (_SHARED[one] if isinstance(one, str) else one)(command)
+        for item in reversed(given):
+            command = (_SHARED[item] if isinstance(item, str) else item)(command)
         return command
 
     return add
 
 
 def OUTPUT(command: _Command) -> Any:
-    """Give a command --json and --quiet, which it takes as `output`."""
+    """Add --json and --quiet to a command, which receives them as `output` (an Output)."""
 
     @wraps(command)
     def run(*args: Any, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -118,40 +120,42 @@ def OUTPUT(command: _Command) -> Any:
 _SHARED = {
     "--json": option("--json as_json", None, "Print one JSON object on stdout instead of text."),
     "--quiet": option("--quiet", None, "Print nothing but errors."),
-    "--workers": option("--workers", "N", "Parallel workers, which change no result; default: the cores at hand."),
+    "--workers": option(
+        "--workers", "N", "Parallel workers; the result does not depend on it. Default: available cores."),
     "--duplicates": option(
         "--duplicates", ("error", "skip", "keep"),
-        "Rows that are there already, of the same key and the same bytes (of tables: files): refuse them, leave them out, or have them"
-        " twice.", "error"),
+        "Rows that the pack has already, with the same key and bytes (tables: from the same file): fail,"
+        " leave them out, or store them twice.", "error"),
     "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
-    "--split": option("--split", "NAME", "Only the rows of one split."),
-    "--shard-rows": option("--shard-rows", "N", "Begin another file every N rows; the pack is a directory."),
-    "--shard-size": option("--shard-size", "SIZE", "Begin another file about every SIZE, for example 2GB."),
-    "--seed": option("--seed", "N", "Of the shuffle and the splits.", 0),
+    "--split": option("--split", "NAME", "Only the rows of this split."),
+    "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
+    "--shard-size": option("--shard-size", "SIZE", "Start a new file about every SIZE, for example 2GB."),
+    "--seed": option("--seed", "N", "Seed of the shuffle and the splits.", 0),
     "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
-    "--labels": option("--labels", "FILE", "CSV of files and labels, as for convert."),
+    "--labels": option("--labels", "FILE", "CSV of file names and labels, as for convert."),
     "--pair": option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True),
     "--on-error": option(
         "--on-error", ("stop", "skip"),
-        "At an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop"),
+        "For an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop"),
 }
-"""Options that several commands have, by what is typed."""
+"""Options that several commands share, by name."""
 # fmt: on
 
 
 def merge_values(given: dict[str, Any]) -> dict[str, Any]:
-    """Return options with the library's values: `store` for --compress, `shards` for --shard-rows, and the like."""
+    """Return options as arguments of the library: --compress as `store`, --shard-rows as `shards`, etc."""
     if (address := given.pop("address", None)) is not None:
         if given["engine"] != "ray":
             raise UsageError("--address: is of a Ray cluster. Pass --engine ray, or leave it out.")
         given["engine"] = f"ray:{address}"
     compress, rows, size = (given.pop(name, None) for name in ("compress", "shard_rows", "shard_size"))
     if rows is not None and size is not None:
-        raise UsageError("--shard-rows, --shard-size: both are given; one of them is used. Drop one.")
+        raise UsageError("--shard-rows, --shard-size: both are given; only one is allowed. Drop one.")
     if compress not in (None, "none"):
         if given.get("store") == "jpeg":
             raise UsageError(
-                f"--compress {compress}: JPEG rows are compressed already. Pass --store raw, or no --compress."
+                f"--compress {compress}: JPEG rows are compressed already."
+                " Pass --store raw, or no --compress."
             )
         given["store"] = compress
     elif compress == "none" and given.get("store") is None:
@@ -159,93 +163,129 @@ def merge_values(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"shards": rows if size is None else size}
 
 
-# The lines are a table. Their order is that of the help.
+# The help lists the options in this order.
 # fmt: off
 CONVERT = options(
     option("--size", "N|HxW|max=N|min=N|keep",
-           "Side, or height x width; default: 256, arrays as they are. Whole pictures: longest side max=N, shortest min=N, or keep.",
-           about=_PICTURES),
+           "Side, or height x width; default: 256, arrays unchanged. Images of different sizes: longest side"
+           " max=N, shortest side min=N, or keep.", about=_PICTURES),
     option("--fit", FIT,
-           "crop (default): shortest side to the size, centre crop; pad: fit inside, black bars; stretch: just that.", about=_PICTURES),
+           "crop (default): resize the shortest side, then centre crop; pad: fit inside, black bars;"
+           " stretch: resize both sides.", about=_PICTURES),
     option("--channels", "rgb|gray|rgba|N|auto",
-           "What a pixel holds; default: rgb. N: that many bands (TIFF files, .npy); auto: as the first image.", about=_IMAGES),
+           "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image.",
+           about=_IMAGES),
     option("--format", FORMAT,
-           "One HDF5 file, or a directory of .npy files; by default OUT's ending decides (.h5, .hdf5: HDF5).", about=_NAMED),
+           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5 or .hdf5.",
+           about=_NAMED),
     option("--store", STORE,
-           "Rows as pixels (default), or each as a JPEG file: a tenth of the size, decoded while loading.", about=_PICTURES),
-    option("--quality", "N", "Of JPEG rows, 1 to 100; default: 90.", about=_PICTURES),
-    option("--compress", COMPRESS, "Compress blocks of raw rows without loss (HDF5 only); default: none."),
+           "Store rows as pixels (default) or as JPEG files: a tenth of the size, decoded at loading.",
+           about=_PICTURES),
+    option("--quality", "N", "Quality of JPEG rows, 1 to 100; default: 90.", about=_PICTURES),
+    option("--compress", COMPRESS, "Lossless compression of blocks of raw rows (HDF5 only); default: none."),
     option("--labels", "FILE",
-           "CSV of files (first column) and labels, for folders that do not say the class; or COCO's JSON of boxes.", about=_IMAGES),
+           "CSV of file names (first column) and labels, if folders are not the classes; or COCO's JSON of"
+           " boxes.", about=_IMAGES),
     option("--label", "COLUMN,...",
-           "Columns of --labels to take; default: the second. Of a table: what is to be predicted.", about=_NAMED),
+           "Images: label columns of --labels; default: the second. Tables: columns to predict.",
+           about=_NAMED),
     option("--label-file-column", "COLUMN",
-           "The column of --labels that names files; default: the first.", about=_IMAGES),
+           "Column of --labels that holds the file names; default: the first.", about=_IMAGES),
     option("--label-separator", "TEXT",
-           "Cells of the label column hold several class names with this between them, also space, tab, comma, bar.", about=_IMAGES),
+           "Separator of several class names in a cell of the label column; also space, tab, comma, bar.",
+           about=_IMAGES),
     option("--unlabeled", "NAME,...",
-           "Splits without class folders beside others that have them: their images get the label -1.", about=_IMAGES),
+           "Splits without class folders, beside splits with class folders: their images get the label -1.",
+           about=_IMAGES),
     option("--classes", "FILE|A,B,C",
-           "The classes, in order: a file with one a line, or names. Others are errors; some may have no images.", about=_PICTURES),
-    option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.", about=_IMAGES),
-    option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.", about=_IMAGES),
+           "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
+           " have no images.", about=_PICTURES),
+    option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.",
+           about=_IMAGES),
+    option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
+           about=_IMAGES),
     option("--boxes-unit", UNITS,
-           "Boxes and keypoints are in pixels (default), or relative: shares of the image's width and height.", about=_IMAGES),
+           "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
+           about=_IMAGES),
     option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. May be given several times.", multiple=True, about=_IMAGES),
-    option("--soft", "NAME,...", "Pairs that are no classes but mattes or depth: resampled linearly.", about=_IMAGES),
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,
+           about=_IMAGES),
+    option("--soft", "NAME,...",
+           "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
+           about=_IMAGES),
     option("--split", "NAME=SHARE,...",
-           "Draw splits: train=0.9,val=0.1 (or 90, 10), train=rest,val=500; by place: test=last:500, first:N."),
-    option("--split-column", "COLUMN", "Instead: the column, of --labels or of a table, that names the split of each row.",
+           "Random splits: train=0.9,val=0.1 (or 90, 10), train=rest,val=500; by position: test=last:500,"
+           " first:N."),
+    option("--split-column", "COLUMN",
+           "Instead of --split: column of --labels or of the table that names each row's split.",
            about=_NAMED),
     option("--group-column", "COLUMN",
-           "With --split: rows of one value in this column, such as a patient or a video, are in one split.", about=_NAMED),
+           "With --split: keep rows with equal values in this column (a patient, a video) in the same split.",
+           about=_NAMED),
     "--shuffle",
     "--seed",
     "--shard-rows", "--shard-size",
     "--workers",
     "--on-error",
-    option("--engine", ("local", "ray"), "Who makes the shards: this machine, or a Ray cluster, some each.", "local", about=_IMAGES),
-    option("--address", "ADDRESS", "Of the Ray cluster; default: RAY_ADDRESS, or else Ray on this machine's cores.", about=_IMAGES),
+    option("--engine", ("local", "ray"),
+           "Processes that write the shards: on this machine, or on a Ray cluster.", "local", about=_IMAGES),
+    option("--address", "ADDRESS",
+           "Address of the Ray cluster; default: RAY_ADDRESS, else Ray on this machine's cores.",
+           about=_IMAGES),
     option("--only-shards", "K/N",
-           "Each N-th of the shards from the K-th on, as in a SLURM array; then packer merge --index OUT.", about=_IMAGES),
-    option("--max-pixels", "N", "Refuse larger inputs undecoded; default: 178,956,970.", about=_IMAGES),
+           "Write every N-th shard from the K-th on, as in a SLURM array; then run packer merge --index OUT.",
+           about=_IMAGES),
+    option("--max-pixels", "N", "Refuse larger images before decoding them; default: 178,956,970.",
+           about=_IMAGES),
     "--overwrite",
     option("--resume", None,
-           "Go on only with a conversion of the same inputs and options; done already, it is left as it is."),
+           "Continue only a conversion of the same inputs and options; leave a complete OUT as it is."),
     OUTPUT,
-    option("--features", "COLUMN,...", "Tables: only these columns are features; default: all.", about=_TABLES),
-    option("--drop", "COLUMN,...", "Tables: leave columns out.", about=_TABLES),
-    option("--keep", "COLUMN,...", "Tables: fields of their own instead of features.", about=_TABLES),
+    option("--features", "COLUMN,...", "Tables: use only these columns as features; default: all.",
+           about=_TABLES),
+    option("--drop", "COLUMN,...", "Tables: leave these columns out.", about=_TABLES),
+    option("--keep", "COLUMN,...", "Tables: store these columns as separate fields, not as features.",
+           about=_TABLES),
     option("--type types", "COLUMN=TYPE",
            f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
-           " default: as the first rows look.", multiple=True, about=_TABLES),
+           " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
-           "Labels that are numbers as classes, or as float (or number); auto: whole ones int64.", "auto", about=_NAMED),
+           "Read numeric labels as classes, or as float (or number); auto: integers as int64.", "auto",
+           about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
-           "Tables: what a missing feature becomes.", "nan", about=_TABLES),
-    option("--indicators", None, "Tables: a 0/1 feature for each column with missing values.", about=_TABLES),
-    option("--one-hot", "COLUMN,...|all", "Tables: categories as 0/1 features instead of codes.", about=_TABLES),
-    option("--standardize", None, "Tables: numbers to mean 0 and standard deviation 1.", about=_TABLES),
-    option("--log1p", "COLUMN,...", "Tables: log(1 + x) of these columns, before all else.", about=_TABLES),
+           "Tables: replacement of a missing feature.", "nan", about=_TABLES),
+    option("--indicators", None, "Tables: add a 0/1 feature for each column with missing values.",
+           about=_TABLES),
+    option("--one-hot", "COLUMN,...|all", "Tables: encode categories as 0/1 features, not as codes.",
+           about=_TABLES),
+    option("--standardize", None, "Tables: scale numbers to mean 0 and standard deviation 1.", about=_TABLES),
+    option("--log1p", "COLUMN,...", "Tables: apply log(1 + x) to these columns before other steps.",
+           about=_TABLES),
     option("--dtype", "NAME",
-           "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16, float64, integers.",
+           "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16,"
+           " float64, integers.",
            about=_NAMED),
-    option("--max-categories", "N", "Tables: more different texts in a column are an error.", 100_000, about=_TABLES),
+    option("--max-categories", "N", "Tables: most distinct texts in a column; more are an error.", 100_000,
+           about=_TABLES),
     option("--like", "PACK",
-           "Images: classes, size, fit, channels, mean, std of PACK. Tables: columns, categories, statistics. Both: store, shards.",
-           about=_NAMED),
+           "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
+           " statistics. Both: store, shards.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: what an array, or a .npy file, is called in the pack; others are left out.", multiple=True, about=_ARRAYS),
+           "Arrays: field name of an array or .npy file; arrays not named here are left out.", multiple=True,
+           about=_ARRAYS),
     option("--header/--no-header", None,
-           "CSV: the first line holds names; without, columns are called 0, 1, 2 ...", True, about=_TABLES),
-    option("--delimiter", "CHAR", "CSV: between cells; default: found out. tab for a tab.", about=_TABLES),
-    option("--skip-rows", "N", "CSV: lines passed over at the beginning of each file.", 0, about=_TABLES),
-    option("--comment", "CHAR", "CSV: lines that begin with it are passed over.", about=_TABLES),
-    option("--quote", "CHAR", "CSV: around cells; none for none.", '"', about=_TABLES),
-    option("--decimal", "CHAR", "CSV: the decimal point.", ".", about=_TABLES),
-    option("--thousands", "CHAR", "CSV: between thousands, passed over.", "", show_default=False, about=_TABLES),
-    option("--na", "TEXT", "CSV: also means missing, beside NA, null, nan ...", multiple=True, about=_TABLES),
-    option("--encoding", "NAME", "CSV: of the file.", "utf-8", about=_TABLES),
+           "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,
+           about=_TABLES),
+    option("--delimiter", "CHAR", "CSV: delimiter of cells, tab for a tab; default: detected.",
+           about=_TABLES),
+    option("--skip-rows", "N", "CSV: lines to skip at the beginning of each file.", 0, about=_TABLES),
+    option("--comment", "CHAR", "CSV: skip lines that begin with this character.", about=_TABLES),
+    option("--quote", "CHAR", "CSV: quote character; none: cells are not quoted.", '"', about=_TABLES),
+    option("--decimal", "CHAR", "CSV: decimal point.", ".", about=_TABLES),
+    option("--thousands", "CHAR", "CSV: thousands separator, removed from numbers.", "", show_default=False,
+           about=_TABLES),
+    option("--na", "TEXT", "CSV: a further text for missing values, beside NA, null, nan ...", multiple=True,
+           about=_TABLES),
+    option("--encoding", "NAME", "CSV: encoding of the file.", "utf-8", about=_TABLES),
 )
 # fmt: on

@@ -1,4 +1,4 @@
-"""packer append, merge, split, repack, export, verify, seal: packs made of packs, images of a pack, and packs made whole."""
+"""packer append, merge, split, repack, export, verify, seal: commands that read, change or repair packs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packer.errors import PackerError, UsageError
 if TYPE_CHECKING:
     from packer.format.verify import Verdict
 
-_PROBLEMS = 50  # printed; --json has them all
+_PROBLEMS = 50  # most problems printed; --json lists all
 
 
 @cli.command()
@@ -33,7 +33,7 @@ _PROBLEMS = 50  # printed; --json has them all
 def append(
     pack: str, source: str, *, labels: str | None, pairs: dict[str, str], output: Output, **given: Any
 ) -> None:
-    """Convert MORE images with the options of PACK, or map MORE rows of a table as PACK's were, and add them to it.
+    """Convert MORE images or table rows with the options of PACK and add them to PACK.
 
     PACK is a directory of shards (convert --shard-rows or --shard-size); the new rows become further shards.
 
@@ -55,7 +55,7 @@ def append(
 
         for name, value in (("--labels", labels), ("--pair", pairs)):
             if value:
-                raise UsageError(f"{name}: is about images; {pack} was made of a table. Leave it out.")
+                raise UsageError(f"{name}: is about images; {pack} was made from a table. Leave it out.")
         report, noun = append_table(pack, source, **given), "row"
     tell_report(output, report, noun, "added", skipping=True)
 
@@ -64,8 +64,8 @@ def append(
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PATH)
 @click.pass_context
 @options(
-    option("-o --out", "OUT", "The pack to make."),
-    option("--index", None, "List the shards of one PACK that convert --only-shards has made."),
+    option("-o --out", "OUT", "Pack to write."),
+    option("--index", None, "Write the index of PACK, whose shards convert --only-shards wrote."),
     "--duplicates",
     "--shuffle",
     "--seed",
@@ -82,7 +82,9 @@ def merge(
     output: Output,
     **given: Any,
 ) -> None:
-    """Put packs with equal fields together into one; or, with --index, list the shards of one that several machines have made.
+    """Merge packs with equal fields into one pack.
+
+    With --index, write the index of PACK, whose shards several machines wrote.
 
     \b
     packer merge cats.h5 dogs.h5 -o animals.h5
@@ -94,13 +96,13 @@ def merge(
         typed = map(context.get_parameter_source, ("out", "duplicates", "shuffle", "seed", "workers"))
         if len(packs) != 1 or ParameterSource.COMMANDLINE in typed:
             raise UsageError(
-                "--index: lists the shards of one PACK as they are. Leave other packs and options out."
+                "--index: indexes the shards of a single PACK. Leave other packs and options out."
             )
         report = merge_shards(packs[0], overwrite=given["overwrite"])
         tell_report(output, report, _noun(report.out), skipping=True)
         return
     if out is None:
-        raise UsageError("-o: is missing. Pass the pack to make.")
+        raise UsageError("-o: is missing. Pass the pack to write.")
     report = merge_packs(packs, out, progress=not output.quiet, **given)
     tell_report(output, report, _noun(out))
 
@@ -109,16 +111,16 @@ def merge(
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("shares", metavar="NAME=SHARE,...", type=Word())
 @options(
-    option("-o --out", "DIR", "Folder of the new packs; default: beside PACK."),
+    option("-o --out", "DIR", "Folder of the new packs; default: the folder of PACK."),
     "--seed",
     "--overwrite",
     "--workers",
     OUTPUT,
 )
 def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
-    """Deal the rows of PACK out to new packs, each with equal shares of each class.
+    """Split the rows of PACK into new packs, with equal shares of each class.
 
-    The new packs are called like PACK, with the split's name: photos.train.h5 and photos.val.h5.
+    The names of the new packs are that of PACK plus the split's name: photos.train.h5 and photos.val.h5.
 
     \b
     packer split photos.h5 train=0.9,val=0.1
@@ -137,23 +139,25 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
-    option("--size", "N|HxW|max=N|min=N", "Smaller images; as for convert."),
-    option("--fit", FIT, "How images of another shape are brought to --size.", "crop"),
+    option("--size", "N|HxW|max=N|min=N", "Size of the new, smaller images; as for convert."),
+    option("--fit", FIT, "How images of another shape are fitted to --size.", "crop"),
     option("--format", FORMAT, "As for convert."),
-    option("--store", STORE, "As for convert; default: as PACK has it."),
-    option("--quality", "N", "Of JPEG rows; default: as PACK has it."),
-    option("--compress", COMPRESS, "As for convert; default: as PACK has it."),
+    option("--store", STORE, "As for convert; default: as in PACK."),
+    option("--quality", "N", "Quality of JPEG rows; default: as in PACK."),
+    option("--compress", COMPRESS, "As for convert; default: as in PACK."),
     "--shard-rows",
     "--shard-size",
-    option("--shuffle/--no-shuffle", None, "Mix the rows, or those of each split.", False),
+    option("--shuffle/--no-shuffle", None, "Shuffle the rows, within each split.", False),
     "--seed",
-    option("--resume", None, "Go on only with an interrupted run of the same pack and options."),
+    option("--resume", None, "Continue only an interrupted run with the same pack and options."),
     "--overwrite",
     "--workers",
     OUTPUT,
 )
 def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
-    """Write PACK anew: smaller, stored another way, in another format or number of files. Rows keep their order, but for --shuffle.
+    """Write PACK again: smaller images, another storage, another format or number of files.
+
+    Rows keep their order unless --shuffle is given.
 
     \b
     packer repack train.h5 train-128.h5 --size 128
@@ -170,10 +174,8 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
-    option(
-        "--as encoding", ("png", "jpeg"), "png: exactly the pixels; jpeg: smaller, or the rows' own.", "png"
-    ),
-    option("--quality", "N", "Of JPEG files.", 95),
+    option("--as encoding", ("png", "jpeg"), "png: lossless; jpeg: smaller (JPEG rows unchanged).", "png"),
+    option("--quality", "N", "Quality of JPEG files.", 95),
     "--split",
     "--workers",
     OUTPUT,
@@ -181,7 +183,7 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
 def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """Write the rows of PACK as image files in the folder OUT.
 
-    Images lie in class folders, with masks, labels and boxes beside them.
+    Images are written in class folders, with masks, labels and boxes beside them.
 
     \b
     packer export train.h5 images/
@@ -201,7 +203,7 @@ def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
-    option("--repair source", "SRC", "Make damaged blocks anew from what PACK was converted from."),
+    option("--repair source", "SRC", "Write damaged blocks again from SRC, the input of PACK."),
     "--labels",
     "--pair",
     "--workers",
@@ -210,7 +212,8 @@ def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
 def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> None:
     """Compare every byte of a pack with its checksums.
 
-    Names the damaged blocks and their rows, and exits with 1 if there are any. With --repair SRC it makes them anew.
+    List damaged blocks and their rows; the exit code is 1 if there are any. With --repair SRC, write them
+    again.
 
     \b
     packer verify train.h5
@@ -224,7 +227,7 @@ def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> No
     if verdict.ok:
         speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
         took = units.duration(verdict.seconds)
-        output.tell(record, f"{pack}: whole; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
+        output.tell(record, f"{pack}: intact; {units.size(verdict.nbytes)} checked in {took} ({speed}/s)")
         return
     if not output.as_json:
         for problem in verdict.problems[:_PROBLEMS]:
@@ -242,7 +245,7 @@ def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> No
     blocks = f" ({units.count(repair.blocks, 'damaged block')})" if repair.blocks else ""
     output.tell(
         record | {"ok": True, "repaired": vars(repair)},
-        f"{pack}: repaired{blocks}, and whole again",
+        f"{pack}: repaired{blocks}, intact again",
     )
 
 
@@ -252,8 +255,9 @@ def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> No
 def seal(pack: str, *, output: Output) -> None:
     """Seal a pack that was edited in place.
 
-    Its blocks are hashed, mean and std of its images computed again, its labels and arrays compared with its header. Loading an HDF5
-    file that was opened for writing, as by h5py.File("train.h5", "r+"), is an error until then.
+    The command hashes the blocks, computes mean and std of the images again, and compares labels and arrays
+    with the header. An HDF5 pack that was opened for writing, as by h5py.File("train.h5", "r+"), cannot be
+    loaded before.
 
     \b
     packer seal train.h5
@@ -268,7 +272,7 @@ def seal(pack: str, *, output: Output) -> None:
 
 
 def _how_to_repair(path: str, verdict: Verdict) -> str:
-    """Return the command that repairs a damaged pack; "" where none does, and the problems say what does."""
+    """Return the command that repairs a damaged pack; "" if no command does: the problems name the remedy."""
     if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
         return ""
     try:
@@ -281,13 +285,13 @@ def _how_to_repair(path: str, verdict: Verdict) -> str:
                 check_converted(part)
     except PackerError:
         return ""
-    made_of = "images" if pack.parts[0].header.table is None else "table"
+    inputs = "images" if pack.parts[0].header.table is None else "table"
     edited = f". If you edited the arrays yourself: packer seal {path}" if pack.format == "npy" else ""
-    return f"To make damaged blocks anew from the {made_of}: packer verify {path} --repair SRC{edited}"
+    return f"To write damaged blocks again from the {inputs}: packer verify {path} --repair SRC{edited}"
 
 
 def _noun(path: str) -> str:
-    """Return what the rows of a pack are."""
+    """Return the noun for rows of a pack, "image" or "row"."""
     from packer.format.pack_opening import open_pack
 
     return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"

@@ -45,7 +45,7 @@ class ExportRows:
         self.pack, self._quality = pack, quality
         if pack.parts[0].header.table is not None:
             raise UsageError(
-                f"{pack.path}: was made of a table; image files are exported. Read its fields with h5py, or"
+                f"{pack.path}: was made from a table; image files are exported. Read its fields with h5py, or"
                 " packer.PackedDataset, and write them with pandas, as docs/guides/tables.md shows."
             )
         self._spans = select_rows(pack, split)

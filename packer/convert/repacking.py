@@ -306,7 +306,7 @@ def append_images(
     take_back(name)
     pack = open_pack(path)
     if is_table(pack):
-        raise UsageError(f"{name}: was made of a table; append_images adds images. Use append_table.")
+        raise UsageError(f"{name}: was made from a table; append_images adds images. Use append_table.")
     check_growable(pack, "append_images", [os.fspath(source)])
     record = pack.parts[0].header.provenance.get("options", {})
     if (
@@ -441,7 +441,7 @@ def repack(
         for name, given in about_images.items():
             if given is not None:
                 raise UsageError(
-                    f"{name} {given}: is about images; {opened.path} was made of a table. Leave it out."
+                    f"{name} {given}: is about images; {opened.path} was made from a table. Leave it out."
                 )
     rule, spec = (None, None) if table else _new_size(opened, size, fit, store)
     rows, storing = _opened(

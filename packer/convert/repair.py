@@ -102,7 +102,7 @@ def repair_pack(
         tabular = pack.parts[0].header.table is not None
         if tabular and (labels or pairs):
             raise UsageError(
-                f"{name}: was made of a table; labels and pairs are about images. Leave them out."
+                f"{name}: was made from a table; labels and pairs are about images. Leave them out."
             )
         for part in pack.parts:
             _lengthen(part)

@@ -230,7 +230,7 @@ def _check_converted(pack: Pack) -> None:
     """Raise UsageError for a pack that does not record how an image becomes a row."""
     options = pack.header.provenance.get("options", {})
     if pack.header.table is not None:
-        raise UsageError(f"{pack.path}: was made of a table, not of images. Take packer.tables.apply.")
+        raise UsageError(f"{pack.path}: was made from a table, not of images. Take packer.tables.apply.")
     if not options.keys() >= _OPTIONS or all(f.name != "image" for f in pack.fields):
         raise UsageError(
             f"{pack.path}: does not record how an image becomes a row; packs that were converted from images"

@@ -775,7 +775,7 @@ def test_a_table_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         export_images(tmp_path / "t.h5", tmp_path / "out")
     assert str(caught.value) == (
-        f"{tmp_path}/t.h5: was made of a table; image files are exported. Read its fields with h5py, or"
+        f"{tmp_path}/t.h5: was made from a table; image files are exported. Read its fields with h5py, or"
         " packer.PackedDataset, and write them with pandas, as docs/guides/tables.md shows."
     )
 

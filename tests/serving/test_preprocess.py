@@ -183,7 +183,7 @@ def test_packs_that_do_not_tell_are_refused(folder: Path, tmp_path: Path) -> Non
     )
     (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
     convert_table(tmp_path / "t.csv", out, overwrite=True)
-    assert refused() == f"{out}: was made of a table, not of images. Take packer.tables.apply."
+    assert refused() == f"{out}: was made from a table, not of images. Take packer.tables.apply."
     convert_images(folder, out, size=32, overwrite=True)
     repack(out, tmp_path / "again.h5", size=16)
     assert refused(tmp_path / "again.h5") == (

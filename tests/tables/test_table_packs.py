@@ -284,7 +284,7 @@ def test_what_is_about_images_is_refused(tables: Path):
             repack(tables / "a.h5", tables / "r.h5", **options)  # type: ignore[arg-type]
         assert (
             str(error.value)
-            == f"{name} {value}: is about images; {tables / 'a.h5'} was made of a table. Leave it out."
+            == f"{name} {value}: is about images; {tables / 'a.h5'} was made from a table. Leave it out."
         )
 
 
@@ -467,7 +467,7 @@ def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards:
     append_table(grown, more)
     assert opened(grown).rows == 800
     with pytest.raises(
-        UsageError, match=r"s: was made of a table; append_images adds images\. Use append_table\."
+        UsageError, match=r"s: was made from a table; append_images adds images\. Use append_table\."
     ):
         append_images(shards, tables)
 
