@@ -13,7 +13,7 @@ import pytest
 from packer import convert_images, native
 
 ROOT = Path(__file__).parents[1]
-REMEDY = " Install a C compiler, then packer again with pip --no-cache-dir."
+REMEDY = " Install a C compiler, then reinstall packer with pip --no-cache-dir."
 WITHOUT = """
 import logging, sys
 sys.modules["packer.native._native"] = None
@@ -61,14 +61,14 @@ def test_an_installation_without_a_compiler_says_what_is_slow(tmp_path: Path) ->
         check=True,
         cwd=ROOT,
     )
-    said = [line for line in built.stderr.splitlines() if "without its loops" in line]
+    said = [line for line in built.stderr.splitlines() if "without its C extension" in line]
     assert said == [f"warning: BuildLoops: {native.without(*native.COSTS)}"]
     assert not list(tmp_path.rglob("*.so"))
 
 
 def test_converting_images_says_it(photo_folder: Path, tmp_path: Path) -> None:
     assert convert(photo_folder, tmp_path / "out.h5", "--size", "16") == [
-        f"note: packer was installed without its loops in C: converting images takes 2 to 3 times as long.{REMEDY}"
+        f"note: packer was installed without its C extension: converting images takes 2 to 3 times as long.{REMEDY}"
     ]
 
 
@@ -82,8 +82,8 @@ def test_files_kept_as_they_are_need_no_loop(photo_folder: Path, tmp_path: Path)
 def test_reading_csv_says_it(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n" + "1.5,2\n" * 20)
     assert convert(tmp_path / "t.csv", tmp_path / "out.h5") == [
-        "note: packer was installed without its loops in C: reading CSV takes 27 times as long; statistics of tables take 11"
-        f" times as long.{REMEDY}"
+        "note: packer was installed without its C extension: reading CSV takes 27 times as long;"
+        f" statistics of tables take 11 times as long.{REMEDY}"
     ]
 
 
@@ -93,7 +93,7 @@ def test_parquet_is_not_csv(tmp_path: Path) -> None:
         pyarrow.table({"a": [1.5, 2.5]}), tmp_path / "t.parquet"
     )
     assert convert(tmp_path / "t.parquet", tmp_path / "out.h5") == [
-        f"note: packer was installed without its loops in C: statistics of tables take 11 times as long.{REMEDY}"
+        f"note: packer was installed without its C extension: statistics of tables take 11 times as long.{REMEDY}"
     ]
 
 

@@ -1,7 +1,7 @@
-"""What this machine offers for loading data, and what is in the way.
+"""Examination of this machine: its resources and rates for loading data, and its problems with remedies.
 
-    examination.py  examine(): versions, cores, memory, traps; how fast memory, the disk of a folder and the way to the GPU are
-    traps.py        what slows loading down here, or breaks it, each with its remedy
+    examination.py  examine(): versions, cores, memory, problems; rates of memory, disk and copies to the GPU
+    traps.py        settings and limits of this machine that slow or break loading, each with its remedy
 
 Start with examination.py. Imports: bench, format.
 """

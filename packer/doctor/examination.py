@@ -1,6 +1,6 @@
-"""examine(): versions, cores, memory, rates and traps of this machine, for data in one folder.
+"""examine(): versions, cores, memory, rates and problems of this machine, for data in a given folder.
 
-Memory, the disk and the way to the GPU are measured for a second each.
+The measurements of memory, the disk and copies to the GPU take about a second each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from packer.version import __version__
 SECONDS = 1.0
 _BATCH_BYTES = 48 << 20  # 256 images of 256 px
 _FILE_BYTES = 512 << 20
-_FREE_SHARE = 10  # of the free bytes of the disk
+_FREE_SHARE = 10  # the test file takes at most 1/10 of the free bytes of the disk
 NEEDED = ("numpy", "h5py", "simplejpeg", "pillow", "xxhash")
 OPTIONAL = {
     "torch": "no torch batches, no augmentation",
@@ -40,7 +40,11 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class DiskRate:
-    """read, write: bytes/s, read None if the page cache cannot be emptied; why: why nothing was measured, "" if it was."""
+    """Rates of a folder's disk.
+
+    read, write: bytes/s; read is None if the page cache cannot be emptied; why: reason why nothing was
+    measured, "" if it was.
+    """
 
     read: float | None = None
     write: float | None = None
@@ -49,7 +53,10 @@ class DiskRate:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A CUDA device. free, total: bytes of memory; pinned, pageable: bytes/s of copies to it, from memory of that kind."""
+    """A CUDA device.
+
+    free, total: bytes of memory; pinned, pageable: bytes/s of copies from host memory of that kind.
+    """
 
     name: str
     free: int
@@ -60,11 +67,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Examination:
-    """The machine as it was found.
+    """The result of `examine`.
 
-    versions: package -> version, None if it is not installed; cores, machine_cores: that this process gets, that there are; available,
-    memory: bytes; copy: bytes/s out of memory; disk: rates of the folder; free: its bytes; gpus: None without torch; loops: whether
-    packer's loops in C are there.
+    folder: directory whose disk was measured; system: operating system and Python;
+    versions: package -> version, None if it is not installed; loops: True if the C extension is compiled;
+    cores: cores available to this process; machine_cores: cores of the machine;
+    available, memory: bytes of available and of total memory; copy: bytes/s of copies in memory;
+    disk: rates of the folder's disk; free: its free bytes; gpus: CUDA devices, None without torch;
+    traps: problems, each with its remedy.
     """
 
     folder: str
@@ -82,15 +92,17 @@ class Examination:
     traps: list[Trap]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return all fields as JSON values."""
         return asdict(self) | {"traps": [trap._asdict() for trap in self.traps]}
 
     def __str__(self) -> str:
         there = ", ".join(f"{name} {version}" for name, version in self.versions.items() if version)
         lines = [
-            f"system     {self.system}, packer {__version__} {'with' if self.loops else 'without'} its loops in C",
+            f"system     {self.system}, packer {__version__}"
+            f" {'with' if self.loops else 'without'} its C extension",
             f"cores      {self.cores} of {self.machine_cores}",
-            f"memory     {size(self.available)} available of {size(self.memory)}; copied at {size(self.copy)}/s",
+            f"memory     {size(self.available)} available of {size(self.memory)};"
+            f" copied at {size(self.copy)}/s",
             f"disk       {self.folder}: {size(self.free)} free; {_of_disk(self.disk)}",
             *_of_gpus(self.gpus),
             f"libraries  {there}",
@@ -98,8 +110,8 @@ class Examination:
         missing = [f"{name} ({OPTIONAL[name]})" for name in OPTIONAL if self.versions[name] is None]
         lines += [f"missing    {', '.join(missing)}"] if missing else []
         if not self.traps:
-            return "\n".join([*lines, "", "Nothing found that is in the way."])
-        lines += ["", f"{units.count(len(self.traps), 'thing')} in the way:"]
+            return "\n".join([*lines, "", "No problems found."])
+        lines += ["", f"{units.count(len(self.traps), 'problem')}:"]
         for trap in self.traps:
             lines += [f"- {trap.found}", f"  {trap.remedy}"]
         return "\n".join(lines)
@@ -108,13 +120,15 @@ class Examination:
 def examine(
     folder: str | os.PathLike[str] = ".", *, progress: Callable[[str], None] | None = None
 ) -> Examination:
-    """Look at this machine for some seconds. folder: where data lie: a file of at most 512 MB is written there, and removed.
+    """Examine this machine, which takes some seconds.
 
-    progress: called with what is looked at next. Raises UsageError if the folder is none.
+    folder: directory of the data; a file of at most 512 MB is written there and removed.
+    progress: called with the name of each measurement before it begins.
+    Raises UsageError if the folder is no directory.
     """
     folder, say = os.path.abspath(folder), progress or (lambda _: None)
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: is no folder. Pass the one in which your data lie.")
+        raise UsageError(f"{folder}: is no directory. Pass the directory of your data.")
     traps = find_traps(folder)  # first: measuring makes the machine busy
     say("memory")
     copy = copy_rate()
@@ -126,7 +140,8 @@ def examine(
     opencv = next((name for name in OPENCV if version_of(name)), OPENCV[0])
     return Examination(
         folder=folder,
-        system=f"{platform.system()} {platform.release()} ({platform.machine()}), Python {platform.python_version()}",
+        system=f"{platform.system()} {platform.release()} ({platform.machine()}),"
+        f" Python {platform.python_version()}",
         versions={name: version_of(name) for name in (*NEEDED, opencv, *OPTIONAL)},
         loops=native.COMPILED,
         cores=cores(),
@@ -150,26 +165,26 @@ def _of_disk(disk: DiskRate) -> str:
 
 def _of_gpus(found: list[Gpu] | None) -> list[str]:
     if found is None:
-        return ["GPU        not looked for, as torch is not installed"]
+        return ["GPU        unknown: torch is not installed"]
     if not found:
         return ["GPU        none"]
     return [
-        f"GPU        {gpu.name}: {size(gpu.free)} free of {size(gpu.total)}; copies {size(gpu.pinned)}/s from pinned memory,"
-        f" {size(gpu.pageable)}/s from other"
+        f"GPU        {gpu.name}: {size(gpu.free)} free of {size(gpu.total)};"
+        f" copies {size(gpu.pinned)}/s from pinned memory, {size(gpu.pageable)}/s from pageable memory"
         for gpu in found
     ]
 
 
 def copy_rate() -> float:
-    """Return bytes/s of copying batches out of memory, by all cores."""
+    """Return the rate at which all cores together copy batches in memory, in bytes/s."""
     return CopyLimit(_BATCH_BYTES, 4 * _BATCH_BYTES, cores()).rate(SECONDS / 2) * _BATCH_BYTES
 
 
 def disk_rate(folder: str) -> DiskRate:
-    """Write a file in a folder, read it from the disk and remove it."""
+    """Measure the disk of a folder: write a file, read it from the disk and remove it."""
     nbytes = min(_FILE_BYTES, shutil.disk_usage(folder).free // _FREE_SHARE) // READ_BYTES * READ_BYTES
     if not nbytes:
-        return DiskRate(why="too little room")
+        return DiskRate(why="too little free space")
     piece, written = os.urandom(READ_BYTES), 0
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".packer-doctor-") as file:
@@ -190,7 +205,7 @@ def disk_rate(folder: str) -> DiskRate:
 
 
 def gpus() -> list[Gpu] | None:
-    """Return the CUDA devices, None where torch is not installed."""
+    """Measure every CUDA device; return None if torch is not installed."""
     try:
         import torch
     except ImportError:
@@ -199,7 +214,7 @@ def gpus() -> list[Gpu] | None:
 
 
 def gpu(torch: Any, number: int) -> Gpu:
-    """Measure a CUDA device. torch: the module, or what stands for it."""
+    """Measure a CUDA device. torch: the module, or a stand-in for it."""
     device = torch.device("cuda", number)
     free, total = torch.cuda.mem_get_info(device)
     there = torch.empty(_BATCH_BYTES, dtype=torch.uint8, device=device)

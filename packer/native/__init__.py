@@ -1,4 +1,4 @@
-"""The loops in C: an extension that a C compiler builds; without it packer gives the same results, slower.
+"""The C extension: loops in C, built by setup.py; without a compiler packer gives the same results, slower.
 
     module.c                start-up, and the table of functions
     native.h                shared by the C files: compilers, copies past the caches, arguments, the GIL
@@ -11,7 +11,7 @@
     csv_numbers.h           decimal numbers to doubles, for csv.c
     table_sums.c            loops of tables/transform/column_sums.py
     augment.c               loops of augment/passes/native_pass.py
-    augment_loops.h         included by augment.c once for each kind of processor
+    augment_loops.h         included by augment.c once for each instruction set
 
 Start with native.h. Imports: nothing.
 """
@@ -40,7 +40,8 @@ COSTS = {
     "csv": "reading CSV takes 27 times as long",
     "pixels": "converting images takes 2 to 3 times as long",
     "markers": "JPEG rows get no restart markers, and loading a part of a picture decodes all of it",
-    "gather": "copying rows out of a pack takes 2 to 10 times as long, and truncating the pack meanwhile kills the process",
+    "gather": "copying rows out of a pack takes 2 to 10 times as long, and truncating the pack meanwhile"
+    " kills the process",
     "sums": "statistics of tables take 11 times as long",
 }
 
@@ -51,13 +52,13 @@ def without(*purposes: str) -> str:
     """Return a sentence with the costs of missing loops (keys of COSTS), and the remedy.
 
     >>> without("csv")
-    'packer was installed without its loops in C: reading CSV takes 27 times as long. Install a C compiler, \
-then packer again with pip --no-cache-dir.'
+    'packer was installed without its C extension: reading CSV takes 27 times as long. Install a C compiler, \
+then reinstall packer with pip --no-cache-dir.'
     """
     costs = "; ".join(COSTS[purpose] for purpose in purposes)
     return (
-        f"packer was installed without its loops in C: {costs}. "
-        "Install a C compiler, then packer again with pip --no-cache-dir."
+        f"packer was installed without its C extension: {costs}. "
+        "Install a C compiler, then reinstall packer with pip --no-cache-dir."
     )
 
 

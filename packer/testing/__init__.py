@@ -1,10 +1,10 @@
-"""Conformance checks for those who write a block codec, an order or a reader of the format. They need no test framework.
+"""Conformance checks for implementers of a block codec, a row order or a reader of the format.
 
-Each check raises an AssertionError that names the first promise that is not kept.
+The checks need no test framework. Each raises AssertionError, which names the first violated requirement.
 
-    codec_checks.py     a codec of blocks: round trips, damaged blocks, HDF5's filter
-    order_checks.py     an order of rows: every row once, the same sequence whoever asks
-    reader_checks.py    a program that reads packs: sample packs of every kind, whole and damaged
+    codec_checks.py     a block codec: round trips, damaged blocks, HDF5's filter
+    order_checks.py     a row order: every row once, the same sequence on every rank and thread
+    reader_checks.py    a reader of packs: sample packs of every kind, intact and damaged
 
 Start with reader_checks.py. Imports: codecs, format, orders.
 """

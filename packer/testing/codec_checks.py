@@ -1,4 +1,4 @@
-"""Promises of a block codec: round trips, damaged blocks, and that HDF5's filter reads what it packs."""
+"""Conformance checks of a block codec: round trips, damaged blocks, compatibility with HDF5's filter."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from packer.codecs.block_codecs import BlockCodec
 
 _ROWS = ((), (3,), (2, 5), (4, 3, 3), (5, 7, 1), (8, 6, 4), (1, 2, 300))
 _GUARD = 100
-"""Bytes before and behind the memory that a codec fills; they must stay as they are."""
+"""Guard bytes before and after the memory that a codec fills; the codec must not change them."""
 
 
 def check_block_codec(codec: type[BlockCodec]) -> None:
-    """Check a codec of blocks of rows: round trips, damaged blocks, and that HDF5's filter reads what it packs.
+    """Check a block codec: round trips, damaged blocks, and decompression by HDF5's filter.
 
     Parameters
     ----------
@@ -31,11 +31,12 @@ def check_block_codec(codec: type[BlockCodec]) -> None:
     Raises
     ------
     AssertionError
-        If it breaks a promise of `BlockCodec`.
+        If the codec violates the contract of `BlockCodec`.
 
     Notes
     -----
-    HDF5 is asked where it has the filter: import hdf5plugin, or what else registers it, before.
+    The check with HDF5 runs only if the filter is registered: import hdf5plugin, or the module that
+    registers it, first.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def check_block_codec(codec: type[BlockCodec]) -> None:
 
 
 def damaged_copies(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield what a damaged or hostile file may hold in place of some bytes, each with its kind.
+    """Yield variants of some bytes as a damaged or hostile file may hold them, each with its kind.
 
     Parameters
     ----------
@@ -80,8 +81,8 @@ def damaged_copies(data: bytes) -> Iterator[tuple[str, bytes]]:
     Yields
     ------
     tuple of str and bytes
-        "truncated": 100 prefixes; "noise": 100 times up to 2,000 random bytes; "flipped": 400 copies in which one to eight
-        bytes are others, a third of them within the first 200.
+        "truncated": 100 prefixes; "noise": 100 strings of up to 2,000 random bytes; "flipped": 400 copies
+        with one to eight changed bytes, in a third of them within the first 200.
 
     Examples
     --------
@@ -101,61 +102,63 @@ def damaged_copies(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _unpacked(codec: BlockCodec, data: bytes | memoryview, nbytes: int) -> NDArray[np.uint8]:
-    """Unpack between guards."""
+    """Decompress into memory between guard bytes, and check these."""
     memory = np.full(nbytes + 2 * _GUARD, 7, np.uint8)
     try:
         codec.decompress_into(data, memory[_GUARD : _GUARD + nbytes])
     finally:
         guards = memory[:_GUARD], memory[_GUARD + nbytes :]
-        assert all((guard == 7).all() for guard in guards), "it writes beside the memory that it is given"
+        assert all((guard == 7).all() for guard in guards), "it writes outside the memory that it is given"
     return memory[_GUARD : _GUARD + nbytes]
 
 
 def _check_value(codec: BlockCodec, block: NDArray[np.uint8]) -> None:
-    """Check that a codec is a value, its bytes depend on the block alone, and threads may share it."""
+    """Check that codecs compare by value, compress deterministically and can be shared by threads."""
     before, data = block.copy(), codec.compress(block)
     assert np.array_equal(block, before), "compress changes the block"
-    assert len(data) < 0.6 * block.nbytes, "smooth images hardly shrink"
+    assert len(data) < 0.6 * block.nbytes, "smooth images compress by less than 40 %"
     assert np.array_equal(_unpacked(codec, memoryview(data), block.nbytes), block.reshape(-1)), (
         "a memoryview differs"
     )
     key, most = codec.setting
     settings = json.loads(json.dumps(vars(codec)))
-    assert list(settings) == [key], "its one attribute is not its setting"
+    assert list(settings) == [key], "its only attribute is not its setting"
     assert type(settings[key]) is int, "its setting is not an int"
     assert 1 <= settings[key] <= most, "its setting is out of range"
     for again in (type(codec)(**settings), pickle.loads(pickle.dumps(codec))):
         assert (again, hash(again)) == (codec, hash(codec)), "a copy is not equal"
-        assert again.compress(block) == data, "a copy packs other bytes"
-    assert all(isinstance(version, str) for version in codec.versions().values()), "versions are not text"
+        assert again.compress(block) == data, "a copy of the codec compresses to other bytes"
+    assert all(isinstance(version, str) for version in codec.versions().values()), "versions are not str"
     blocks = [np.roll(block, shift, axis=2) for shift in range(8)]
     with ThreadPoolExecutor(4) as pool:
         packed = list(pool.map(codec.compress, blocks * 3))
         found = list(pool.map(lambda data: _unpacked(codec, data, block.nbytes), packed))
     for data, values, expected in zip(packed, found, blocks * 3, strict=True):
         assert np.array_equal(values, expected.reshape(-1)), "threads disturb each other"
-        assert data == codec.compress(expected), "equal blocks give other bytes"
+        assert data == codec.compress(expected), "compression is not deterministic"
 
 
 def _check_damage(codec: BlockCodec, block: NDArray[np.uint8]) -> None:
-    """Check that a damaged block is a ValueError with a short reason, or other rows, and nothing worse."""
+    """Check that damaged blocks raise ValueError with a short reason, or give other rows, nothing else."""
     data, noticed = codec.compress(block), 0
     for change in (-1000, -1, 1, 1000):
         reason = _refusal(codec, data, block.nbytes + change)
-        assert f"{block.nbytes + change:,}" in reason, f"a block of another length is not named: {reason!r}"
+        assert f"{block.nbytes + change:,}" in reason, (
+            f"the error does not name the length of the block: {reason!r}"
+        )
     for kind, damaged in damaged_copies(data):
         reason = _refusal(codec, damaged, block.nbytes)
-        assert len(reason) < 200, f"a long reason: {reason}"
-        assert reason or kind == "flipped", f"{kind} bytes are taken for a block"
+        assert len(reason) < 200, f"the reason is longer than 200 characters: {reason}"
+        assert reason or kind == "flipped", f"{kind} bytes are accepted as a block"
         noticed += kind == "flipped" and bool(reason)
-    assert noticed > 130, f"of 400 blocks with other bytes {noticed} are noticed"
+    assert noticed > 130, f"only {noticed} of 400 blocks with changed bytes are detected"
     assert np.array_equal(_unpacked(codec, data, block.nbytes), block.reshape(-1)), (
-        "after damage it unpacks otherwise"
+        "after damaged blocks it decompresses to other rows"
     )
 
 
 def _refusal(codec: BlockCodec, data: bytes, nbytes: int) -> str:
-    """Return the message of the ValueError by which a codec refuses data; "" if it does not."""
+    """Return the message of the ValueError that decompression raises; "" if it raises none."""
     try:
         _unpacked(codec, data, nbytes)
     except ValueError as error:
@@ -164,7 +167,7 @@ def _refusal(codec: BlockCodec, data: bytes, nbytes: int) -> str:
 
 
 def _check_hdf5(codec: BlockCodec, values: NDArray[Any]) -> None:
-    """Check that HDF5 unpacks two chunks, the second one filled up with zeros, if it has the filter."""
+    """Check that HDF5, if it has the filter, decompresses two chunks, the second padded with zeros."""
     import h5py
 
     chunk = 4, *values.shape[1:]
@@ -179,8 +182,10 @@ def _check_hdf5(codec: BlockCodec, values: NDArray[Any]) -> None:
         properties.set_filter(number, h5py.h5z.FLAG_OPTIONAL, settings)
         space = h5py.h5s.create_simple((8, *chunk[1:]))
         data = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(values.dtype), space, properties)
-        assert data.get_create_plist().get_filter(0)[2] == settings, "HDF5's filter completes the settings"
+        assert data.get_create_plist().get_filter(0)[2] == settings, "HDF5's filter changes the settings"
         for first, block in ((0, values[:4]), (4, rest)):
             data.write_direct_chunk((first, *(0 for _ in chunk[1:])), codec.compress(block))
         file.flush()
-        assert np.array_equal(file["x"][:], np.concatenate((values[:4], rest))), "HDF5 unpacks other rows"
+        assert np.array_equal(file["x"][:], np.concatenate((values[:4], rest))), (
+            "HDF5 decompresses to other rows"
+        )

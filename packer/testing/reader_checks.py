@@ -1,4 +1,4 @@
-"""A reader of the format: sample packs of every kind, what has to be found in them, and what has to be refused."""
+"""Conformance checks of a reader: sample packs of every kind, their expected rows, and damaged copies."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ def check_reader(
     stores: Sequence[str] = ("raw", "jpeg", *NAMES),
     seals: bool = True,
 ) -> None:
-    """Check a program that reads packs: on small packs of every kind, whole and damaged.
+    """Check a program that reads packs, on small packs of every kind, intact and damaged.
 
     Parameters
     ----------
     read : callable
-        From the path of a pack to its fields: name -> rows, an array ``[N, ...]``, or a list of `bytes` for a ragged field.
-        JPEG rows are their files.
+        A function from the path of a pack to its fields: name -> rows, an array ``[N, ...]``, or a list of
+        `bytes` for a ragged field. A JPEG row is the bytes of its JPEG file.
     folder : path
-        An empty folder, where the packs are written.
+        An empty folder for the sample packs.
     containers : sequence of str
-        The containers that it reads: "h5", "npy", "shards".
+        Containers that the program reads: "h5", "npy", "shards".
     stores : sequence of str
-        How images are stored: "raw", "jpeg", "gzip", "zstd", "blosc2". In "npy" only "raw" and "jpeg" are written.
+        Storage of images: "raw", "jpeg", "gzip", "zstd", "blosc2". Packs in "npy" are "raw" or "jpeg".
     seals : bool
-        True if it must refuse packs that are damaged or not sealed. False: a general reader of HDF5 or .npy files.
+        True if the program must refuse damaged and unsealed packs; False for a general reader of HDF5 or .npy
+        files.
 
     Raises
     ------
     AssertionError
-        If rows differ, or a damaged pack is read.
+        If rows differ, or the program reads a damaged pack.
 
     Examples
     --------
@@ -77,30 +78,31 @@ def check_reader(
                 read(str(copy))
             except Exception:
                 continue
-            raise AssertionError(f"{container}, {store}: a pack {what} is read")
+            raise AssertionError(f"{container}, {store}: a pack {what} is accepted")
 
 
 def write_sample_pack(path: str | os.PathLike[str], store: str = "raw", rows: int = 23) -> dict[str, Any]:
-    """Write a small pack with a field of every kind: images, labels, numbers that a reader does not know, and keys.
+    """Write a small pack with a field of every kind: images, labels, an unknown field of numbers, and keys.
 
     Parameters
     ----------
     path : path
-        Of the pack: HDF5 if it ends in ``.h5``, else a folder of ``.npy`` files.
+        Path of the pack: HDF5 if it ends in ``.h5``, otherwise a folder of ``.npy`` files.
     store : str
-        How images are stored: "raw", "jpeg", "gzip", "zstd", "blosc2".
+        Storage of images: "raw", "jpeg", "gzip", "zstd", "blosc2".
     rows : int
-        At least 1.
+        Number of rows, at least 1.
 
     Returns
     -------
     dict
-        What a reader has to find: name -> an array ``[rows, ...]``, or a list of `bytes` of the ragged fields.
+        The expected rows: name -> an array ``[rows, ...]``, or a list of `bytes` for a ragged field.
 
     Examples
     --------
     >>> import tempfile
-    >>> {name: len(values) for name, values in write_sample_pack(tempfile.mkdtemp() + "/p.h5", rows=3).items()}
+    >>> expected = write_sample_pack(tempfile.mkdtemp() + "/p.h5", rows=3)
+    >>> {name: len(values) for name, values in expected.items()}
     {'image': 3, 'label': 3, 'box': 3, 'key': 3}
     """
     shape, name = (16, 24, 3), os.fspath(path)
@@ -141,19 +143,19 @@ def write_sample_pack(path: str | os.PathLike[str], store: str = "raw", rows: in
 
 
 def _joined(first: Any, second: Any) -> Any:
-    """Return the rows of two packs as those of one."""
+    """Return the rows of two packs, concatenated."""
     return [*first, *second] if isinstance(first, list) else np.concatenate((first, second))
 
 
 def _same(found: Any, rows: Any) -> bool:
-    """Compare a field's rows with those that were written, and the dtype of arrays."""
+    """Return True if a field's rows equal the expected ones; arrays also in dtype."""
     if isinstance(rows, list):
         return [*map(bytes, found)] == rows
     return np.asarray(found).dtype == rows.dtype and np.array_equal(found, rows)
 
 
 def _damaged_packs(path: Path, container: str) -> Iterator[tuple[str, Path]]:
-    """Yield copies of a pack that no reader may take for a whole one, each with what was done to it."""
+    """Yield damaged copies of a pack, which every reader must refuse, each with a description."""
 
     def renamed(data: bytes) -> bytes:
         return data.replace(b'"label"', b'"mabel"', 1)

@@ -56,12 +56,12 @@ def test_what_is_missing_and_in_the_way_is_told_with_its_remedy(
     monkeypatch.setattr(examination, "gpus", lambda: None)
     text = str(examine(tmp_path))
     assert "missing    isal (.csv.gz takes two to three times as long)" in text
-    assert "GPU        not looked for, as torch is not installed" in text
-    assert text.endswith("1 thing in the way:\n- A trap.\n  A remedy.")
+    assert "GPU        unknown: torch is not installed" in text
+    assert text.endswith("1 problem:\n- A trap.\n  A remedy.")
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is no directory"):
         examine(tmp_path / "none")
 
 
@@ -76,7 +76,7 @@ def test_disks_that_cannot_be_measured(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(examination.tempfile, "NamedTemporaryFile", refuse)
     assert "not measured (Permission denied)" in str(examine(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0, total=0))
-    assert examination.disk_rate(str(tmp_path)).why == "too little room"
+    assert examination.disk_rate(str(tmp_path)).why == "too little free space"
 
 
 def test_a_gpu_is_measured_by_a_stand_in() -> None:

@@ -21,7 +21,7 @@ Set = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.fixture(autouse=True)
 def _sound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with nothing in the way: 8 cores, 32 GB."""
+    """A machine without problems: 8 cores, 32 GB."""
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
@@ -93,7 +93,7 @@ def test_of_the_machine(
         (lambda patch: patch.setenv("OMP_NUM_THREADS", "64"), "is 64 on 8 cores", "OMP_NUM_THREADS=8"),
         (
             lambda patch: patch.setattr(traps.native, "COMPILED", False),
-            "without its loops in C",
+            "without its C extension",
             "C compiler",
         ),
         (
