@@ -1,16 +1,16 @@
-"""Tables: read, parsed, staged, fitted, mapped, written into packs; appended; new rows mapped as a pack's were.
+"""Tables: converted into packs (read, staged, fitted, mapped, written), appended; new rows mapped alike.
 
     table_options.py     options of convert_table as one value
-    table_conversion.py  convert_table, append_table: options checked, planned, run, reported
-    table_run.py         from a checked conversion to its pack: staged, fitted, mapped, written
+    table_conversion.py  convert_table, append_table: check the options, plan, run, report
+    table_run.py         from a checked conversion to its pack: stage, fit, map, write
     staging.py           rows in raw form, in the input's order, in a file beside the output
     table_splits.py      the split of each row by its columns: a split's name, a group, the label
-    table_order.py       which row of the input stands in which row of the pack; splits; staged rows in that order
+    table_order.py       row of the input for each row of the pack, split by split
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
-    table_packs.py       rows of packs that were made of tables
-    frames.py            apply: rows of data frames mapped as a pack's were
-    reading/             files of tables, as records
-    transform/           the transform of columns into fields; NumPy alone, and no files
+    table_packs.py       several packs of tables as one
+    frames.py            apply: map rows of data frames like the rows of a pack
+    reading/             table files as records
+    transform/           the transform of columns into fields; NumPy only, no files
 
 Start with table_conversion.py. Imports: convert, format, randomness, remote.
 """

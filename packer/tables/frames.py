@@ -1,4 +1,4 @@
-"""apply: rows of a data frame, or one row, mapped as the rows of a pack were. Frames come in through Arrow."""
+"""apply: map rows of a data frame, or a single row, like the rows of a pack. Frames are read through Arrow."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from packer.tables.transform.table_transform import TableTransform
 
 
 def apply(header: Any, data: Any) -> dict[str, Any]:
-    """Map the rows of a data frame, or one row, as the rows of a pack were.
+    """Map the rows of a data frame, or a single row, like the rows of a pack.
 
-    Columns are found by name; others than the pack's are passed over.
+    Columns are matched by name; columns that the pack does not have are ignored.
 
     Parameters
     ----------
     header : Pack, Header or mapping
-        A pack that was made from a table, its header, or the header's member `table`.
+        A pack that was converted from a table, its header, or the header's member `table`.
     data : DataFrame, Table or mapping
-        A pandas DataFrame, whatever hands out an Arrow stream (polars, pyarrow, DuckDB), or a dict of arrays or
-        lists. One row: a dict of single values. Several: a list of such dicts.
+        A pandas DataFrame, an object that exports an Arrow stream (polars, pyarrow, DuckDB), or a dict of
+        arrays or lists. For one row: a dict of single values. For several rows: a list of such dicts.
 
     Returns
     -------
     dict
-        Field name -> array [n, ...] as in the pack; texts that were kept as a list. Of one row [...], and a text.
-        Without the columns of the label, or a kept column, its field is left out.
+        Field name -> array [n, ...] as in the pack; kept texts as a list. For one row: arrays [...] and a
+        text. The label and kept columns that `data` lacks are left out.
 
     Raises
     ------
     UsageError
-        A feature's column is missing, a cell is not of its column's type, its label is none of the classes, or what a cell becomes
-        does not fit the features' dtype.
+        A feature's column is missing, a cell does not have its column's type, a label is not one of the
+        classes, or a mapped value does not fit the features' dtype.
     MissingDependencyError
         pyarrow is not installed.
 
     Notes
     -----
-    Texts are read as those of the pack's files were. Categories that the pack does not know are 0, as missing ones are. A number in a
-    column of categories is the one that is this number, 1 or 1.0, so that whole numbers that pandas holds as floats, because cells
-    are missing, are found again.
+    Texts are read with the options of the pack's files. Categories that the pack does not know get code 0,
+    like missing ones. A number in a column of categories is the category whose text is this number, 1 or 1.0,
+    so that whole numbers match that pandas holds as floats because cells are missing.
     """
     transform = _transform(header)
-    one = hasattr(data, "items") and len(data) > 0 and all(_is_cell(value) for _, value in data.items())
-    if one or isinstance(data, list):
-        data = _columns([data] if one else data)
+    single = hasattr(data, "items") and len(data) > 0 and all(_is_cell(value) for _, value in data.items())
+    if single or isinstance(data, list):
+        data = _columns([data] if single else data)
     try:
         from packer.tables.reading import arrow_frames
     except ImportError:
@@ -59,9 +59,9 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     plan = transform.plan_for([TableColumn(name, "number") for name in columns])
     rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
     for index in texts_of_others:
-        ways = _ways(transform.column(plan.columns[index].name).categories or ())
-        held = rows.dictionaries[index]
-        rows.dictionaries[index] = [ways.get(text) or ways.get(_key(text)) or text for text in held]
+        matches = _matches(transform.column(plan.columns[index].name).categories or ())
+        texts = rows.dictionaries[index]
+        rows.dictionaries[index] = [matches.get(text) or matches.get(_key(text)) or text for text in texts]
     bad = rows.bad or plan.bad_rows(rows.records, rows.dictionaries, 1)[1]
     if bad:
         name = plan.columns[bad[0].column or 0].name
@@ -72,10 +72,10 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
         what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
         raise _unfit(*mapped.beyond, what)
     fields = {
-        name: [text.decode() for text in found] if isinstance(found, list) else found
-        for name, found in mapped.fields.items()
+        name: [text.decode() for text in values] if isinstance(values, list) else values
+        for name, values in mapped.fields.items()
     }
-    return {name: found[0] for name, found in fields.items()} if one else fields
+    return {name: values[0] for name, values in fields.items()} if single else fields
 
 
 def _is_cell(value: Any) -> bool:
@@ -83,17 +83,17 @@ def _is_cell(value: Any) -> bool:
 
 
 def _columns(given: list[Any]) -> dict[str, list[Any]]:
-    """Return rows, each a mapping of the same names to single values, as columns. Raises UsageError."""
+    """Return rows, mappings of the same names to single values, as columns. Raises UsageError."""
     rows: list[dict[Any, Any]] = []
     for number, row in enumerate(given):
         if not hasattr(row, "items"):
-            raise UsageError(f"data: row {number} is a {type(row).__name__}; a dict is allowed. Pass such.")
+            raise UsageError(f"data: row {number} is a {type(row).__name__}; a dict is allowed. Pass dicts.")
         rows.append(dict(row.items()))
         if rows[-1].keys() != rows[0].keys():
             name = min(rows[-1].keys() ^ rows[0].keys(), key=str)
             raise UsageError(
-                f"data: row {number} and row 0 do not both have {name!r}; all rows have the same columns. Give"
-                " it, None where it is missing."
+                f"data: row {number} and row 0 do not both have {name!r}; all rows need the same columns."
+                " Add it, with None where it is missing."
             )
     return {str(name): [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
@@ -102,16 +102,16 @@ def _unfit(row: int, name: str, what: str) -> UsageError:
     return UsageError(f"row {row:,}, column {name!r}: {what}. Mend it, or leave the row out.")
 
 
-def _ways(known: Sequence[str]) -> dict[float | str, str]:
-    """Return the categories by the number, or the boolean in small letters, that each is; none for two that are the same."""
-    ways: dict[float | str, list[str]] = {}
+def _matches(known: Sequence[str]) -> dict[float | str, str]:
+    """Return the categories by their text and by their `_key`, unless several share the key."""
+    keyed: dict[float | str, list[str]] = {}
     for text in known:
-        ways.setdefault(_key(text), []).append(text)
-    return {text: text for text in known} | {key: alike[0] for key, alike in ways.items() if len(alike) == 1}
+        keyed.setdefault(_key(text), []).append(text)
+    return {text: text for text in known} | {key: alike[0] for key, alike in keyed.items() if len(alike) == 1}
 
 
 def _key(text: str) -> float | str:
-    """Return what equal numbers and booleans have in common, also beyond float64's whole numbers."""
+    """Return equal keys for texts of equal numbers (exact beyond float64's whole numbers) or booleans."""
     try:
         return int(text) if text.lstrip("+-").isdigit() else int(f) if (f := float(text)).is_integer() else f
     except (ValueError, OverflowError):
@@ -124,11 +124,12 @@ def _transform(header: Any) -> TableTransform:
     )
     if not isinstance(table, Mapping):
         raise UsageError(
-            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from tables do."
+            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from"
+            " tables do."
             " Pass one, or its header."
         )
     try:
-        # A pack's was checked when the pack was opened: it takes as long as mapping a row.
+        # The table of a pack was checked when the pack was opened: a check takes as long as mapping a row.
         return TableTransform.from_json(check_table(table) if table is header else table)
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None

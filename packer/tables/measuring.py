@@ -1,7 +1,7 @@
-"""Statistics of the staged rows, in one pass; the second step of converting a table. Also notes on numbers beyond the features' dtype.
+"""Statistics of staged rows, in one pass: the second step of a conversion. Notes on numbers beyond the dtype.
 
-float32 has 24 bits: of whole numbers it holds all to 16,777,216, and beyond only some, so that identifiers, seconds since 1970 and
-phone numbers become equal to their neighbours.
+float32 has a 24-bit significand: it holds all whole numbers to 16,777,216, and only some beyond. Larger
+identifiers, seconds since 1970 and phone numbers become equal to their neighbours.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from packer.tables.transform.column_types import as_category, is_missing
 from packer.tables.transform.table_transform import TableTransform
 
 TRAIN = "train"  # the split whose rows are measured
-SAMPLE = 1 << 16  # rows whose quantiles stand for all
-_EXACT = 1 << 53  # from here on float64 holds some whole numbers only
-_STEP = 4 * BLOCK  # rows read at once; statistics depend on BLOCK alone
+SAMPLE = 1 << 16  # most rows in the sample from which quantiles are computed
+_EXACT = 1 << 53  # first whole number whose successor float64 does not hold
+_STEP = 4 * BLOCK  # rows read at once; statistics depend only on BLOCK
 
 
 class MeasuredRows(NamedTuple):
     """Statistics of staged rows.
 
-    sums: over the rows of fit, "train" or "all"; sample: float64 [m, columns of plan.numeric], NaN for missing; missing: column
-    number -> missing cells of numbers, among all rows; whole_label: the label of all rows is whole numbers that float64 tells apart.
+    sums: over the rows of fit, "train" or "all". sample: float64 [m, columns of plan.numeric], NaN for
+    missing. missing: column number -> missing cells of numeric columns, over all rows. whole_label: True if
+    the label of every row is a whole number that float64 holds exactly.
     """
 
     sums: ColumnSums
@@ -48,10 +49,10 @@ def measure(
     all_rows: bool,
     workers: int,
 ) -> MeasuredRows:
-    """Go through all rows once, in the order of the input. Equal rows and seeds give equal results, whatever the workers.
+    """Read all rows once, in the input's order. The result does not depend on the number of workers.
 
-    MeasuredRows are the rows of the split called train, where there is one and not all are asked for, else all; the sample is drawn
-    from them, at most SAMPLE rows.
+    Statistics are computed over the split named train if it exists and all_rows is False, otherwise over all
+    rows. The sample is drawn from the same rows, at most SAMPLE of them.
     Raises UsageError (a label has too many classes), OSError.
     """
     fit = TRAIN if TRAIN in order.splits and not all_rows else "all"
@@ -59,12 +60,12 @@ def measure(
     count = min(SAMPLE, stop - first)
     drawn = randomness.permute(np.arange(count), stop - first, randomness.key("table", "sample"))
     sampled = np.sort(order.samples[first + drawn])
-    counts = np.zeros(len(order.samples), np.bool_)  # which rows are of fit
+    counts = np.zeros(len(order.samples), np.bool_)  # True for the rows of fit
     counts[order.samples[first:stop]] = True
     sums = ColumnSums(plan)
     dtype = staged.dtype
     labels = [w.name for w in plan.numeric if w.column.role == "label" and plan.whole_label]
-    fractions: list[str] = []  # labels that are not whole
+    fractions: list[str] = []  # labels with fractions
 
     def part(start: int) -> tuple[PartialSums, NDArray[np.float64], list[int]]:
         rows = np.arange(start, min(start + _STEP, staged.rows))
@@ -75,16 +76,16 @@ def measure(
         fractions.extend(name for name in labels if not fractions and not _are_whole(records[name]))
         return sums.part(records, mask), plan.sample(records[sampled[low:high] - start]), missing
 
-    # Where all rows are measured, the sums tell.
+    # If all rows are measured, the sums contain these counts.
     counted = () if fit == "all" else plan.numeric
     missing = np.zeros(len(counted), np.int64)
     samples = []
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-measure") as pool:
-        for found, sample, absent in pool.map(part, range(0, staged.rows, _STEP)):
-            sums.merge(found)
+        for partial, sample, absent in pool.map(part, range(0, staged.rows, _STEP)):
+            sums.merge(partial)
             samples.append(sample)
             missing += np.array(absent, np.int64)
-    # Column by column in memory, as they are sorted.
+    # Fortran order, because columns are sorted one by one.
     lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
         w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
     }
@@ -97,19 +98,20 @@ def _are_whole(x: NDArray[np.float64]) -> bool:
 
 
 def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
-    """Say which columns hold whole numbers beyond those that their field's dtype holds."""
+    """Return notes on columns with whole numbers beyond those that their field's dtype holds exactly."""
     notes: list[str] = []
     for w in plan.numeric:
-        column, found = w.column, sums.of(w.index)
+        column, values = w.column, sums.of(w.index)
         label = column.role == "label" and plan.label_kind == "number"
         dtype = np.dtype(plan.label_dtype if label else plan.dtype)
         if dtype.kind == "f" and column.standardize is not None:
-            dtype = np.dtype(np.float64)  # what is told apart in float64 stays apart
+            dtype = np.dtype(np.float64)  # values that differ in float64 still differ after this
         if column.type not in ("number", "integer") or dtype.kind != "f" or column.log1p:
             continue
-        limit, most = 1 << (np.finfo(dtype).nmant + 1), max(-found.least, found.most)
-        whole = found.whole or (label and found.least >= limit // 2)  # from there on the dtype has no others
-        if not whole or most < limit or not (label or column.role == "feature"):
+        limit, most = 1 << (np.finfo(dtype).nmant + 1), max(-values.least, values.most)
+        # From limit / 2 on the dtype has no fractions.
+        is_whole = values.whole or (label and values.least >= limit // 2)
+        if not is_whole or most < limit or not (label or column.role == "feature"):
             continue
         ways = f"{Option('keep', column.name)}, {Option('drop', column.name)} or {as_category(column.name)}"
         if label:
@@ -118,7 +120,8 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
             ways += f"; {Option('dtype', 'float64')} stores them as they are"
         notes.append(
             Sentence(
-                f"column {column.name!r} holds numbers to about {most:,.0f}; {dtype.name} holds all whole ones only to {limit:,},"
+                f"column {column.name!r} holds numbers to about {most:,.0f}; {dtype.name} holds all whole"
+                f" ones only to {limit:,},"
                 f" and rounds larger ones. If they are identifiers or times, pass {ways}."
             )
         )

@@ -1,8 +1,9 @@
-"""The first half of converting a table: its rows in raw form, in the input's order, in files beside the output.
+"""The first half of a table's conversion: stage its raw rows, in the input's order, in files beside the output.
 
-Only when all rows are there is it known how many there are, what fills a missing cell, and which categories a column has. So they
-are read once, in parallel, into records (packed structures, see ``packer/tables/transform/records.py``) and the bytes of kept texts
-(``packer/convert/staged_rows.py``), and everything else is done from there, at the speed of memory.
+The number of rows, the values that fill missing cells, and the categories of a column are known only after
+all rows have been read. So they are read once, in parallel, into records (packed structures, see
+``packer/tables/transform/records.py``) and the bytes of kept texts (``packer/convert/staged_rows.py``); all
+later steps use these, at the speed of memory.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ from packer.tables.transform.records import BadRow, CellFault, ParsedRows
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
-MAX_SKIPPED = 1000  # listed in the header; all are counted
-_SHORT = 40  # characters of a text that may mean missing
-_AHEAD = 2  # pieces of the input read ahead, a worker
+MAX_SKIPPED = 1000  # most skipped rows listed in the header; all are counted
+_SHORT = 40  # most characters of a text that may be a marker of missing values
+_AHEAD = 2  # pieces of the input read ahead per worker
 
 
 def stage(source: TableSource, plan: TableTransform, place: WorkingFolder, run: Conversion) -> StagedTable:
-    """Read a table, or the rest of it, into the workplace. run: its options, and the bar that shows the bytes of input read.
+    """Read a table, or the rest of it, into the working folder.
 
-    Raises SourceError (a bad row, a file that is damaged or changes), UsageError (too many categories), SpaceError, PackerError.
+    run: options, and the progress bar for input bytes.
+    Raises SourceError (a bad row, a damaged or changed file), UsageError (too many categories), SpaceError,
+    PackerError.
     """
     run.bar.start(source.nbytes, "B")
     staged = StagedTable(source, plan, place, run)
@@ -60,20 +63,20 @@ def stage(source: TableSource, plan: TableTransform, place: WorkingFolder, run: 
 
 
 _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
-"""A piece of the input, its rows, and why rows were left out -> how many."""
+"""A piece of the input, its rows, and the number of rows left out per reason."""
 
 
 def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
-    """Take a piece apart, and leave out the rows that have no place in the pack."""
+    """Parse a piece, and leave out the rows that cannot be stored in the pack."""
     parsed = chunk.read()
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
-    mask, found = plan.bad_rows(parsed.records, parsed.dictionaries)
+    mask, bad = plan.bad_rows(parsed.records, parsed.dictionaries)
     if mask is not None:
-        first = {b.line: b for b in reversed(found)}
+        first = {b.line: b for b in reversed(bad)}
         reasons.update(_reason(b, plan) for b in first.values())
-        parsed.leave_out(mask, found)
+        parsed.leave_out(mask, bad)
     if parsed.bad_rows > reasons.total():
-        reasons["not told apart, as there are so many"] = parsed.bad_rows - reasons.total()
+        reasons["not listed, because there are too many"] = parsed.bad_rows - reasons.total()
     return chunk, parsed, reasons
 
 
@@ -87,7 +90,7 @@ def _pieces(
     after: list[Any] | None,
     workers: int,
 ) -> Iterator[_Read]:
-    """Yield the pieces as they are taken apart, in order; this thread reads (and decompresses) the next ones meanwhile."""
+    """Yield the parsed pieces in order; meanwhile this thread reads (and decompresses) the next ones."""
     chunks = source.chunks(plan.layout, after)
     waiting: deque[Future[_Read]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer-parse") as pool:
@@ -104,10 +107,11 @@ def _pieces(
 
 
 class StagedTable(StagedRows):
-    """Rows of a table: put down as they are read, in order, with a note of how far that came; then all of them.
+    """The rows of a table, written in order as they are read, with a journal for resuming.
 
-    layout: of the records; dictionaries: column number -> the texts that its codes mean; skipped: at most MAX_SKIPPED of the rows that
-    were left out; reasons: why, and how many for each reason; bytes_read: of the inputs, this time; resumed: rows taken over.
+    layout: layout of the records; dictionaries: column number -> texts of its codes; skipped: at most
+    MAX_SKIPPED of the rows left out; reasons: reason -> number of rows left out; bytes_read: input bytes read
+    in this run; resumed: rows taken over from an earlier run.
     """
 
     def __init__(
@@ -129,17 +133,18 @@ class StagedTable(StagedRows):
 
     @property
     def dictionaries(self) -> dict[int, list[str]]:
-        """Column number -> the texts that its codes mean."""
+        """Column number -> texts of its codes."""
         return {index: list(codes) for index, codes in self._codes.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was left out, as the header tells it."""
+        """Return the header's record of the rows left out."""
         return {"rows": self.reasons.total(), "reasons": dict(self.reasons), "first": self.skipped}
 
     def resume(self) -> tuple[list[Any] | None, bool]:
-        """Go on with what an interrupted run has read, up to the first bad row unless those are left out: it is told then.
+        """Take over the rows that an interrupted run has read.
 
-        Returns: where the next piece begins, None for the beginning; and whether all of them are there.
+        Pieces from the first bad row on are read again, unless bad rows are skipped.
+        Returns: where the next piece begins, None for the beginning; True if all pieces have been read.
         """
         pieces, done = self.take_over(lambda piece: self._skip or not piece["reasons"])
         for piece in pieces:
@@ -148,9 +153,9 @@ class StagedTable(StagedRows):
         return pieces[-1]["after"] if pieces else None, done
 
     def add(self, chunk: TableChunk, parsed: ParsedRows, reasons: Counter[str]) -> None:
-        """Write one piece, and journal it. Raises SourceError for a bad row, UsageError for too many categories."""
+        """Write and journal a piece. Raises SourceError for a bad row, UsageError for too many categories."""
         self._enter(chunk.name)
-        bad = [self._told(b) for b in parsed.bad]
+        bad = [self._record_of(b) for b in parsed.bad]
         if bad and not self._skip:
             raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
         fresh, first = self._merge(parsed), not self.rows
@@ -167,16 +172,16 @@ class StagedTable(StagedRows):
         self._note(note)
         self.bytes_read += parsed.nbytes
         if first:
-            # As if the other rows were like these: records, and at least half as much again for the pack.
+            # Estimate from the first piece: records, and at least half their size again for the pack.
             expected = self.rows * self._source.nbytes / max(1, parsed.nbytes)
             check_space(self._name, round(1.5 * self.dtype.itemsize * (expected - self.rows)))
 
     def finish(self) -> None:
-        """Record that all pieces are there. Raises SourceError if no row is, or the files have been changed."""
+        """Record that all pieces were read. Raises SourceError if no row remains, or files have changed."""
         self.check_unchanged()
         if not self.rows:
             names = ", ".join(self._source.names[:3])
-            self._place.recorded = False  # there is nothing to go on with
+            self._place.recorded = False  # nothing to resume
             first = f"the first of {self.reasons.total():,} that were left out: " if self.skipped else ""
             why = self.skipped[0]["reason"] if self.skipped else "there is none"
             raise SourceError(
@@ -185,7 +190,7 @@ class StagedTable(StagedRows):
         super().finish()
 
     def check_unchanged(self) -> None:
-        """Raise SourceError if a file is another one than when reading began: what has been read then is no table."""
+        """Raise SourceError if a file changed after reading began, and discard the rows read so far."""
         try:
             self._source.check_unchanged()
         except SourceError:
@@ -193,12 +198,12 @@ class StagedTable(StagedRows):
             raise
 
     def _enter(self, name: str) -> None:
-        """Count lines anew where another input begins."""
+        """Start the line count of the next input."""
         if name != self._input:
             self._input, self._lines = name, self._source.first_line(name)
 
     def _note(self, piece: Mapping[str, Any]) -> None:
-        """Count a piece that is down, new or taken over."""
+        """Count a piece that was written in this run or taken over."""
         self._enter(piece["input"])
         self._lines += piece["lines"]
         self.bytes_done += piece["nbytes"]
@@ -209,7 +214,7 @@ class StagedTable(StagedRows):
             codes.update({text: len(codes) + i for i, text in enumerate(texts)})
 
     def _merge(self, parsed: ParsedRows) -> dict[int, list[str]]:
-        """Give the piece's categories their numbers in the whole table; returns those that are new, by column."""
+        """Replace the piece's category codes by those of the table; return the new categories by column."""
         fresh: dict[int, list[str]] = {}
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
@@ -223,8 +228,8 @@ class StagedTable(StagedRows):
             member[...] = take[member]
         return fresh
 
-    def _told(self, bad: BadRow) -> dict[str, str]:
-        """Return a bad row as the header lists it."""
+    def _record_of(self, bad: BadRow) -> dict[str, str]:
+        """Return the header's record of a bad row."""
         where = f"{self._input}: {self._source.unit} {self._lines + bad.line:,}"
         if bad.column is None:
             return {"key": where, "reason": str(bad.reason)}
@@ -234,7 +239,7 @@ class StagedTable(StagedRows):
         }
 
     def _remedy(self, bad: BadRow) -> str:
-        """Return what can be done about a bad row."""
+        """Return the remedy for a bad row."""
         skip = f"{Option('on_error', 'skip')} to leave such rows out."
         way = _WAYS.get(bad.reason, "")
         if not way and bad.column is not None and bad.value and not self._plan.fit_name:
@@ -257,19 +262,19 @@ _WAYS: Mapping[str, str] = {
 
 
 class TableRows(RowMaker):
-    """Rows from staged ones; samples are their numbers in the order of the input."""
+    """Mapped rows from staged ones; samples are row numbers in the input's order."""
 
     def __init__(self, staged: StagedTable, records: ShuffledFile, mapper: RowMapper) -> None:
-        """records: of `staged`, prepared."""
+        """records: the records of `staged` in the pack's order."""
         self._records, self._mapper, self._texts = records, mapper, staged.mapped_blob()
         self._dtype = staged.dtype
-        # A label that all files lack (with `like`) is no field; a kept column neither.
-        made = mapper.map(np.zeros(0, self._dtype)).fields
-        self.fields = tuple(f for f in mapper.transform.fields() if f.name in made)
+        # Columns that all files lack (label with `like`, kept columns) get no field.
+        present = mapper.map(np.zeros(0, self._dtype)).fields
+        self.fields = tuple(f for f in mapper.transform.fields() if f.name in present)
         self.ragged_bytes = staged.blob_bytes // staged.rows + 8 * sum(1 for f in self.fields if f.ragged)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return all fields of these rows. Raises UsageError if a number does not fit its field."""
+        """Return all fields of some rows. Raises UsageError if a number does not fit its field."""
         records = self._records.take(samples).view(self._dtype).reshape(-1)
         mapped = self._mapper.map(records, self._texts)
         if mapped.beyond is not None:

@@ -1,4 +1,4 @@
-"""convert_table: CSV, Parquet or Arrow files of one table become one pack."""
+"""convert_table: pack the CSV, Parquet or Arrow files of one table. append_table: add rows to such a pack."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _STORES = tuple(store for store in STORES if store != "jpeg")
 class TablePlan:
     """The plan of a conversion, before rows are read.
 
-    columns: how many the input has; bytes: of the input; rows: how many, None if that is not known beforehand; roles: what a column
-    becomes ("features", "categories", "label", "kept", "dropped", "splits by") -> names; notes: sentences about the input that a
-    user should see.
+    columns: number of columns of the input; bytes: size of the input; rows: number of rows, None if not known
+    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits by") -> names;
+    notes: sentences about the input for the user.
     """
 
     columns: int
@@ -88,50 +88,53 @@ def convert_table(
 ) -> Report:
     """Pack a table into one HDF5 file, one directory of .npy files, or a directory of such shards.
 
-    The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts, 0: missing or in no train row), `label`, and a field
-    for each column in keep. A first column without a name, as pandas writes its index, is left out. The header
-    (`table`) tells how each column was mapped; packer.tables.apply does the same to new rows.
+    The pack has `features` [N, F] of dtype, `categories` int64 [N, C] (codes of texts; 0: missing, or in no
+    train row), `label`, and a field for each column in keep. A first column without a name, which pandas
+    writes for its index, is left out. The header (`table`) records how each column was mapped;
+    packer.tables.apply maps new rows in the same way.
 
     Parameters
     ----------
     source : path, glob or sequence of them
-        Files that follow each other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or .parquet, .arrow, .feather.
+        Files, read one after the other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
+        .parquet, .arrow, .feather.
     out, format, store, shuffle, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     label : str or sequence of str, optional
-        Column, or columns, to predict: texts become classes (int64 codes, names in the header), whole numbers (written as 1.0, too)
-        int64, other numbers float32; several: [N, k].
+        Column to predict, or several. Texts become classes (int64 codes, names in the header), whole numbers
+        (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
     label_as : {"auto", "classes", "number"}
         "classes": numbers become classes too; "number": float32.
     features, drop, keep : sequence of str, optional
-        Columns that are features (default: all others), that are left out, that become fields of their own.
+        Columns that become features (default: all others), are left out, become fields.
     types : mapping, optional
-        Column -> its type, where the first rows mislead: "number", "category", "date" and the like, or a way in which people
-        write numbers and dates, such as "percent". `packer convert --help` has all, at ``--type``.
+        Column -> type, for columns whose first rows are misleading: "number", "category", "date" and so on,
+        or a notation of numbers or dates, such as "percent". `packer convert --help` lists all at ``--type``.
     missing : {"nan", "error", "mean", "median", "zero"}
-        What a missing feature becomes; mean and median are those of the train rows.
+        Value of missing features; mean and median are computed over the train rows.
     one_hot : sequence of str or "all"
         Columns whose categories become 0/1 features.
     standardize : bool, default False
-        Map numbers to mean 0 and standard deviation 1 over the train rows, after filling.
+        Map numbers to mean 0 and standard deviation 1 over the train rows, after missing values are filled.
     dtype : str, default "float32"
-        Of the features.
+        Dtype of the features.
     encode : Encode, optional
-        Rarer ways of making features: ``Encode(log1p=, indicators=, max_categories=)``.
+        Rarer encodings of features: ``Encode(log1p=, indicators=, max_categories=)``.
     like : path, optional
-        A pack whose mapping, categories and statistics are used; the options above that make one are then refused. Its store and
-        shards are taken where none are given.
+        Pack whose mapping, categories and statistics are used; the options above that define a mapping are
+        then refused. Its store and shards are the defaults.
     csv : Csv, optional
-        How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=, skip_rows=,
-        comment=)``.
+        How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=,
+        skip_rows=, comment=)``.
     split : str, mapping or Split, optional
-        "train=0.9,val=0.1", drawn from the seed, with equal shares of each class; "train=rest,test=last:500000": the last rows of
-        the input. ``Split(...)`` says more: a column that names splits, whole groups. Statistics are those of the split called
-        train, or else of all rows.
+        "train=0.9,val=0.1": drawn from the seed, with equal shares of each class.
+        "train=rest,test=last:500000": the last rows of the input. ``Split(...)``: a column that names the
+        split of each row, or groups that stay together. Statistics are computed over the split named train,
+        or over all rows if there is none.
     on_error : {"stop", "skip"}
-        Stop at the first bad row, or skip such rows; rows without a label are bad.
+        Stop at the first bad row, or skip bad rows; rows without a label are bad.
     on_plan, on_progress : callable, optional
-        Called once before rows are read; now and then with the bytes that were read, then the rows that were written.
+        Called once before rows are read; called repeatedly with the bytes read, then with the rows written.
 
     Returns
     -------
@@ -143,7 +146,8 @@ def convert_table(
 
     Notes
     -----
-    Memory does not grow with the table. Equal inputs and options give byte-identical packs, interrupted or not.
+    Memory does not grow with the table. Equal inputs and options give byte-identical packs, also after an
+    interruption.
     """
     run = Conversion(
         out,
@@ -158,14 +162,8 @@ def convert_table(
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
     choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
     model = None if like is None else open_pack(os.fspath(like))
-    storing = RowStorage.like(
-        model,
-        run.out,
-        format=format,
-        store=store and choice("store", store, _STORES),
-        shards=shards,
-        layout=True,
-    )
+    store = store and choice("store", store, _STORES)
+    storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards, layout=True)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
@@ -174,13 +172,7 @@ def convert_table(
         return _report(job, found, already=True)
     if on_plan is not None:
         on_plan(_plan(job))
-    with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
-        staged = stage(job.table, job.plan, place, run)
-        with mapped(job, staged) as (task, notes):
-            check_room(place.pack, task.nbytes, place.out)
-            written = write_pack(task, place.pack, run.running.anew, place.out)
-        place.publish()
-    return _report(job, replace(written, cleared=place.cleared), staged, notes)
+    return _write_new(job, overwrite=overwrite, resume=resume)
 
 
 def _new_job(
@@ -194,14 +186,14 @@ def _new_job(
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
-    dealt: how rows are dealt: split, shuffle, seed.
+    dealt: split, shuffle, seed, as in convert_table.
     """
     transform, digested = None, None
     if like is not None:
         transform = _transform_of(like, "like ")
         if given := sorted(choices.record()) or (["types"] if reading.types else []):
             raise UsageError(
-                f"like {like.path}: says what becomes of the columns; {given[0]} is given, too."
+                f"like {like.path}: defines the mapping of the columns; {given[0]} is given, too."
                 " Leave one of them out."
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
@@ -230,6 +222,18 @@ def _new_job(
     return TableJob(run, table, plan, transform, storing, record=record, indexes=indexes, **dealt)
 
 
+def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:
+    """Stage, map, write and publish the rows of a new pack. Raises SourceError, PackerError."""
+    run = job.run
+    with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
+        staged = stage(job.table, job.plan, place, run)
+        with mapped(job, staged) as (task, notes):
+            check_room(place.pack, task.nbytes, place.out)
+            written = write_pack(task, place.pack, run.running.anew, place.out)
+        place.publish()
+    return _report(job, replace(written, cleared=place.cleared), staged, notes)
+
+
 def append_table(
     path: str | os.PathLike[str],
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -241,31 +245,32 @@ def append_table(
     on_plan: Callable[[TablePlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Map more rows as those of a pack of shards were, and add them to it as further shards.
+    """Map more rows like those of a pack of shards, and add them to it as further shards.
 
-    Splits that are shares are drawn for the new rows as they were. The pack's record of the mapping, with its statistics, stays.
+    Splits given as shares are drawn for the new rows in the same way. The pack's mapping and its statistics
+    do not change.
 
     Parameters
     ----------
     path : path
-        A pack of shards that was made of a table; it is as it was until the new ones are whole.
+        Pack of shards that was converted from a table. It stays unchanged until the new shards are complete.
     source : path, glob or sequence of them
-        Files with its columns, found by name; text is read as the pack's was.
+        Files with its columns, matched by name; text is read with the pack's options.
     duplicates : {"error", "skip", "keep"}
-        Of files that the pack has the rows of, with the same bytes, whatever their names: refuse them, leave them out, or add
-        them once more.
+        Files with the same bytes as a file of the pack, under any name: refuse them, leave them out, or add
+        their rows again.
     workers, on_error, progress, on_plan, on_progress
         As in convert_table.
 
     Returns
     -------
     Report
-        It counts the rows added.
+        Counts only the added rows.
 
     Raises
     ------
     UsageError
-        The pack is one file, or of no table; columns are missing; it has splits by place.
+        The pack is a single file or has no table; columns are missing; its splits are defined by position.
     SourceError, SpaceError, PackerError
     """
     run = Conversion(
@@ -278,7 +283,7 @@ def append_table(
     pack = open_pack(run.out)
     check_growable(pack, "append_table", names)
     known = {} if duplicates == "keep" else _known_files(pack, expand(names))
-    if known:  # perhaps by an append that was killed when it had listed them
+    if known:  # maybe by an append that was killed after it had listed them
         clear_idle(adding(run.out), lambda plan: plan.get("pack") != pack.seal.hex())
     if duplicates == "error":
         refuse(f"{name}: {where}" for name, where in known.items())
@@ -309,8 +314,9 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
         split.check_growable(run.out)
     elif first.splits:
         raise UsageError(
-            f"{run.out}: has splits ({', '.join(sorted(first.splits))}), and does not say how rows were dealt to them. Convert all rows "
-            "into a new pack."
+            f"{run.out}: has splits ({', '.join(sorted(first.splits))}), but no record of how rows were"
+            " assigned"
+            " to them. Convert all rows into a new pack."
         )
     fields = {f.name for f in pack.fields}
     needed = [
@@ -320,8 +326,8 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     lacking = [name for name in needed if name not in {c.name for c in table.columns}]
     if lacking:
         raise UsageError(
-            f"{table.names[0]}: has no column {lacking[0]!r}, of which {run.out} has a field; new rows need all"
-            " of them. Give the table the columns that the pack was made from."
+            f"{table.names[0]}: has no column {lacking[0]!r}; {run.out} has a field for it, and new rows need"
+            " all fields. Add the column."
         )
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
@@ -334,10 +340,13 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     return TableJob(run, table, plan, transform, storing, split, shuffle, seed, record, given=run.out)
 
 
-def _transform_of(pack: Pack, said: str) -> TableTransform:
-    """Return the transform of a table's pack. said: before its name in messages. Raises UsageError."""
+def _transform_of(pack: Pack, prefix: str) -> TableTransform:
+    """Return the transform of a table's pack. Raises UsageError.
+
+    prefix: text before the pack's name in messages.
+    """
     if pack.header.table is None:
-        raise UsageError(f"{said}{pack.path}: is not a pack of a table. Pass one that was made from a table.")
+        raise UsageError(f"{prefix}{pack.path}: is not a pack of a table. Pass a pack of a table.")
     try:
         return TableTransform.from_json(pack.header.table)
     except ValueError as error:
@@ -345,18 +354,18 @@ def _transform_of(pack: Pack, said: str) -> TableTransform:
 
 
 def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
-    """Return those of some files that a pack has the rows of, as it was made of a file with the same bytes, and what to say of each."""
+    """Return the files whose rows a pack already has, compared by their bytes, and a sentence about each."""
     known = {file.digest: file.name for part in pack.parts for file in table_files(part.header)}
-    found = {}
+    sentences = {}
     for name in names if known else ():
-        if (own := known.get(file_digest(name))) is not None:
-            other = "" if own == os.path.basename(name) else f" as {own}"
-            found[name] = f"its rows are in {pack.path} already{other}"
-    return found
+        if (packed := known.get(file_digest(name))) is not None:
+            other = "" if packed == os.path.basename(name) else f" as {packed}"
+            sentences[name] = f"its rows are in {pack.path} already{other}"
+    return sentences
 
 
 def _names(source: Any) -> list[str]:
-    """Return the inputs' paths. Raises UsageError for frames, arrays and all else that is no path."""
+    """Return the inputs' paths. Raises UsageError for frames, arrays and other values that are not paths."""
     if isinstance(source, (str, os.PathLike)):
         return [os.fspath(source)]
     with suppress(TypeError):
@@ -369,7 +378,7 @@ def _names(source: Any) -> list[str]:
 
 
 def _plan(job: TableJob) -> TablePlan:
-    """Return what a user is told before the work begins."""
+    """Return the plan as users see it."""
     words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits by"}
     roles: dict[str, list[str]] = {
         name: [] for name in ("features", "categories", "label", "kept", "dropped", "splits by")
@@ -390,7 +399,7 @@ def _report(
     *,
     already: bool = False,
 ) -> Report:
-    """Return the report of what was written of the staged rows, or found."""
+    """Return the report of a conversion. already: the pack existed."""
     left = (written.header.table or {})["skipped"] if staged is None else staged.to_json()
     if staged is not None:
         written = replace(written, bytes_read=staged.bytes_read, resumed=staged.resumed)

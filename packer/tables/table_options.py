@@ -1,4 +1,4 @@
-"""Options of convert_table that are values of their own, and how options may be given."""
+"""Options of convert_table that are value objects, and the conversion of mappings into them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Encode:
-    """Rarer ways of making features.
+    """Rarer encodings of features.
 
-    log1p: columns mapped by log(1 + x); indicators: a 0/1 feature for each column with missing values;
+    log1p: columns mapped by log(1 + x); indicators: add a 0/1 feature for each column with missing values;
     max_categories: most categories of a column.
 
     >>> Encode(log1p="fare,distance").log1p
@@ -37,18 +37,23 @@ class Encode:
 
 
 def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
-    """Return the options by which a pack's rows were read, as its record tells, where none are given."""
+    """Return the options with which a pack's rows were read, replaced by those given.
+
+    record: the pack's record of them.
+    """
     rule = asdict(ReadOptions())
     before = {name: value for name, value in record.items() if name in rule and name != "types"}
     return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
 
 
 def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
-    """Return the value of an option that may be given as a mapping, as other processes get it. Raises UsageError."""
+    """Return the value of an option, which may be given as a mapping (by other processes). Raises UsageError."""
     if isinstance(given, kind):
         return given
     members = signature(kind).parameters
     if given is None or (isinstance(given, Mapping) and given.keys() <= members.keys()):
         return kind(**(given or {}))
     name = kind.__name__
-    raise UsageError(f"{name.lower()}={given!r}: is no {name}. Pass {name}(...), with {', '.join(members)}.")
+    raise UsageError(
+        f"{name.lower()}={given!r}: is not of type {name}. Pass {name}(...), with {', '.join(members)}."
+    )

@@ -1,4 +1,4 @@
-"""The order of the rows of a table in its pack: an array of row numbers, splits one after the other, in a file of its own."""
+"""The order of a table's rows in its pack: an array of row numbers, split by split, mapped from a file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def table_order(
     path: str | None = None,
     owners: Owners | None = None,
 ) -> SampleOrder:
-    """Return the rows of a table: splits one after the other, by name.
+    """Return the row numbers of a table, split by split, and the range of each split.
 
-    rows: of the source; split: shares are drawn from the seed, each row as likely as any other, unless `owners` says which split each
-    row is in. shuffle: the rows of each split in a random order, drawn from the seed; else in the source's. path: of a file,
-    overwritten, that the row numbers are mapped from; None: they are in memory.
-    Raises UsageError when a split would be empty, or a row in none; OSError.
+    rows: rows of the source. split: shares are drawn from the seed, each row with the same probability, unless
+    `owners` defines the split of each row. shuffle: order the rows of each split randomly, drawn from the seed;
+    otherwise they keep the source's order. path: file, overwritten, from which the row numbers are mapped;
+    None: keep them in memory.
+    Raises UsageError if a split would be empty or a row belongs to none; OSError.
     """
     splits: dict[str, tuple[int, int]] = {}
     pieces = _pieces(rows, split, shuffle, seed, splits, owners, path)
@@ -53,7 +54,7 @@ def _pieces(
     owners: Owners | None,
     path: str | None,
 ) -> Iterator[Numbers]:
-    """Yield the row numbers in order. splits: filled in."""
+    """Yield the row numbers in order. splits: filled with the range of each split."""
     if split is None:
         yield from _drawn(0, rows, 0, rows, randomness.key(seed, "convert") if shuffle else None)
         return
@@ -65,10 +66,10 @@ def _pieces(
     for name in split.parts or (owners.names if owners else ()):
         key = randomness.key(seed, "convert", name) if shuffle else None
         if owners is not None and name in owners.names:
-            own = _owned(owners, name, first, path)
-            splits[name] = (at, at + len(own))
-            yield from (own[piece] for piece in _drawn(0, len(own), 0, len(own), key))
-            at += len(own)
+            members = _members(owners, name, first, path)
+            splits[name] = (at, at + len(members))
+            yield from (members[piece] for piece in _drawn(0, len(members), 0, len(members), key))
+            at += len(members)
             continue
         low, count = (first, dealt[name]) if name in shares else (0, first)
         if str(split.parts[name]).startswith("last"):
@@ -77,15 +78,19 @@ def _pieces(
         at += count
         if name in shares and drawn:
             pieces = _drawn(first, left, taken, count, randomness.key(seed, "split"))
-            # What stands together in a random order is in a random order.
+            # A contiguous part of a random order is in random order itself.
             yield from pieces if shuffle else [np.sort(np.concatenate(list(pieces)))]
             taken += count
         else:
             yield from _drawn(low, count, 0, count, key)
 
 
-def _owned(owners: Owners, name: str, first: int, path: str | None) -> Numbers:
-    """Return the rows of a split, rising. first: row of the first owner; path: beside which they are mapped from a file without a name."""
+def _members(owners: Owners, name: str, first: int, path: str | None) -> Numbers:
+    """Return the rows of a split in ascending order.
+
+    first: row of the first owner. path: the result is mapped from an unnamed file beside it; None: keep it in
+    memory.
+    """
     number, total = owners.names.index(name), len(owners.numbers)
     pieces = (
         first + start + np.flatnonzero(owners.numbers[start : start + _DRAWN] == number)
@@ -101,7 +106,7 @@ def _owned(owners: Owners, name: str, first: int, path: str | None) -> Numbers:
 
 
 def _drawn(low: int, rows: int, start: int, count: int, key: int | None) -> Iterator[Numbers]:
-    """Yield the numbers at positions start..start+count-1 of the range low..low+rows-1, permuted by the key, None: as it is."""
+    """Yield low + p for positions start..start+count-1, permuted among 0..rows-1 by the key if given."""
     for at in range(start, start + count, _DRAWN):
         positions = np.arange(at, min(at + _DRAWN, start + count))
         yield low + (positions if key is None else randomness.permute(positions, rows, key))

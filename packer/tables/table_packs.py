@@ -1,4 +1,4 @@
-"""Rows from packs of tables: of several as if they were one, mapped alike, without going back to the source."""
+"""Packs of tables: recognise them; join several with equal mappings into one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from packer.tables.staging import MAX_SKIPPED
 
 
 def is_table(pack: Pack) -> bool:
-    """Tell whether a pack was made of a table."""
+    """Return True if a pack was converted from a table."""
     return pack.parts[0].header.table is not None
 
 
 def tables_together(packs: Sequence[Pack]) -> Pack:
-    """Several packs of tables as one, in memory. Its record of the mapping is that of the first.
+    """Return several packs of tables as one, in memory, with the first one's record of the mapping.
 
-    Raises UsageError, naming the first difference, when columns are mapped otherwise or fields differ.
+    Raises UsageError that names the first difference if mappings or fields differ.
     """
     first = packs[0]
     table = first.parts[0].header.table or {}
@@ -31,19 +31,20 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
         names = [[f.name for f in p.fields] for p in (pack, first)]
         if names[0] != names[1]:
             raise UsageError(
-                f"{pack.path}: has the fields {', '.join(names[0])}, {first.path} has {', '.join(names[1])}; equal fields go "
-                f"together. Convert a table that has all columns, with {Option('like', first.path)}."
+                f"{pack.path}: has the fields {', '.join(names[0])}, {first.path} has {', '.join(names[1])};"
+                " packs with equal fields can be joined. Convert a table that has all columns, with"
+                f" {Option('like', first.path)}."
             )
-        for own, other in zip(first.fields, pack.fields, strict=True):
-            check_fields(first, own, pack, other, columns=True)
-    whole = joined(packs)
+        for field, other in zip(first.fields, pack.fields, strict=True):
+            check_fields(first, field, pack, other, columns=True)
+    combined = joined(packs)
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
     table = {**table, "skipped": _added(skipped)} if skipped else table
-    return replace(whole, header=replace(whole.header, table=table))
+    return replace(combined, header=replace(combined.header, table=table))
 
 
 def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what several conversions left out, as one record."""
+    """Return the records of the rows that several conversions left out as one record."""
     reasons: Counter[str] = Counter()
     for record in records:
         reasons.update(record["reasons"])

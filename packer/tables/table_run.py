@@ -1,4 +1,4 @@
-"""From a checked conversion of a table to its pack: rows staged, the transform fitted, rows mapped and written in their order."""
+"""From a checked conversion of a table to its pack: fit the transform, map and write the staged rows."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
-_NAMED = 6  # columns, in a note
+_NAMED = 6  # most columns named in a note
 
 
 @dataclass(frozen=True)
 class TableJob:
     """A conversion whose options have been checked.
 
-    like: the mapping, where it is given; split, shuffle, seed: as in convert_table; record: options as the pack records them;
-    indexes: columns that are left out because they are the index of a data frame; given: whose mapping it is, for messages.
+    like: the given mapping, None to fit one; split, shuffle, seed: as in convert_table; record: options as
+    the pack records them; indexes: columns left out because they are the index of a data frame; given: name
+    of the mapping's source in messages.
     """
 
     run: Conversion
@@ -65,35 +66,36 @@ class TableJob:
 
 
 def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableTransform, list[str]]:
-    """Fit the transform, or measure the rows for the one that is given. Returns: it, and notes."""
+    """Fit the transform, or measure the rows for the given one. Return the transform and notes."""
     notes: list[str] = []
     all_rows, workers = job.like is not None, job.run.running.workers
-    found = measure(staged, order, job.plan, all_rows=all_rows, workers=workers)
+    rows = measure(staged, order, job.plan, all_rows=all_rows, workers=workers)
     texts = staged.dictionaries
     if job.like is not None:
-        transform = measured(job.like, job.plan, found.sums, found.sample, texts, found.fit)
+        transform = measured(job.like, job.plan, rows.sums, rows.sample, texts, rows.fit)
     else:
-        # What means missing in text means nothing in files that have nulls.
+        # Markers of missing values in text are not recorded for files that have nulls.
         reading = job.table.fingerprint()["reading"]
         if job.table.unit != "line":
             written = {c.name: c.notation for c in job.table.columns if c.notation}
             reading = {"types": written} if written else {}
-        transform = fit(job.plan, found.sums, found.sample, texts, found.fit, reading)
-        if found.whole_label:
+        transform = fit(job.plan, rows.sums, rows.sample, texts, rows.fit, reading)
+        if rows.whole_label:
             transform = replace(transform, label_dtype="<i8")
             notes.append(
                 Sentence(
-                    f"column {job.plan.label[0]!r} holds whole numbers alone, as classes do: "
+                    f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
                     f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
                 )
             )
-        notes += notes_on_rounding(transform, found.sums)
+        notes += notes_on_rounding(transform, rows.sums)
         features = [c for c in transform.columns if c.role == "feature"]
         fitted = any(c.coded or c.standardize or c.missing in ("mean", "median") for c in features)
-        if order.splits and found.fit != TRAIN and fitted:
+        if order.splits and rows.fit != TRAIN and fitted:
             named = " and ".join(order.splits)
             notes.append(
-                f"no split is called train ({named} are there): means, deviations and categories are those of all rows."
+                f"no split is named train (the splits are {named}): means, deviations and categories are"
+                " computed over all rows."
             )
     missing, unknown = [], []
     for w in job.plan.layout.members:
@@ -103,8 +105,8 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
         if c.role == "feature" and c.type == "category":
             if count := len(set(texts[w.index]).difference(c.categories or ())):
                 unknown.append(f"{c.name} {count:,}")
-        elif c.role == "feature" and c.missing == "nan" and found.missing[w.index]:
-            missing.append(f"{c.name} {found.missing[w.index] / staged.rows:.1%}")
+        elif c.role == "feature" and c.missing == "nan" and rows.missing[w.index]:
+            missing.append(f"{c.name} {rows.missing[w.index] / staged.rows:.1%}")
     if missing:
         way = (
             f"map them otherwise in {job.given}"
@@ -116,12 +118,12 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
         )
     if unknown:
         whose = f"{job.given} does not have" if job.like else "no train row has"
-        notes.append(f"{_named(unknown)}: categories that {whose}; they are 0, as missing ones.")
+        notes.append(f"{_named(unknown)}: categories that {whose}; their code is 0, like missing cells.")
     return transform, notes
 
 
 def _named(columns: Sequence[str]) -> str:
-    """Return how many columns there are, and the first of them."""
+    """Return the number of columns, and the names of the first few."""
     more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
     return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
@@ -130,9 +132,9 @@ def _named(columns: Sequence[str]) -> str:
 def mapped(
     job: TableJob, staged: StagedTable, table: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[ConversionTask, list[str]]]:
-    """Give the task of writing the staged rows, mapped and in their order, and notes.
+    """Yield the task of writing the staged rows, mapped and in their order, and notes.
 
-    table: the record of the mapping, None: the one that fits the rows.
+    table: record of the mapping; None: the record of the transform that fits the rows.
     """
     source = {**job.provenance["source"], "digests": job.table.digests()}
     with writing(job.run.out):
@@ -167,7 +169,7 @@ def mapped(
 
 
 def source_notes(job: TableJob) -> list[str]:
-    """Return the notes on the input; what columns were taken for only of those that nobody named."""
+    """Return the notes on the input; notes on inferred types only for columns without a given type."""
     notes, texts = [*job.table.notes], []
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
@@ -180,35 +182,37 @@ def source_notes(job: TableJob) -> list[str]:
     for name in job.indexes:
         notes.append(
             Sentence(
-                f"column {name!r} is taken for the names of the rows, and left out. To have it, pass "
+                f"column {name!r} is taken for the names of the rows and left out. To use it, pass "
                 f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
             )
         )
     if job.like is None and not job.plan.label and "features" not in job.record["choices"]:
         notes.append(
             Sentence(
-                "no label is named: all columns that are not named otherwise are features. Pass "
-                f"{Option('label', 'COLUMN')} to have one."
+                "no label is given: every column without another role is a feature. Pass "
+                f"{Option('label', 'COLUMN')} to set one."
             )
         )
     return [*notes, *_missing_loops(job.table)]
 
 
 def _as_text(column: TableColumn, role: str) -> Sentence:
-    """Return the note on a label or a kept column that stays text, as numbers would lose its digits."""
+    """Return the note on a label or a kept column that stays text because numbers would lose its digits."""
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
     if column.type == "number":
         return Sentence(
-            f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}: {becomes}."
+            f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}:"
+            f" {becomes}."
         )
     return Sentence(
-        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}. For numbers, pass"
+        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}. For"
+        " numbers, pass"
         f" {Option('types', {column.name: column.type})}."
     )
 
 
 def _missing_loops(table: TableSource) -> list[str]:
-    """Return a note where rows are read, or summed up, without the compiled loops."""
+    """Return a note if rows are read or summed up without the compiled loops."""
     if native.COMPILED:
         return []
     return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]

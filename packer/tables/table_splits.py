@@ -1,4 +1,4 @@
-"""The split of each row of a table, found from its staged rows: by a column, by whole groups, or with equal shares of each class."""
+"""The split of each staged row of a table: named by a column, or drawn per row, per group or per class."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from packer.tables.transform.column_types import TEXT, is_missing, shortest
 from packer.tables.transform.table_transform import TableTransform
 
 _STEP = 1 << 18  # rows read at once
-_MOST_STRATA = 1000  # different whole numbers of a label that are dealt out evenly, where they are no classes
+# Most distinct whole numbers of a label that is not classes for which splits get equal shares of each.
+_MOST_STRATA = 1000
 
 
 class Owners(NamedTuple):
     """The split of each row.
 
-    names: of the splits; numbers: of each row that is not taken by its place, in the order of the input; notes: what to tell of it.
+    names: names of the splits. numbers: split number of each row not assigned by position, in the input's
+    order. notes: for the user.
     """
 
     names: tuple[str, ...]
@@ -44,9 +46,11 @@ class Owners(NamedTuple):
 def find_owners(
     split: Split | None, plan: TableTransform, staged: StagedTable, seed: int, subject: str
 ) -> Owners | None:
-    """Return the split of each row; None where it follows from no column: there is no label of classes either.
+    """Return the split of each row; None if no column defines it and the label has no classes.
 
-    subject: what the table is called. Raises UsageError when a split would be empty, or a column names no splits; SourceError.
+    subject: name of the table in messages. Raises UsageError if a split would be empty or a column names no
+    splits;
+    SourceError if a cell is empty.
     """
     if split is None:
         return None
@@ -54,10 +58,11 @@ def find_owners(
 
     def read(name: str) -> ColumnCodes:
         column = ColumnCodes(plan, staged, name, first, staged.rows - last)
-        if empty := column.missing():  # of a column that is a feature or kept, too: no bad rows
+        if empty := column.missing():  # only if the column is a feature or kept, too; else the rows are bad
             raise SourceError(
                 f"{subject}: column {name!r} decides the split of each row and is empty in"
-                f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass ",
+                f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass"
+                " ",
                 Option("on_error", "skip"),
                 ".",
             )
@@ -87,19 +92,19 @@ def find_owners(
 
 
 def _strata(plan: TableTransform, staged: StagedTable, start: int, stop: int) -> ColumnCodes | None:
-    """Return the label, where splits get equal shares of its values: classes, or whole numbers that are not too many; else None."""
+    """Return the label if splits get equal shares of its values: classes, or few whole numbers; else None."""
     if len(plan.label) != 1 or stop <= start:
         return None
     column = ColumnCodes(plan, staged, plan.label[0], start, stop)
     if plan.label_kind == "classes":
         return column
     whole = column.kind.whole or plan.whole_label
-    few = whole and column.different(_MOST_STRATA) is not None
+    few = whole and column.distinct(_MOST_STRATA) is not None
     return column if few and bool((column.values == np.trunc(column.values)).all()) else None
 
 
 class ColumnCodes:
-    """A column of some staged rows, and numbers from 0 of its different values."""
+    """A column of some staged rows, with its distinct values numbered from 0."""
 
     def __init__(self, plan: TableTransform, staged: StagedTable, name: str, start: int, stop: int) -> None:
         member = next(w for w in plan.layout.members if w.column.name == name)
@@ -109,10 +114,10 @@ class ColumnCodes:
             staged.dictionaries.get(member.index, []),
             range(start, stop),
         )
-        self._numbers: dict[bytes, int] = {}  # of kept texts
+        self._numbers: dict[bytes, int] = {}  # numbers of kept texts
 
     def _pieces(self) -> Iterator[NDArray[Any]]:
-        """Yield the raw values, some at a time; of kept texts a number for each different one."""
+        """Yield the raw values, some at a time; for kept texts the number of each distinct text."""
         staged = self._staged
         records = np.memmap(staged.path, staged.dtype, "r")[self._name]
         blob = staged.mapped_blob() if records.dtype == TEXT else memoryview(b"")
@@ -131,8 +136,8 @@ class ColumnCodes:
         pieces = range(self._rows.start, self._rows.stop, _STEP)
         return sum(int(is_missing(records[at : min(at + _STEP, self._rows.stop)]).sum()) for at in pieces)
 
-    def different(self, most: int) -> NDArray[Any] | None:
-        """Return the different values, rising, None if there are more than so many."""
+    def distinct(self, most: int) -> NDArray[Any] | None:
+        """Return the distinct values in ascending order, None if there are more than `most`."""
         counts: Counter[Any] = Counter()
         for piece in self._pieces():
             values, some = np.unique(piece, return_counts=True)
@@ -144,27 +149,27 @@ class ColumnCodes:
 
     @cached_property
     def values(self) -> NDArray[Any]:
-        """The different values, rising."""
-        found = self.different(len(self._rows))
-        assert found is not None
-        return found
+        """The distinct values in ascending order."""
+        values = self.distinct(len(self._rows))
+        assert values is not None
+        return values
 
     @property
     def counts(self) -> Ints:
-        """Rows of each of the values."""
+        """Number of rows of each of the values."""
         return np.array([self._counts[value] for value in self.values.tolist()])
 
     def codes(self) -> Iterator[Ints]:
-        """Yield the number of the value of each row, some rows at a time."""
+        """Yield the number of each row's value, some rows at a time."""
         values = self.values
         return (np.searchsorted(values, piece) for piece in self._pieces())
 
     def all_codes(self) -> Ints:
-        """Return the number of the value of each row."""
+        """Return the number of each row's value."""
         return np.concatenate(list(self.codes()))
 
     def text(self, value: Any) -> str:
-        """Return a value as the table has it."""
+        """Return a value as the table writes it."""
         if self._type == "category":
             return str(self._texts[value])
         if self._type == "text":
@@ -172,5 +177,5 @@ class ColumnCodes:
         return str(self.kind.classes[int(value)]) if self.kind.classes else shortest(value)
 
     def text_of_code(self, code: int) -> str:
-        """Return the text of the value that has this number."""
+        """Return the text of the value with this number."""
         return self.text(self.values.tolist()[code])

@@ -190,14 +190,17 @@ def test_categories_that_only_the_test_split_has_are_unknown(tmp_path: Path):
     ((first, stop),) = pack.header.splits["test"]
     assert rows_of(report.out, "categories")[first:stop][-3:].tolist() == [[0, 1], [0, 1], [0, 0]]
     assert (
-        "2 columns (colour 2, shape 1): categories that no train row has; they are 0, as missing ones."
+        "2 columns (colour 2, shape 1): categories that no train row has; their code is 0, like missing cells."
         in tuple(map(in_options, report.notes))
     )
 
 
 def test_statistics_of_all_rows_are_told_where_there_are_splits(numbers: Path, tmp_path: Path):
     options: dict[str, Any] = {"csv": Csv(header=False), "label": "0", "label_as": "float", "overwrite": True}
-    said = "no split is called train (test and training are there): means, deviations and categories are those of all rows."
+    said = (
+        "no split is named train (the splits are test and training): means, deviations and categories are"
+        " computed over all rows."
+    )
     for split, more, notes in (
         ("training=0.8,test=0.2", {"standardize": True}, (said,)),
         ("training=0.8,test=0.2", {}, ()),
@@ -516,7 +519,7 @@ def test_too_many_categories_are_an_error(mixed: Path, tmp_path: Path):
 def test_like_refuses_what_it_cannot_map(mixed: Path, numbers: Path, tmp_path: Path):
     convert_table(mixed, tmp_path / "m.h5", label="grade", drop=["id"])
     with pytest.raises(
-        UsageError, match=r"says what becomes of the columns; label is given, too. Leave one of them out"
+        UsageError, match=r"defines the mapping of the columns; label is given, too. Leave one of them out"
     ):
         convert_table(mixed, tmp_path / "b.h5", like=tmp_path / "m.h5", label="grade")
     with pytest.raises(UsageError, match=r"has no column 'height', 'count', 'colour'"):
@@ -612,7 +615,7 @@ def test_labels_of_whole_numbers_with_a_point_are_classes_as_of_images(form: str
     numbers = np.arange(20_000) % 3 * 1.0
     report = convert(numbers)
     assert in_options(report.notes[0]) == (
-        "column 'y' holds whole numbers alone, as classes do: the label is stored as int64. For float32 pass --label-as float."
+        "column 'y' holds only whole numbers, as classes do, so the label is stored as int64. For float32 pass --label-as float."
     )
     whole = open_pack(report.out)
     assert (whole.read("label").dtype, np.bincount(whole.read("label")).tolist()) == (
@@ -746,7 +749,7 @@ def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
     assert np.array_equal(codes == 0, frame["colour"].isna() | (frame["colour"] == "violet"))
     assert report.notes[-1] == (
         "1 column (colour 1): categories that the pack given as like does not have;"
-        " they are 0, as missing ones."
+        " their code is 0, like missing cells."
     )
 
 
@@ -795,7 +798,7 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
 def test_what_is_no_value_is_said(tmp_path: Path, csv: Any):
     (tmp_path / "t.csv").write_text("a;b\n1;2\n")
     with pytest.raises(
-        UsageError, match=r"^csv=.*: is no Csv\. Pass Csv\(\.\.\.\), with header, delimiter, "
+        UsageError, match=r"^csv=.*: is not of type Csv\. Pass Csv\(\.\.\.\), with header, delimiter, "
     ):
         convert_table(tmp_path / "t.csv", tmp_path / "t.h5", csv=csv)
 

@@ -157,7 +157,7 @@ def test_a_float64_pack_maps_new_rows_and_loads_as_it_says(large: pandas.DataFra
 def test_a_table_without_a_label_is_told(tmp_path: Path):
     frame = pandas.DataFrame({"x": [1.5, 2.5], "target": [0, 1]})
     assert converted(frame, tmp_path)[1] == (
-        "no label is named: all columns that are not named otherwise are features. Pass --label COLUMN to have one.",
+        "no label is given: every column without another role is a feature. Pass --label COLUMN to set one.",
     )
     for options in ({"label": "target"}, {"features": ["x"]}):
         assert converted(frame, tmp_path, **options)[1] == ()
@@ -268,7 +268,7 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path):
     pack, notes = converted(frame, tmp_path, index=True, label="y")
     assert pack.header.table["features"] == ["x"]
     assert notes == (
-        "column 'column_0' is taken for the names of the rows, and left out. To have it, pass --keep column_0,"
+        "column 'column_0' is taken for the names of the rows and left out. To use it, pass --keep column_0,"
         " or --type column_0=number for a feature.",
     )
     shuffled = frame.sample(frac=0.5, random_state=0)
@@ -296,7 +296,7 @@ def test_an_index_that_was_read_and_written_again_is_left_out(tmp_path: Path):
     pack, notes = converted(frame, tmp_path, index=True)
     assert pack.header.table["features"] == ["x"]
     assert notes[1] == (
-        "column 'Unnamed: 0' is taken for the names of the rows, and left out. To have it, pass --keep 'Unnamed: 0',"
+        "column 'Unnamed: 0' is taken for the names of the rows and left out. To use it, pass --keep 'Unnamed: 0',"
         " or --type 'Unnamed: 0=number' for a feature."
     )
 
@@ -306,7 +306,7 @@ def test_a_first_column_without_a_name_is_left_out_whatever_it_holds(tmp_path: P
         frame = pandas.DataFrame({"": values, "z": [1, 2, 3], "x": [1, 2, 3]})
         pack, notes = converted(frame, tmp_path, label="x")
         assert [*pack.header.table["features"], *pack.header.table["categories"]] == ["z"]
-        assert notes[-1].startswith("column 'column_0' is taken for the names of the rows, and left out.")
+        assert notes[-1].startswith("column 'column_0' is taken for the names of the rows and left out.")
         pack, notes = converted(frame, tmp_path, label="x", keep="column_0")
         assert not any("taken for the names" in note for note in notes)
 
@@ -317,6 +317,6 @@ def test_the_index_of_parquet_is_left_out(tmp_path: Path):
     report = convert_table(tmp_path / "t.parquet", tmp_path / "t.h5", label="y")
     assert open_pack(report.out).header.table["features"] == ["x"]
     assert tuple(map(in_options, report.notes)) == (
-        "column '__index_level_0__' is taken for the names of the rows, and left out. To have it, pass"
+        "column '__index_level_0__' is taken for the names of the rows and left out. To use it, pass"
         " --keep __index_level_0__, or --type __index_level_0__=number for a feature.",
     )

@@ -405,7 +405,7 @@ def test_bad_rows_are_told_or_left_out_and_listed(shards: Path, tables: Path):
     assert (report.rows, report.skipped_rows) == (198, 2)
     assert (
         report.notes[-1]
-        == f"1 column (colour 1): categories that {shards} does not have; they are 0, as missing ones."
+        == f"1 column (colour 1): categories that {shards} does not have; their code is 0, like missing cells."
     )
     assert [s["key"].split(": ")[1] for s in opened(shards).header.skipped] == [
         "line 9, column 'price'",

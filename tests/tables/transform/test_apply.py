@@ -141,9 +141,9 @@ def test_one_row_and_a_list_of_rows():
         ({"x": "?", "c": "a"}, r"^row 0, column 'x': '\?' is not a number"),
         (
             [{"x": 1, "c": "a"}, {"x": 1}],
-            r"^data: row 1 and row 0 do not both have 'c'; all rows have the same columns\. Give it",
+            r"^data: row 1 and row 0 do not both have 'c'; all rows need the same columns\. Add it",
         ),
-        ([1], r"^data: row 0 is a int; a dict is allowed\. Pass such\.$"),
+        ([1], r"^data: row 0 is a int; a dict is allowed\. Pass dicts\.$"),
     ]:
         with pytest.raises(UsageError, match=message):
             apply(TABLE, wrong)
