@@ -7,7 +7,6 @@ import doctest
 import importlib
 import inspect
 import re
-import warnings
 from pathlib import Path
 
 import click
@@ -174,35 +173,6 @@ def test_the_readme_is_read_in_two_minutes():
 def test_no_placeholder_is_left():
     for page in PAGES:
         assert not re.search(r"^(TABLE|TODO|FIXME|XXX)", page.read_text(), flags=re.MULTILINE), page.name
-
-
-def test_the_code_for_those_who_come_from_elsewhere_runs(photo_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    torch = pytest.importorskip("torch")
-    lightning = pytest.importorskip("lightning")
-    monkeypatch.chdir(photo_folder.parent)
-    packer.convert_images("photos", "train.h5", size=256)
-
-    class Model(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 3)
-            self.seen = 0
-
-        def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> torch.Tensor:
-            self.seen += len(batch[1])
-            return torch.nn.functional.cross_entropy(self.layer(batch[0].mean((2, 3))), batch[1])
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters())
-
-    model = Model()
-    blocks = python_blocks(ROOT / "docs/coming-from.md")
-    assert len(blocks) == 4
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        for block in blocks:
-            exec(compile(block, "coming-from.md", "exec"), {"model": model})
-    assert model.seen == 24
 
 
 EXAMPLES = sorted(

@@ -176,8 +176,8 @@ def test_a_framework_judges_each_row_once(name: str, folder: Path) -> None:
     assert names["scores"][0].shape[-1] == 3
 
 
-MOVES = sections(DOCS / "moving-over.md")
-TRAINING = blocks((DOCS / "moving-over.md").read_text())[0]
+MOVES = {name: text for name, text in sections(DOCS / "coming-from.md").items() if blocks(text)}
+TRAINING = blocks((DOCS / "coming-from.md").read_text())[0]
 
 
 @pytest.mark.filterwarnings("ignore")  # what other libraries leave open is theirs
@@ -191,7 +191,7 @@ def test_who_moves_over_goes_on_training(name: str, folder: Path) -> None:
         file["labels"] = [label for _, label in Photos("photos")]
     names = {"torch": torch, "np": np, "device": "cpu", "photos": Photos("photos")}
     for block in found:
-        block.run("moving-over.md", names)
-    TRAINING.run("moving-over.md", names)
+        block.run("coming-from.md", names)
+    TRAINING.run("coming-from.md", names)
     assert sorted(names["train"].targets) == [0] * 8 + [1] * 8 + [2] * 8
     assert names["images"].shape == (8, 3, 32, 32)

@@ -237,10 +237,10 @@ def test_the_code_on_the_page_runs(
     monkeypatch.chdir(photo_folder.parent)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     convert_images("photos", "train.h5", size=256)
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "loading.md").read_text()
     (block,) = re.findall(
         r"^```python\n(from packer.integrations.hugg.*?)^```", page, flags=re.MULTILINE | re.DOTALL
     )
-    exec(compile(block, "python.md", "exec"), {})
+    exec(compile(block, "loading.md", "exec"), {})
     assert open_pack("again.h5").header.splits == {"test": ((0, 6),), "train": ((6, 24),)}
     assert (tmp_path / "cache").exists()

@@ -79,12 +79,12 @@ def test_the_recipe_for_ray_data_reads_each_row_once(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     samples = [{"image": np.full((4, 5, 3), k, np.uint8), "label": k} for k in range(23)]
     pack_dataset(samples, "train.h5", shuffle=False)
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "loading.md").read_text()
     (code,) = re.findall(
         r"^```python\n(import os\n.*?ray\.data.*?)^```", page, flags=re.MULTILINE | re.DOTALL
     )
     names: dict[str, Any] = {}
-    exec(compile(code, "python.md", "exec"), names)
+    exec(compile(code, "loading.md", "exec"), names)
     found = sorted(names["samples"].take_all(), key=lambda row: row["label"])
     assert [row["label"] for row in found] == list(range(23))
     for sample, row in zip(samples, found, strict=True):

@@ -35,8 +35,10 @@ class PythonTransform:
         and numbers, with the same names, shapes and dtypes for every row; or an array alone, which replaces
         the image. Arrays of ``image`` stay [H, W, C] and torch batches hold them as [C, H, W]; tensors keep
         their shape. Pass transforms of torchvision.transforms.v2, and nn.Sequential of them, directly: they
-        get tv_tensors, and masks, boxes and keypoints move with the image (docs/python.md). Call transforms
-        of other libraries in a function. The processes divide the rows of a batch.
+        get tv_tensors, and all fields of the image move with it: ``image`` is an Image [C, H, W], masks and
+        soft maps are Mask, ``boxes`` BoundingBoxes (XYXY), ``keypoints`` KeyPoints (torchvision 0.23),
+        ``box_label`` is called ``labels`` there, where SanitizeBoundingBoxes looks for it; other arrays are
+        plain tensors. Call transforms of other libraries in a function. The processes divide the rows of a batch.
     ragged: names of the fields that fn returns in a different shape for each row, such as boxes: batches hold
         them as lists. Texts, and ragged fields of the pack that fn passes on unchanged, need not be named.
     processes: default: the available cores, at most 8.
@@ -147,7 +149,7 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall |
     if any(cls.__module__.partition(".")[0] == "albumentations" for cls in type(fn).__mro__):
         raise UsageError(
             f"transform: {name} of albumentations takes named arrays; functions of a sample are allowed."
-            " Pass a function that calls it: docs/python.md#albumentations has one."
+            " Pass a function that calls it: docs/loading.md#albumentations has one."
         )
     torch = sys.modules.get("torch")
     if library_of(fn) is None and not (torch and isinstance(fn, torch.nn.Sequential)):

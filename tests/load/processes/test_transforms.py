@@ -77,12 +77,12 @@ def albumentations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleTyp
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.usefixtures("albumentations")
 def test_the_recipe_for_albumentations_moves_masks_and_boxes_with_the_image():
-    page = (Path(__file__).parents[3] / "docs" / "python.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "loading.md").read_text()
     (code,) = re.findall(
         r"^```python\n([^`]*import albumentations.*?)^```", page, flags=re.MULTILINE | re.DOTALL
     )
     names: dict[str, Any] = {}
-    exec(compile(code, "python.md", "exec"), names)
+    exec(compile(code, "loading.md", "exec"), names)
     epochs, sizes, fields = [], set(), ["image", "mask", "boxes", "box_label", "row"]
     for batch_size, processes in ((8, 1), (5, 2)):
         made = replace(names["transform"], processes=processes)
@@ -119,5 +119,5 @@ def test_a_transform_of_albumentations_is_an_error_that_names_the_recipe(albumen
             PackedBatchDataset("train.h5", 8, fields=["image"], transform=transform)
         assert str(raised.value) == (
             f"transform: {name} of albumentations takes named arrays; functions of a sample are allowed."
-            " Pass a function that calls it: docs/python.md#albumentations has one."
+            " Pass a function that calls it: docs/loading.md#albumentations has one."
         )
