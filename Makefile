@@ -20,7 +20,7 @@ endif
 .NOTPARALLEL:
 # Hundreds of processes import packer in the tests; without its bytecode each compiles it, which takes a third of their time.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help venv demo test lint types tests format bench gpu soak site test-oldest wheels release clean
+.PHONY: help venv demo test lint types tests format bench gpu soak site test-oldest changelog wheels release clean
 
 help:
 	@echo 'make demo     convert photographs, train three epochs from the pack, compare with reading the images, draw a sheet'
@@ -30,6 +30,7 @@ help:
 	@echo 'make soak     the tests that run for minutes'
 	@echo 'make test-oldest  the tests with the lowest versions that setup.cfg allows, in .venv-oldest (PYTHON: 3.10 or 3.11; 6 GB)'
 	@echo 'make site     docs/_build/html: the documentation as a site, which opens from the file, too'
+	@echo 'make changelog  CHANGELOG.md: the notes of changes/, under the version in packer/version.py'
 	@echo 'make wheels   dist/: a wheel with the loops in C for any Linux and CPython 3.11 or newer, and the sources'
 	@echo 'make release  the same, installed and tried in empty environments, and what to do next'
 	@echo 'make format   lay the code out and fix what ruff can fix'
@@ -134,7 +135,12 @@ wheels: $(STAMP)
 	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > build/sdist.log
 	$(BIN)/python tools/check_dist.py dist
 
+# The notes go under a heading of the version, and away.
+changelog: $(STAMP)
+	$(BIN)/towncrier build --yes --version "$$($(BIN)/python -c 'from packer.version import __version__ as v; print(v)')"
+
 release: wheels
+	@test "$$(ls changes)" = README.md || { echo 'changes/: holds notes that CHANGELOG.md lacks. Run make changelog.'; exit 1; }
 	$(BIN)/python tools/try_dist.py dist
 	@echo "Next: git tag v$$($(BIN)/python -c 'from packer.version import __version__ as v; print(v)'), push the tag, upload dist/*."
 

@@ -170,6 +170,19 @@ def test_the_readme_is_read_in_two_minutes():
     assert len((ROOT / "README.md").read_text().split()) < 450
 
 
+def test_the_changelog_begins_with_this_version():
+    headings = re.findall(r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+    assert headings[0] == packer.__version__
+
+
+def test_notes_of_changes_have_names_that_towncrier_reads():
+    """It skips a file with another name silently."""
+    config = (ROOT / "pyproject.toml").read_text().partition("[tool.towncrier.fragment]\n")[2]
+    kinds = "|".join(re.findall(r"^(\w+) = {}$", config, flags=re.M))
+    notes = [path.name for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
+    assert [name for name in notes if not re.fullmatch(rf"(\+[\w-]+|\d+)\.({kinds})\.md", name)] == []
+
+
 def test_no_placeholder_is_left():
     for page in PAGES:
         assert not re.search(r"^(TABLE|TODO|FIXME|XXX)", page.read_text(), flags=re.MULTILINE), page.name
